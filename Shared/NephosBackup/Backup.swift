@@ -8,7 +8,7 @@ internal import NephosStorage
 /// A deployment as it is backed up and restored: its files, and where its services keep their data.
 public struct DeploymentPlace: Sendable {
     public let files: DeploymentFiles
-    /// Has a folder for each service, named like it.
+    /// Has a folder for each service, named like it, or a link to one.
     public let dataFolder: String
 
     public init(deployment: String, dataFolder: String) {
@@ -16,7 +16,8 @@ public struct DeploymentPlace: Sendable {
         self.dataFolder = dataFolder
     }
 
-    func folder(of service: ServiceName) -> String { "\(dataFolder)/\(service)" }
+    /// Without links, which are the operator's up to here. Below it they are followed by nobody.
+    func folder(of service: ServiceName) -> String { FileCopy.resolved("\(dataFolder)/\(service)") }
     func database(of service: ServiceName) -> String { "\(folder(of: service))/\(service).sqlite" }
     var contentFolder: String { folder(of: .documents) + "/content" }
 }
@@ -36,6 +37,8 @@ public struct Backup {
         public var copiedBytes = 0
         /// How long the longest snapshot of a database was held.
         public var held: Duration = .zero
+        /// Where a restore that was killed has left what it had copied, which takes room and is of no use.
+        public var leftCopies: [String] = []
         /// Snapshots that were removed.
         public var removed: [String] = []
         public var removedBytes = 0
@@ -64,7 +67,8 @@ public struct Backup {
     /// - Throws: ``CloudError``: `.configurationInvalid` (no deployment, no recovery key, a database that is not there),
     ///   `.invalidArguments` (a folder that cannot be one for backups), `.constraintViolation` (another one is under
     ///   way), `.storageFailure` (no room, damage; a segment that went before it was copied), and what the observer
-    ///   throws. There is no new snapshot then, and all others are as they were.
+    ///   throws. There is no new snapshot then, and all others are as they were; but where there was no room, those went
+    ///   that need not be kept.
     public func run(at now: Timestamp, _ observer: @escaping BackupObserver) throws -> Outcome {
         try UnfinishedRestore.require(noneIn: place.files.directory)
         let deployment = try place.files.roster().deployment
@@ -75,25 +79,52 @@ public struct Backup {
         defer { withExtendedLifetime(lock) {} }
         try folder.clear()
 
+        var outcome: Outcome
+        do {
+            outcome = try make(deployment, key, at: now, observer)
+        } catch let error as CloudError where isForLackOfRoom(error) {
+            // What would go afterwards goes before.
+            guard let retention else { throw error }
+            let thinned = try Thinning(folder: folder, fault: fault).run(retention)
+            guard thinned.bytes > 0 else { throw error }
+            do { outcome = try make(deployment, key, at: now, observer) } catch var error as CloudError {
+                error.details["removed"] = thinned.removed.joined(separator: " ")
+                throw error
+            }
+            (outcome.removed, outcome.removedBytes) = thinned
+        }
+        try FileCopy.sync(folder.snapshotsPath)
+        try fault("named")
+        outcome.leftCopies = ServiceName.all.compactMap { UnfinishedRestore.leftCopy(in: place.folder(of: $0)) }
+        if let retention {
+            let thinned = try Thinning(folder: folder, fault: fault).run(retention)
+            outcome.removed += thinned.removed
+            outcome.removedBytes += thinned.bytes
+        }
+        return outcome
+    }
+
+    private func isForLackOfRoom(_ error: CloudError) -> Bool {
+        error.details[FileCopy.neededBytes] != nil
+            || error.code == .storageFailure && FileCopy.freeBytes(at: folder.path) ?? .max < FileCopy.marginBytes
+    }
+
+    private func make(
+        _ deployment: String, _ key: PublicRecoveryKey?, at now: Timestamp, _ observer: @escaping BackupObserver
+    ) throws -> Outcome {
         let before = try folder.snapshots()
         let name = freeName(at: now, among: before.map(\.name))
         let making = folder.path(of: "." + name)
         try FileCopy.makeFolder(making)
-        var outcome: Outcome
         do {
-            outcome = try fill(making, name, deployment, key, before.compactMap(\.manifest), at: now, observer)
+            let outcome = try fill(making, name, deployment, key, before, at: now, observer)
             try fault("whole")
             try FileCopy.rename(making, to: folder.path(of: name))
+            return outcome
         } catch {
             FileTree.remove(making)
             throw error
         }
-        try FileCopy.sync(folder.snapshotsPath)
-        try fault("named")
-        if let retention {
-            (outcome.removed, outcome.removedBytes) = try Thinning(folder: folder, fault: fault).run(retention)
-        }
-        return outcome
     }
 
     private func sealingKey() throws -> PublicRecoveryKey? {
@@ -130,15 +161,16 @@ public struct Backup {
     }
 
     private func fill(
-        _ making: String, _ name: String, _ deployment: String, _ key: PublicRecoveryKey?, _ known: [Manifest],
-        at now: Timestamp, _ observer: @escaping BackupObserver
+        _ making: String, _ name: String, _ deployment: String, _ key: PublicRecoveryKey?,
+        _ before: [BackupFolder.Snapshot], at now: Timestamp, _ observer: @escaping BackupObserver
     ) throws -> Outcome {
+        let known = before.compactMap(\.manifest)
         // Before the databases: what a service wraps from now on it may wrap with a key that is not among these.
         let masterKeys = try place.files.masterKeyNames()
         var held: Duration = .zero
         let databases = try copyDatabases(to: making, known.last, held: &held, observer)
         try fault("databases")
-        var copying = SegmentCopying(from: place.contentFolder, to: folder, known: known, fault: fault)
+        var copying = SegmentCopying(from: place.contentFolder, to: folder, known: before, fault: fault)
         let segments = try copying.run(namedBy: making + "/documents.sqlite", observer)
         try fault("segments")
         var manifest = Manifest(
@@ -176,6 +208,7 @@ public struct Backup {
         let sizes = try Self.order.map { service in
             let path = place.database(of: service)
             guard let bytes = FileCopy.byteCount(path) else {
+                guard !FileCopy.isLink(path) else { throw FileCopy.failure(path, ELOOP) }
                 let isHidden = access(path, F_OK) != 0 && errno == EACCES
                 throw isHidden
                     ? FileCopy.failure(path, EACCES)
@@ -219,7 +252,8 @@ public struct Backup {
             })?.name
         else { return }
         let before = folder.path(of: name) + "/" + database.file
-        guard try FileCopy.hash(before, first: database.bytes, went: { _ in }) == database.sha256,
+        // One that cannot be read any more keeps nobody from making the next.
+        guard (try? FileCopy.hash(before, first: database.bytes, went: { _ in })) == database.sha256,
             FileCopy.byteCount(before) == database.bytes, link(before, path + ".same") == 0
         else { return }
         try FileCopy.rename(path + ".same", to: path)

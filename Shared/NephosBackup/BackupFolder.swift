@@ -111,6 +111,12 @@ public struct BackupFolder: Sendable {
         }
     }
 
+    /// Whether it lies on a disk that was mounted for reading alone.
+    var isReadOnly: Bool {
+        var figures = statvfs()
+        return statvfs(path, &figures) == 0 && figures.f_flag & UInt(ST_RDONLY) != 0
+    }
+
     /// Removes what one that was killed has left. Only by whoever has the lock.
     func clear() throws {
         for name in try entries(of: snapshotsPath) where name.hasPrefix(".") {
@@ -126,10 +132,12 @@ public struct BackupFolder: Sendable {
     /// How the name of a segment ends whose copy is being written.
     static let unfinished = ".part"
 
+    /// Of what is no folder, none.
     func entries(of folder: String) throws -> [String] {
+        // Nothing that lies elsewhere is looked at or removed.
+        guard !FileCopy.isLink(folder) else { return [] }
         do { return try FileManager.default.contentsOfDirectory(atPath: folder).sorted() } catch {
             var information = stat()
-            // What is no folder is none of ours, and has nothing in it.
             guard stat(folder, &information) != 0 ? errno == ENOENT : information.st_mode & S_IFMT != S_IFDIR else {
                 throw CloudError(
                     .storageFailure, "A folder of the backups cannot be read. Check its owner and the disk.",

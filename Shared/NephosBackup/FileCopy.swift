@@ -8,17 +8,24 @@ enum FileCopy {
     private static let pieceBytes = 1 << 20
 
     /// An open file, closed with its value.
-    private final class Opened {
-        let descriptor: Int32
+    final class Opened {
+        fileprivate let descriptor: Int32
         let path: String
 
+        /// No link is followed: whoever may write to the folder could have root read or write anything by one.
         init(_ path: String, _ flags: Int32) throws(CloudError) {
             self.path = path
-            descriptor = open(path, flags | O_CLOEXEC, 0o600)
+            descriptor = open(path, flags | O_NOFOLLOW | O_CLOEXEC, 0o600)
             guard descriptor >= 0 else { throw FileCopy.failure(path) }
         }
 
-        deinit { close(descriptor) }
+        /// - Parameter descriptor: Is closed with it.
+        init(_ descriptor: Int32, _ path: String) {
+            self.descriptor = descriptor
+            self.path = path
+        }
+
+        deinit { if descriptor >= 0 { close(descriptor) } }
     }
 
     /// The system's `errno` as an error that names the file.
@@ -32,6 +39,11 @@ enum FileCopy {
         case EROFS: CloudError(.storageFailure, "The disk is read-only.", details: details)
         case EIO: CloudError(.storageFailure, "The disk cannot read or write a file.", details: details)
         case ENOENT: CloudError(.storageFailure, "A file is missing.", details: details)
+        case ELOOP, EMLINK:
+            CloudError(
+                .storageFailure,
+                "A link lies where a file or folder of its own has to be. It was not followed: look who has put it there.",
+                details: details)
         default: CloudError(.storageFailure, "A file cannot be read or written.", details: details)
         }
     }
@@ -40,21 +52,20 @@ enum FileCopy {
     /// yet (``sync(_:)``).
     ///
     /// - Parameters:
-    ///   - target: Made, or written anew.
+    ///   - target: Open for writing, and empty.
     ///   - midway: A length and the hash that the bytes up to there have to have.
     ///   - went: Called after each piece with its bytes; what it throws ends the copying.
     /// - Returns: Their SHA-256, in hex; nil: the file is shorter.
     /// - Throws: ``CloudError``; `.storageFailure` with the detail `midway` when that hash is another.
     static func copy(
-        _ source: String, first count: Int, to target: String, midway: (bytes: Int, sha256: String)? = nil,
+        _ source: String, first count: Int, to target: Opened, midway: (bytes: Int, sha256: String)? = nil,
         went: (Int) throws -> Void
     ) throws -> String? {
-        let file = try Opened(target, O_WRONLY | O_CREAT | O_TRUNC)
         let hash = try read(source, first: count, midway: midway.map { [$0.bytes: $0.sha256] } ?? [:], went: went) {
-            try write($0, to: file)
+            try write($0, to: target)
         }
         guard let hash else { return nil }
-        guard fsync(file.descriptor) == 0 else { throw failure(target) }
+        guard fsync(target.descriptor) == 0 else { throw failure(target.path) }
         return hash
     }
 
@@ -151,10 +162,24 @@ enum FileCopy {
         return Data(bytes.prefix(place))
     }
 
-    /// Bytes of a file; nil: there is none.
+    /// Bytes of a file; nil: there is none, or something else.
     static func byteCount(_ path: String) -> Int? {
         var information = stat()
-        return stat(path, &information) == 0 ? Int(information.st_size) : nil
+        guard lstat(path, &information) == 0, information.st_mode & S_IFMT == S_IFREG else { return nil }
+        return Int(information.st_size)
+    }
+
+    /// Bytes of all files in a folder, at any depth; 0: there is none.
+    static func treeBytes(_ folder: String) -> Int {
+        guard !isLink(folder) else { return 0 }
+        return (FileManager.default.enumerator(atPath: folder)?.allObjects as? [String] ?? [])
+            .reduce(0) { $0 + (byteCount(folder + "/" + $1) ?? 0) }
+    }
+
+    /// Whether a link lies there, wherever it leads.
+    static func isLink(_ path: String) -> Bool {
+        var information = stat()
+        return lstat(path, &information) == 0 && information.st_mode & S_IFMT == S_IFLNK
     }
 
     /// Makes the names in a folder survive a loss of power.
@@ -169,7 +194,11 @@ enum FileCopy {
         guard fsync(opened.descriptor) == 0 else { throw failure(path) }
     }
 
+    /// Makes a folder, and those above it, where they are not there.
+    ///
+    /// - Throws: ``CloudError``; also where a link lies in its place.
     static func makeFolder(_ path: String) throws {
+        guard !isLink(path) else { throw failure(path, ELOOP) }
         do {
             try FileManager.default.createDirectory(
                 atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
@@ -197,12 +226,16 @@ enum FileCopy {
     /// Room that stays free beside what is written: 16 MiB.
     static let marginBytes = 16 << 20
 
-    /// - Throws: ``CloudError`` `.storageFailure`.
+    /// The detail by which an error says that there is no room.
+    static let neededBytes = "needed_bytes"
+
+    /// - Throws: ``CloudError`` `.storageFailure`, with the detail ``neededBytes``.
     static func requireRoom(for bytes: Int, at folder: String) throws {
         guard let free = freeBytes(at: folder), free - marginBytes < bytes else { return }
         throw CloudError(
-            .storageFailure, "There is not enough room on the disk. Nothing was changed.",
-            details: ["folder": folder, "needed_bytes": "\(bytes + marginBytes)", "free_bytes": "\(free)"])
+            .storageFailure,
+            "There is not enough room on the disk; nothing was copied. Make room, or use another disk.",
+            details: ["folder": folder, neededBytes: "\(bytes + marginBytes)", "free_bytes": "\(free)"])
     }
 
     /// The path without links, as far as it is there.

@@ -59,10 +59,14 @@ public struct Restore {
         self.keys = keys
     }
 
-    static let asidePrefix = "before-restore-"
-    private static let staging = ".restoring"
+    private func stage(of service: ServiceName) -> String {
+        place.folder(of: service) + "/" + UnfinishedRestore.staging
+    }
 
-    private func stage(of service: ServiceName) -> String { place.folder(of: service) + "/" + Self.staging }
+    /// The deployment's folder, and each service's.
+    private var folders: [String] {
+        [place.files.directory] + ServiceName.all.map(place.folder(of:))
+    }
 
     // MARK: Checks
 
@@ -74,10 +78,14 @@ public struct Restore {
     ///   `.configurationInvalid` (no keys), `.incompatibleVersion` (a newer release's), `.storageFailure` (damage, no
     ///   room), and what the observer throws.
     public func plan(_ snapshot: String?, _ observer: @escaping BackupObserver) throws -> Plan {
-        let (name, manifest) = try folder.find(snapshot)
-        let isUnfinished = ([place.files.directory] + ServiceName.all.map(place.folder(of:))).contains {
-            UnfinishedRestore.isThere(in: $0)
+        // Its services would not start.
+        guard !FileCopy.isLink(place.files.directory) else {
+            throw CloudError(
+                .configurationInvalid, "The deployment's folder is a link. Give the folder that it leads to.",
+                details: ["deployment": place.files.directory])
         }
+        let (name, manifest) = try folder.find(snapshot)
+        let isUnfinished = folders.contains { UnfinishedRestore.isThere(in: $0) }
         let replaced = ServiceName.all.filter {
             access(place.database(of: $0), F_OK) == 0
                 || $0 == .documents && access(place.contentFolder, F_OK) == 0
@@ -120,7 +128,9 @@ public struct Restore {
             let folder = place.folder(of: ServiceName(database.service))
             let bytes =
                 database.bytes + (database.service == ServiceName.documents.rawValue ? manifest.segmentBytes : 0)
-            needed[Self.device(of: folder), default: (0, folder)].bytes += bytes
+            // What one that was killed has copied goes before anything is copied anew.
+            let left = FileCopy.treeBytes(stage(of: ServiceName(database.service)))
+            needed[Self.device(of: folder), default: (0, folder)].bytes += bytes - left
         }
         for (bytes, folder) in needed.values { try FileCopy.requireRoom(for: bytes, at: folder) }
     }
@@ -209,9 +219,7 @@ public struct Restore {
         if case .unknown = keys { throw CloudError(.invalidArguments, "The recovery key is missing.") }
         let files = try secrets(of: plan.snapshot, plan.manifest)
         if files.isEmpty, !isKept { throw Self.withoutKeys(plan.snapshot) }
-        for folder in [place.files.directory] + ServiceName.all.map(place.folder(of:)) {
-            try FileCopy.makeFolder(folder)
-        }
+        for folder in folders { try FileCopy.makeFolder(folder) }
         let locks = try ServiceName.all.map(hold)
         defer { withExtendedLifetime(locks) {} }
         try requireStopped(but: locks)
@@ -234,39 +242,45 @@ public struct Restore {
 
     /// Copies a service's data beside its place.
     private func copy(_ service: ServiceName, _ plan: Plan, at now: Timestamp, _ counting: Counting) throws {
-        let stage = stage(of: service)
-        FileTree.remove(stage)
-        try FileCopy.makeFolder(stage)
-        let database = "\(stage)/\(service).sqlite"
+        let home = try OpenFolder(place.folder(of: service))
+        FileTree.remove(stage(of: service))
+        let stage = try home.makeFolder(UnfinishedRestore.staging)
         guard let listed = plan.manifest.databases.first(where: { $0.service == service.rawValue }) else {
             throw CloudError(
                 .storageFailure, "The snapshot lacks a service's database. Use another snapshot.",
                 details: ["service": service.rawValue])
         }
         try copy(
-            folder.path(of: plan.snapshot) + "/" + listed.file, listed.bytes, listed.sha256, to: database, counting)
-        try DatabaseCopy.noteRestored(database, at: now)
-        if service == .documents {
-            try FileCopy.makeFolder(stage + "/content")
-            var partitions: Set<String> = []
-            for segment in plan.manifest.segments {
-                guard let source = folder.path(of: segment.id), let name = segment.id.filePath else { continue }
-                let target = stage + "/content/" + name
-                let partition = (target as NSString).deletingLastPathComponent
-                if partitions.insert(partition).inserted { try FileCopy.makeFolder(partition) }
-                try copy(source, segment.bytes, segment.sha256, to: target, counting)
-                try fault("segment")
-            }
-            for partition in partitions { try FileCopy.sync(partition) }
-            try FileCopy.sync(stage + "/content")
-        }
-        try FileCopy.sync(stage)
-        try adopt(stage, for: service)
+            folder.path(of: plan.snapshot) + "/" + listed.file, listed.bytes, listed.sha256,
+            to: try stage.makeFile("\(service).sqlite"), counting)
+        try DatabaseCopy.noteRestored(stage.path + "/\(service).sqlite", at: now)
+        if service == .documents { try copyContent(plan, to: try stage.makeFolder("content"), counting) }
+        try stage.sync()
         try fault("copied \(service)")
     }
 
+    private func copyContent(_ plan: Plan, to content: OpenFolder, _ counting: Counting) throws {
+        var partitions: [String: OpenFolder] = [:]
+        for segment in plan.manifest.segments {
+            guard let source = folder.path(of: segment.id), let name = segment.id.filePath else { continue }
+            let (partition, file) = (
+                (name as NSString).deletingLastPathComponent, (name as NSString).lastPathComponent
+            )
+            let target = try partitions[partition] ?? content.makeFolder(partition)
+            partitions[partition] = target
+            try copy(source, segment.bytes, segment.sha256, to: try target.makeFile(file), counting)
+            try fault("segment")
+        }
+        for partition in partitions.values {
+            try partition.sync()
+            try partition.giveAway()
+        }
+        try content.sync()
+        try content.giveAway()
+    }
+
     private func copy(
-        _ source: String, _ bytes: Int, _ sha256: String, to target: String, _ counting: Counting
+        _ source: String, _ bytes: Int, _ sha256: String, to target: FileCopy.Opened, _ counting: Counting
     ) throws {
         guard try FileCopy.copy(source, first: bytes, to: target, went: { try counting.went($0) }) == sha256 else {
             throw CloudError(
@@ -275,43 +289,32 @@ public struct Restore {
         }
     }
 
-    /// What root has made belongs to whom the service's folder belongs.
-    private func adopt(_ path: String, for service: ServiceName) throws {
-        var owner = stat()
-        guard geteuid() == 0, stat(place.folder(of: service), &owner) == 0, owner.st_uid != 0 else { return }
-        let within = (FileManager.default.enumerator(atPath: path)?.allObjects as? [String] ?? []).map {
-            path + "/" + $0
-        }
-        for file in [path] + within where lchown(file, owner.st_uid, owner.st_gid) != 0 { throw FileCopy.failure(file) }
-    }
-
     private func replace(_ plan: Plan, _ files: [String: Data], at now: Timestamp) throws -> Outcome {
-        let folders = [place.files.directory] + ServiceName.all.map(place.folder(of:))
-        // What an earlier run has moved, which did not come to its end.
-        var aside = Set(
-            folders.compactMap { folder in UnfinishedRestore.read(in: folder).map { folder + "/" + $0.aside } })
         let name = freeAside(at: now, in: folders)
-        let mark = UnfinishedRestore(snapshot: plan.snapshot, aside: name)
+        // What earlier runs have moved, which did not come to their end, and what this one will.
+        let earlier = Set(folders.flatMap { UnfinishedRestore.read(in: $0)?.asides ?? [] }).sorted()
+        let mark = UnfinishedRestore(snapshot: plan.snapshot, aside: name, earlier: earlier)
         for folder in folders { try mark.write(in: folder) }
         try fault("marked")
         for service in ServiceName.all {
             let folder = place.folder(of: service)
-            let kept: Set = ["\(service).sqlite.lock", "restore.unfinished", Self.staging]
+            let home = try OpenFolder(folder)
+            let kept: Set = ["\(service).sqlite.lock", "restore.unfinished", UnfinishedRestore.staging]
             let present = try self.folder.entries(of: folder)
-                .filter { !kept.contains($0) && !$0.hasPrefix(Self.asidePrefix) }
-            if try move(present, of: folder, aside: name) { aside.insert(folder + "/" + name) }
-            if aside.contains(folder + "/" + name) { try adopt(folder + "/" + name, for: service) }
+                .filter { !kept.contains($0) && !$0.hasPrefix(UnfinishedRestore.asidePrefix) }
+            try move(present, of: home, aside: name)
             try fault("aside \(service)")
-            for entry in try self.folder.entries(of: stage(of: service)) {
-                try FileCopy.rename(stage(of: service) + "/" + entry, to: folder + "/" + entry)
+            let stage = try home.folder(UnfinishedRestore.staging)
+            for entry in try self.folder.entries(of: stage.path) {
+                try stage.move(entry, to: home)
                 try fault("moved \(service)")
             }
-            FileTree.remove(stage(of: service))
-            try adopt(Self.lock(place.database(of: service)), for: service)
-            try FileCopy.sync(folder)
+            FileTree.remove(stage.path)
+            try home.giveAway("\(service).sqlite.lock")
+            try home.sync()
         }
-        if !files.isEmpty, try writeDeployment(files, aside: name) {
-            aside.insert(place.files.directory + "/" + name)
+        if !files.isEmpty {
+            try writeDeployment(files, aside: name)
         } else if isKept, let moving {
             var roster = try place.files.roster()
             try moving(&roster)
@@ -321,11 +324,12 @@ public struct Restore {
         for folder in folders.reversed() { UnfinishedRestore.remove(in: folder) }
         return Outcome(
             connection: try place.files.roster().connectionString().description,
-            aside: aside.filter { access($0, F_OK) == 0 }.sorted())
+            aside: folders.flatMap { folder in mark.asides.map { folder + "/" + $0 } }
+                .filter { access($0, F_OK) == 0 }.sorted())
     }
 
     private func freeAside(at now: Timestamp, in folders: [String]) -> String {
-        let name = Self.asidePrefix + now.snapshotName
+        let name = UnfinishedRestore.asidePrefix + now.snapshotName
         var (free, count) = (name, 2)
         while folders.contains(where: { access($0 + "/" + free, F_OK) == 0 }) {
             free = name + "-\(count)"
@@ -334,22 +338,19 @@ public struct Restore {
         return free
     }
 
-    /// - Returns: Whether there was anything.
-    private func move(_ entries: [String], of folder: String, aside name: String) throws -> Bool {
-        guard !entries.isEmpty else { return false }
-        let aside = folder + "/" + name
-        try FileCopy.makeFolder(aside)
-        for entry in entries { try FileCopy.rename(folder + "/" + entry, to: aside + "/" + entry) }
-        try FileCopy.sync(aside)
-        try FileCopy.sync(folder)
-        return true
+    private func move(_ entries: [String], of folder: OpenFolder, aside name: String) throws {
+        guard !entries.isEmpty else { return }
+        let aside = try folder.makeFolder(name)
+        for entry in entries { try folder.move(entry, to: aside) }
+        try aside.sync()
+        try folder.sync()
+        try aside.giveAway()
     }
 
-    /// - Returns: Whether there were files of a deployment.
-    private func writeDeployment(_ files: [String: Data], aside name: String) throws -> Bool {
+    private func writeDeployment(_ files: [String: Data], aside name: String) throws {
         let directory = place.files.directory
         let present = try folder.entries(of: directory).filter { $0.hasSuffix(".json") }
-        let hasMoved = try move(present, of: directory, aside: name)
+        try move(present, of: try OpenFolder(directory), aside: name)
         try fault("deployment aside")
         for (name, data) in files.sorted(by: { $0.key < $1.key }) where name != "roster.json" {
             try AtomicFile.write(data, to: directory + "/" + name, mode: 0o600)
@@ -361,6 +362,5 @@ public struct Restore {
         var roster = try JSONDecoder().decode(Roster.self, from: data)
         try moving?(&roster)
         try place.files.write(roster)
-        return hasMoved
     }
 }

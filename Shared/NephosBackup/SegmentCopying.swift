@@ -7,19 +7,26 @@ internal import NephosStorage
 struct SegmentCopying {
     let source: String
     let folder: BackupFolder
-    private let known: [Manifest]
     /// Of the newest snapshot that names a segment: what was copied of it.
     private let copied: [SegmentID: Manifest.Segment]
+    /// Named by a snapshot that is known to be damaged: what was copied of them is read before it is counted on.
+    private let suspect: Set<SegmentID>
+    /// Of those, what is damaged indeed.
+    private var damaged: Set<SegmentID> = []
     private let fault: (String) throws -> Void
     private(set) var copiedSegments = 0
     private(set) var copiedBytes = 0
 
-    /// - Parameter known: The snapshots that there are, in their order.
-    init(from source: String, to folder: BackupFolder, known: [Manifest], fault: @escaping (String) throws -> Void) {
+    /// - Parameter snapshots: Those that there are, in their order.
+    init(
+        from source: String, to folder: BackupFolder, known snapshots: [BackupFolder.Snapshot],
+        fault: @escaping (String) throws -> Void
+    ) {
         self.source = source
         self.folder = folder
-        self.known = known
         self.fault = fault
+        let known = snapshots.compactMap(\.manifest)
+        suspect = Set(snapshots.filter(\.isKnownDamaged).flatMap { $0.manifest?.segments.map(\.id) ?? [] })
         var copied: [SegmentID: Manifest.Segment] = [:]
         for manifest in known {
             for segment in manifest.segments where (copied[segment.id]?.bytes ?? 0) <= segment.bytes {
@@ -46,6 +53,12 @@ struct SegmentCopying {
 
     mutating func run(namedBy database: String, _ observer: @escaping BackupObserver) throws -> [Manifest.Segment] {
         let named = try Self.named(by: database)
+        for id in named.map(\.id) where suspect.contains(id) {
+            guard let path = folder.path(of: id), let before = copied[id] else { continue }
+            let checking = Counting(.verifying, observer)
+            let damage = try Verification.damage(of: path, before.bytes, before.sha256) { try checking.went($0) }
+            if damage != nil { damaged.insert(id) }
+        }
         // A longer copy is written as a whole, beside the shorter one.
         let missing = named.filter { !isCopied($0.id, $0.bytes) }.reduce(0) { $0 + $1.bytes }
         try FileCopy.requireRoom(for: missing, at: folder.path)
@@ -69,7 +82,8 @@ struct SegmentCopying {
     }
 
     private func isCopied(_ id: SegmentID, _ bytes: Int) -> Bool {
-        copied[id]?.bytes == bytes && (folder.path(of: id).flatMap { FileCopy.byteCount($0) } ?? 0) >= bytes
+        copied[id]?.bytes == bytes && !damaged.contains(id)
+            && (folder.path(of: id).flatMap { FileCopy.byteCount($0) } ?? 0) >= bytes
     }
 
     private mutating func copy(_ id: SegmentID, _ bytes: Int, _ counting: Counting) throws -> Manifest.Segment {
@@ -80,7 +94,7 @@ struct SegmentCopying {
         let part = target + BackupFolder.unfinished
         try FileCopy.makeFolder(folderPath(of: id.partition))
         let there = FileCopy.byteCount(target) ?? 0
-        if there >= bytes, copied[id] != nil {
+        if there >= bytes, let before = copied[id], before.bytes > bytes || !damaged.contains(id) {
             // A longer copy than this database needs, as when it was brought back itself. It stays.
             let hash = try FileCopy.hash(target, first: bytes) { try counting.went($0) }
             let own =
@@ -94,12 +108,15 @@ struct SegmentCopying {
         let hash: String?
         do {
             hash = try FileCopy.copy(
-                origin, first: bytes, to: part, midway: before.flatMap { $0.bytes < bytes ? $0 : nil }
+                origin, first: bytes, to: try FileCopy.Opened(part, O_WRONLY | O_CREAT | O_TRUNC),
+                midway: before.flatMap { $0.bytes < bytes ? $0 : nil }
             ) { try counting.went($0) }
         } catch let error as CloudError where error.details["file"] == origin && access(origin, F_OK) != 0 {
             throw Self.gone(origin)
         }
         guard let hash else { throw Self.gone(origin) }
+        // In the place of a damaged copy comes what it was, and nothing else.
+        if let before, before.bytes == bytes, hash != before.sha256 { throw FileCopy.differs(origin, at: bytes) }
         guard try FileCopy.hash(part, first: bytes, went: { try counting.went($0) }) == hash else {
             throw CloudError(
                 .storageFailure,

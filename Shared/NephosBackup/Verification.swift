@@ -23,7 +23,8 @@ public struct Verification {
     ///   throws. What is damaged is a finding.
     public func run(_ snapshot: String?, _ observer: @escaping BackupObserver) throws -> [Finding] {
         try folder.requireBackups()
-        let lock = try folder.lock()
+        // On a disk that nobody can write to nothing has to be held, and nothing can be noted.
+        let lock = folder.isReadOnly ? nil : try folder.lock()
         defer { withExtendedLifetime(lock) {} }
         var chosen = try folder.snapshots()
         if let snapshot {
@@ -47,8 +48,10 @@ public struct Verification {
                 finding.failures = try failures(of: snapshot.name, manifest, damaged, counting)
             }
             // Where that cannot be noted, the others are looked at all the same.
-            do { try folder.note(snapshot.name, isDamaged: !finding.failures.isEmpty) } catch {
-                finding.failures.append(CloudError(wrapping: error))
+            if lock != nil {
+                do { try folder.note(snapshot.name, isDamaged: !finding.failures.isEmpty) } catch {
+                    finding.failures.append(CloudError(wrapping: error))
+                }
             }
             findings.append(finding)
         }
@@ -90,11 +93,13 @@ public struct Verification {
         of id: SegmentID, _ bytes: Int, _ hash: String, _ went: (Int) throws -> Void, countingFrom before: Int
     ) throws -> CloudError? {
         guard let path = folder.path(of: id) else { return CloudError(.storageFailure, "There is no such segment.") }
-        return try Self.damage(of: path, bytes, hash, skipping: before, went)
+        guard var failure = try Self.damage(of: path, bytes, hash, skipping: before, went) else { return nil }
+        failure.message += " The next backup copies it anew, if the deployment has it whole."
+        return failure
     }
 
     /// What is wrong with a file that has to begin with so many bytes of this hash; nil: nothing.
-    private static func damage(
+    static func damage(
         of path: String, _ bytes: Int, _ hash: String, skipping: Int = 0, isExact: Bool = false,
         _ went: (Int) throws -> Void
     ) throws -> CloudError? {

@@ -4,10 +4,37 @@ private import Synchronization
 
 /// The connections that there are, in all and of each address.
 final class ConnectionTable: Sendable {
+    private struct Entry {
+        var channel: any Channel
+        var address: Address
+        /// In which turn it began to wait for a request, or the rest of one; nil: one is being answered.
+        var waitsSince: UInt64?
+    }
+
     private struct State {
-        var channels: [ObjectIdentifier: any Channel] = [:]
+        var entries: [ObjectIdentifier: Entry] = [:]
         var addresses: [Address: Int] = [:]
+        var turns: UInt64 = 0
         var isStopped = false
+
+        mutating func nextTurn() -> UInt64 {
+            turns += 1
+            return turns
+        }
+
+        mutating func remove(_ id: ObjectIdentifier) -> Entry? {
+            guard let entry = entries.removeValue(forKey: id) else { return nil }
+            let rest = addresses[entry.address, default: 1] - 1
+            addresses[entry.address] = rest > 0 ? rest : nil
+            return entry
+        }
+
+        /// Takes out the one that has waited longest, of one address or of all.
+        mutating func removeLongestWaiting(of address: Address?) -> Entry? {
+            let waiting = entries.lazy.filter { address == nil || $0.value.address == address }
+                .compactMap { id, entry in entry.waitsSince.map { (id, $0) } }
+            return waiting.min { $0.1 < $1.1 }.flatMap { remove($0.0) }
+        }
     }
 
     private let limits: HTTPLimits
@@ -15,30 +42,39 @@ final class ConnectionTable: Sendable {
 
     init(_ limits: HTTPLimits) { self.limits = limits }
 
-    var count: Int { state.withLock { $0.channels.count } }
+    var count: Int { state.withLock { $0.entries.count } }
 
     /// - Returns: False: it has to be closed.
     func enter(_ channel: any Channel) -> Bool {
         let address = Address(channel.remoteAddress)
-        let isIn = state.withLock { state in
-            guard !state.isStopped, state.channels.count < limits.connectionsMax,
-                state.addresses[address, default: 0] < limits.connectionsOfAddressMax
-            else { return false }
-            state.channels[ObjectIdentifier(channel)] = channel
+        let (isIn, gone) = state.withLock { state -> (Bool, Entry?) in
+            guard !state.isStopped else { return (false, nil) }
+            let isAddressFull = state.addresses[address, default: 0] >= limits.connectionsOfAddressMax
+            var gone: Entry?
+            if isAddressFull || state.entries.count >= limits.connectionsMax {
+                guard limits.waitingOnesMakeRoom else { return (false, nil) }
+                gone = state.removeLongestWaiting(of: isAddressFull ? address : nil)
+                if gone == nil { return (false, nil) }
+            }
+            state.entries[ObjectIdentifier(channel)] = Entry(
+                channel: channel, address: address, waitsSince: state.nextTurn())
             state.addresses[address, default: 0] += 1
-            return true
+            return (true, gone)
         }
+        gone?.channel.close(promise: nil)
         guard isIn else { return false }
         let id = ObjectIdentifier(channel)
-        channel.closeFuture.whenComplete { _ in self.leave(id, address) }
+        channel.closeFuture.whenComplete { _ in self.leave(id) }
         return true
     }
 
-    private func leave(_ id: ObjectIdentifier, _ address: Address) {
+    private func leave(_ id: ObjectIdentifier) { state.withLock { _ = $0.remove(id) } }
+
+    /// Says whether a connection waits for a request.
+    func note(_ channel: any Channel, isWaiting: Bool) {
         state.withLock { state in
-            guard state.channels.removeValue(forKey: id) != nil else { return }
-            let rest = state.addresses[address, default: 1] - 1
-            state.addresses[address] = rest > 0 ? rest : nil
+            let turn = isWaiting ? state.nextTurn() : nil
+            state.entries[ObjectIdentifier(channel)]?.waitsSince = turn
         }
     }
 
@@ -48,7 +84,7 @@ final class ConnectionTable: Sendable {
     func stop() -> [any Channel] {
         state.withLock { state in
             state.isStopped = true
-            return Array(state.channels.values)
+            return state.entries.values.map(\.channel)
         }
     }
 }

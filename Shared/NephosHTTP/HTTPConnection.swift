@@ -35,9 +35,19 @@ final class HTTPConnection: ChannelInboundHandler {
     private let limits: HTTPLimits
     private let handler: HTTPHandler
     private let rates: RequestRates
+    private let connections: ConnectionTable
     private let address: Address
     private var context: ChannelHandlerContext?
-    private var state = State.waiting
+    private var state = State.waiting {
+        didSet {
+            guard let context else { return }
+            if case .waiting = state {
+                connections.note(context.channel, isWaiting: true)
+            } else if case .waiting = oldValue {
+                connections.note(context.channel, isWaiting: false)
+            }
+        }
+    }
     private var request: HTTPRequest?
     /// What came with an earlier request. Nothing more is asked for while one is answered; but what the socket has when
     /// the other end closes it comes all the same.
@@ -55,9 +65,13 @@ final class HTTPConnection: ChannelInboundHandler {
     private var whole: Scheduled<Void>?
 
     /// - Parameter address: Where it comes from.
-    init(_ limits: HTTPLimits, _ rates: RequestRates, of address: Address, _ handler: @escaping HTTPHandler) {
+    init(
+        _ limits: HTTPLimits, _ rates: RequestRates, _ connections: ConnectionTable, of address: Address,
+        _ handler: @escaping HTTPHandler
+    ) {
         self.limits = limits
         self.rates = rates
+        self.connections = connections
         self.address = address
         self.handler = handler
     }

@@ -40,7 +40,7 @@ public final class HTTPServer: Sendable {
                 }
                 return channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.addHandlers(
-                        Self.handlers(limits, rates, Address(channel.remoteAddress), handler))
+                        Self.handlers(limits, rates, connections, Address(channel.remoteAddress), handler))
                 }
             }
         do {
@@ -59,7 +59,8 @@ public final class HTTPServer: Sendable {
     }
 
     private static func handlers(
-        _ limits: HTTPLimits, _ rates: RequestRates, _ address: Address, _ handler: @escaping HTTPHandler
+        _ limits: HTTPLimits, _ rates: RequestRates, _ connections: ConnectionTable, _ address: Address,
+        _ handler: @escaping HTTPHandler
     ) -> [any ChannelHandler] {
         let count = HeaderCount()
         return [
@@ -68,7 +69,7 @@ public final class HTTPServer: Sendable {
             ByteToMessageHandler(HTTPRequestDecoder(leftOverBytesStrategy: .dropBytes)),
             HeaderEnd(count),
             NIOHTTPResponseHeadersValidator(),
-            HTTPConnection(limits, rates, of: address, handler),
+            HTTPConnection(limits, rates, connections, of: address, handler),
         ]
     }
 

@@ -18,6 +18,13 @@ enum HealthFace {
         guard let port = try port(settings) else { return nil }
         var limits = HTTPLimits()
         limits.connectionsMax = 64
+        // All of them come from this machine, as a rule, or from one that watches. Who holds connections and asks nothing
+        // keeps from its answer nobody who would start the service again without it.
+        limits.connectionsOfAddressMax = limits.connectionsMax
+        limits.waitingOnesMakeRoom = true
+        limits.headerTime = answerTime
+        limits.idleTime = .seconds(10)
+        limits.stallTime = answerTime
         limits.answerTime = answerTime
         limits.graceTime = .zero
         return try HTTPServer(

@@ -16,6 +16,7 @@ public enum DatabaseCopy {
     /// Copies the database. The copy is not flushed: that is for the caller, when the snapshot is let go.
     ///
     /// - Parameters:
+    ///   - source: Without links: none is followed, which its owner could have had root follow.
     ///   - target: Made, readable by its owner only; it must not be there.
     ///   - check: Called now and then; what it throws ends the copying, and the target is removed.
     /// - Returns: How long the snapshot was held.
@@ -36,8 +37,8 @@ public enum DatabaseCopy {
     private static let pagesOfStep: Int32 = 4096
 
     private static func copy(_ source: String, to target: String, _ check: () throws -> Void) throws -> Duration {
-        let from = try Connection(source, SQLITE_OPEN_READONLY)
-        let to = try Connection(target, SQLITE_OPEN_READWRITE)
+        let from = try Connection(source, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOFOLLOW)
+        let to = try Connection(target, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW)
         try to.execute("PRAGMA journal_mode = OFF")
         try to.execute("PRAGMA synchronous = OFF")
         // What is read is of one moment: from here to the end of the transaction. Else each step would begin a snapshot
@@ -86,7 +87,7 @@ public enum DatabaseCopy {
     ///
     /// When it returns, the note survives a loss of power.
     public static func noteRestored(_ path: String, at now: Timestamp) throws {
-        let connection = try Connection(path, SQLITE_OPEN_READWRITE)
+        let connection = try Connection(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW)
         try connection.execute("PRAGMA synchronous = FULL")
         // A copy of an earlier release does not have the table yet.
         try connection.execute(ChangeFeedSchema.restoredTable)

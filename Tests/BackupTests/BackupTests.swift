@@ -156,6 +156,89 @@ import Testing
         #expect(try house.verify() == [[]])
     }
 
+    @Test func aCopyThatWasFoundDamagedIsMadeAnew() throws {
+        let house = try BackupHouse()
+        let place = try house.put("a", partition: 1)
+        try house.put("b", partition: 2)
+        let made = try house.backup()
+        let segment = try #require(house.folder.path(of: made.manifest.segments[0].id))
+        let own = house.place.contentFolder + "/" + (try #require(place.segment.filePath))
+        try Self.flip(segment, at: 100)
+        #expect(try house.verify().map(\.count) == [1])
+        #expect(try house.verify()[0][0].message.contains("next backup copies it anew"))
+        // Nothing else than it was comes in its place.
+        try Self.flip(own, at: 90)
+        #expect { try house.backup(at: 1) } throws: {
+            ($0 as? CloudError)?.message.contains("not what was copied of it before") == true
+        }
+        try Self.flip(own, at: 90)
+        #expect(try house.backup(at: 1).copiedSegments == 1)
+        #expect(try house.verify() == [[], []])
+        // One that has grown too.
+        try Self.flip(segment, at: 100)
+        _ = try house.verify()
+        try house.put("more", partition: 1)
+        #expect(try house.backup(at: 2).copiedSegments == 1)
+        #expect(try house.verify() == [[], [], []])
+        unlink(segment)
+        #expect(try house.verify().map(\.isEmpty) == [false, false, false])
+        #expect(try house.backup(at: 3).copiedSegments == 1)
+        #expect(try house.verify() == [[], [], [], []])
+    }
+
+    @Test func aSnapshotThatCannotBeReadAnyMoreKeepsNobodyFromTheNext() throws {
+        let house = try BackupHouse()
+        let made = try house.backup()
+        for service in ServiceName.all {
+            let path = house.folder.path(of: made.snapshot) + "/\(service).sqlite"
+            unlink(path)
+            if service == .records { mkdir(path, 0o700) }
+        }
+        #expect(try house.backup(at: 1).manifest.databases.count == 5)
+        #expect(try house.verify().map(\.isEmpty) == [false, true])
+    }
+
+    /// A disk of a size, at the folder of backups; nil: this user cannot make one.
+    private static func disk(_ house: BackupHouse, megabytes: Int) throws -> Bool {
+        mkdir(house.folder.path, 0o700)
+        return mount("tmpfs", house.folder.path, "tmpfs", 0, "size=\(megabytes)m") == 0
+    }
+
+    @Test func onAFullDiskThoseGoThatNeedNotBeKept() throws {
+        let house = try BackupHouse()
+        guard try Self.disk(house, megabytes: 30) else { return }
+        defer { umount2(house.folder.path, Int32(MNT_DETACH)) }
+        for day in 0..<3 {
+            try house.put("\(day)", partition: day + 1)
+            try house.backup(at: day)
+        }
+        // Nothing is left but what the snapshots have.
+        let free = try #require(FileCopy.freeBytes(at: house.folder.path))
+        try Data(count: free - 100_000).write(to: URL(fileURLWithPath: house.folder.path + "/filled"))
+        let before = try house.folder.snapshots().map(\.name)
+        var needed: Int?
+        #expect { try house.backup(at: 3) } throws: {
+            needed = ($0 as? CloudError)?.details["needed_bytes"].flatMap { Int($0) }
+            return ($0 as? CloudError)?.message.contains("not enough room") == true
+        }
+        #expect(try house.folder.snapshots().map(\.name) == before)
+        truncate(house.folder.path + "/filled", off_t(free - (try #require(needed)) + 20_000))
+        let outcome = try house.backup(at: 3, keep: Retention("last=1,daily=1"))
+        #expect(outcome.removed == before)
+        #expect(try house.verify() == [[]])
+    }
+
+    @Test func aDiskThatIsReadOnlyIsVerified() throws {
+        let house = try BackupHouse()
+        guard try Self.disk(house, megabytes: 30) else { return }
+        defer { umount2(house.folder.path, Int32(MNT_DETACH)) }
+        let made = try house.backup()
+        try Self.flip(house.folder.path(of: made.snapshot) + "/records.sqlite", at: 100)
+        mount("tmpfs", house.folder.path, "tmpfs", UInt(MS_REMOUNT | MS_RDONLY), "size=30m")
+        #expect(try house.verify().map(\.count) == [1])
+        #expect { try house.backup(at: 1) } throws: { ($0 as? CloudError)?.message.contains("read-only") == true }
+    }
+
     @Test func aFolderWithinTheDataOrWithOtherThingsIsRefused() throws {
         let house = try BackupHouse()
         for within in ["/data/backups", "/backups", "", "/data/documents/content"] {

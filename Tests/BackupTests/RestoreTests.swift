@@ -156,6 +156,68 @@ import Testing
         }
     }
 
+    @Test func whatWasThereIsNamedHoweverOftenItIsKilled() throws {
+        let house = try BackupHouse()
+        try house.put("a", partition: 1)
+        try house.backup()
+        house.close()
+        let original = try Data(contentsOf: URL(fileURLWithPath: house.place.files.directory + "/operator.secret.json"))
+        try house.place.files.write(RecoveryKey().publicKey)
+        let recovery = try Data(contentsOf: URL(fileURLWithPath: house.place.files.recoveryPath))
+        for point in ["written", "moved records", "marked", "aside keyvalue"] {
+            #expect(throws: Killed.self) {
+                try house.restore(to: house.place, inPlace: true) { if $0 == point { throw Killed() } }
+            }
+        }
+        let outcome = try house.restore(to: house.place)
+        for service in ServiceName.all {
+            let within = try FileManager.default.contentsOfDirectory(atPath: house.place.folder(of: service))
+            let asides = within.filter { $0.hasPrefix("before-restore-") }
+            #expect(!asides.isEmpty)
+            for name in asides { #expect(outcome.aside.contains(house.place.folder(of: service) + "/" + name)) }
+        }
+        // What the deployment was at first is among them.
+        #expect(outcome.aside.contains { FileManager.default.contents(atPath: $0 + "/recovery.json") == recovery })
+        #expect(
+            outcome.aside.contains { FileManager.default.contents(atPath: $0 + "/operator.secret.json") == original })
+    }
+
+    @Test func aMarkLeadsNowhereElse() throws {
+        let house = try BackupHouse()
+        let mark = UnfinishedRestore(
+            snapshot: "", aside: "before-restore-1",
+            earlier: ["../../etc", "before-restore-/../x", "/etc", "before-restore-0"])
+        #expect(mark.asides == ["before-restore-0", "before-restore-1"])
+        let long = UnfinishedRestore(
+            snapshot: "", aside: "before-restore-last", earlier: (0..<5000).map { "before-restore-\($0)" })
+        try long.write(in: house.root)
+        let read = try #require(UnfinishedRestore.read(in: house.root)).asides
+        #expect(read.first == "before-restore-0" && read.last == "before-restore-last")
+    }
+
+    /// A copy can be as large as all that is there.
+    @Test func whatOneThatWasKilledHasCopiedIsSaidAndGoes() throws {
+        let house = try BackupHouse()
+        try house.put("a", partition: 1)
+        try house.backup()
+        house.close()
+        #expect(throws: Killed.self) {
+            try house.restore(to: house.place, inPlace: true) {
+                guard $0 == "copied" else { return }
+                for service in ServiceName.all {
+                    let left = UnfinishedRestore.leftCopy(in: house.place.folder(of: service))
+                    #expect(left == house.place.folder(of: service) + "/.restoring")
+                    #expect(FileCopy.treeBytes(try #require(left)) > 0)
+                }
+                throw Killed()
+            }
+        }
+        let outcome = try house.backup(at: 1)
+        #expect(outcome.leftCopies == ServiceName.all.map { house.place.folder(of: $0) + "/.restoring" })
+        try house.restore(to: house.place, inPlace: true)
+        #expect(try house.backup(at: 2).leftCopies == [])
+    }
+
     @Test func eachRestoreIsAHistoryOfItsOwn() throws {
         let house = try BackupHouse()
         try house.backup()

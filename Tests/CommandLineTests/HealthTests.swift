@@ -24,6 +24,18 @@ import Testing
         }
     }
 
+    @Test func whoHoldsConnectionsKeepsNobodyFromTheAnswer() async throws {
+        let port = try Web.freePort()
+        try await withHousehold { house in
+            try await house.begin(["NEPHOS_KEYVALUE_HEALTH_PORT": "\(port)"])
+            let held = try (0..<100).map { _ in try Web.connect(port) }
+            defer { for descriptor in held { close(descriptor) } }
+            for path in ["live", "ready", "metrics"] {
+                #expect(try await Web.get("http://127.0.0.1:\(port)/\(path)").status == "200", "\(path)")
+            }
+        }
+    }
+
     /// What has been told to answer has its whole start behind it.
     @Test func aHealthPortThatIsTakenEndsTheStart() async throws {
         let (taken, port) = try Web.listen()

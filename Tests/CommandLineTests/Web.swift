@@ -26,6 +26,22 @@ enum Web {
         return (descriptor, Int(in_port_t(bigEndian: address.sin_port)))
     }
 
+    /// A connection over which nothing is asked.
+    static func connect(_ port: Int) throws -> Int32 {
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = inet_addr("127.0.0.1")
+        address.sin_port = in_port_t(port).bigEndian
+        let status = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                Foundation.connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size))
+            }
+        }
+        try #require(status == 0)
+        return descriptor
+    }
+
     /// What a browser gets.
     static func get(_ url: String, _ headers: String..., patience: Int = 30) async throws -> (
         status: String, body: Data

@@ -212,6 +212,43 @@ import Testing
         }
     }
 
+    @Test(arguments: [4, 32]) func whoOpensManyAndAsksNothingKeepsNobodyOut(ofAddress: Int) async throws {
+        let asked = Mutex<(@Sendable (HTTPResponse) -> Void)?>(nil)
+        let server = try Self.server {
+            $0.connectionsMax = 4
+            $0.connectionsOfAddressMax = ofAddress
+            $0.waitingOnesMakeRoom = true
+        } answering: { request, answer in
+            if request.path == "/slow" {
+                asked.withLock { $0 = answer }
+            } else {
+                answer(HTTPResponse(200, text: "here"))
+            }
+        }
+        defer { server.stop() }
+        try await onThread { [port = server.port] in
+            // One that is being answered stays, though it is the oldest.
+            let slow = try RawConnection(port)
+            slow.get("/slow")
+            let deadline = ContinuousClock.now + .seconds(10)
+            while asked.withLock({ $0 == nil }), ContinuousClock.now < deadline { usleep(10_000) }
+            var held: [RawConnection] = []
+            for number in 0..<40 {
+                let idle = try RawConnection(port)
+                // Some ask once, and some begin to.
+                if number % 3 == 0 { idle.get("/"); #expect(idle.answer()?.status == 200) }
+                if number % 3 == 1 { _ = idle.send("GET / HT") }
+                held.append(idle)
+                let honest = try RawConnection(port)
+                honest.get("/live")
+                #expect(honest.answer()?.text == "here\n", "\(number)")
+            }
+            #expect(server.connectionCount <= 4)
+            asked.withLock { $0 }?(HTTPResponse(200, text: "late"))
+            #expect(slow.answer()?.text == "late\n")
+        }
+    }
+
     @Test func aConnectionHasSoManyRequests() async throws {
         let server = try Self.server { $0.requestsMax = 3 }
         defer { server.stop() }

@@ -34,6 +34,7 @@ struct BackupCommand: ParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
+            try requireNamed(folder: folder)
             if let keep, keep != "all" {
                 do { _ = try Retention(keep) } catch { throw ValidationError(error.message) }
             }
@@ -50,6 +51,7 @@ struct BackupCommand: ParsableCommand {
             var heldMilliseconds: Int64
             var removed: [String]
             var removedBytes: Int
+            var leftCopies: [String]
         }
 
         func run() throws {
@@ -65,16 +67,20 @@ struct BackupCommand: ParsableCommand {
                 segmentBytes: manifest.segmentBytes, copiedSegments: outcome.copiedSegments,
                 copiedBytes: outcome.copiedBytes, recoveryKey: manifest.keys?.recoveryKey,
                 heldMilliseconds: outcome.held.milliseconds, removed: outcome.removed,
-                removedBytes: outcome.removedBytes)
+                removedBytes: outcome.removedBytes, leftCopies: outcome.leftCopies)
             var text = """
                 Made \(outcome.snapshot): databases of \(size(manifest.databaseBytes)), content of \
-                \(size(manifest.segmentBytes)), of which \(size(outcome.copiedBytes)) were copied. All of it was read back.
+                \(size(manifest.segmentBytes)), of which \(size(outcome.copiedBytes)) were copied. What was copied was read back.
                 """
             text +=
                 manifest.keys.map { "\nThe keys in it open with the recovery key \($0.recoveryKey)." }
                 ?? "\nThere are no keys in it: keep a copy of the deployment's secrets elsewhere."
             if !outcome.removed.isEmpty {
                 text += "\nRemoved: \(listed(outcome.removed)); \(size(outcome.removedBytes)) are free again."
+            }
+            if !outcome.leftCopies.isEmpty {
+                text += "\nA restore is under way, or was killed and has left a copy of no use. Then remove: "
+                text += outcome.leftCopies.joined(separator: " ")
             }
             try output.print(made, text: text)
         }
@@ -87,6 +93,8 @@ struct BackupCommand: ParsableCommand {
         @Argument(help: "The folder of backups.", completion: .directory) var folder: String
         @Option(help: "Only this one, by its name (default: all).") var snapshot: String?
         @OptionGroup var output: OutputOptions
+
+        func validate() throws { try requireNamed(folder: folder) }
 
         private struct Row: Encodable {
             var snapshot: String
@@ -124,6 +132,8 @@ struct BackupCommand: ParsableCommand {
         @Argument(help: "The folder of backups.", completion: .directory) var folder: String
         @OptionGroup var output: OutputOptions
 
+        func validate() throws { try requireNamed(folder: folder) }
+
         private struct Row: Encodable {
             var snapshot: String
             /// Milliseconds since 1970.
@@ -159,6 +169,11 @@ struct BackupCommand: ParsableCommand {
                     : table(["SNAPSHOT", "MADE", "DATABASES", "CONTENT", "RECOVERY KEY", "STATE"], lines))
         }
     }
+}
+
+/// What a script's unset variable gives is not the folder that one happens to be in.
+func requireNamed(folder: String) throws {
+    guard !folder.isEmpty else { throw ValidationError("The name of the folder of backups is empty.") }
 }
 
 private func size(_ bytes: Int) -> String { describe(bytes: UInt64(clamping: bytes)) }

@@ -29,6 +29,7 @@ struct RestoreCommand: ParsableCommand {
     @OptionGroup var output: OutputOptions
 
     func validate() throws {
+        try requireNamed(folder: folder)
         guard !keepKeys || !recoveryKeyStdin else {
             throw ValidationError("With --keep-keys no recovery key is needed. Give one of the two options.")
         }

@@ -169,6 +169,12 @@ private struct ServiceWorker {
             for name in config.settings.unknown(in: ProcessInfo.processInfo.environment.keys) {
                 config.logger.warning("There is no such setting; it is ignored.", metadata: ["key": "\(name)"])
             }
+            // No restore is copying: the database is held by this service.
+            if let left = UnfinishedRestore.leftCopy(in: config.dataDirectory) {
+                config.logger.warning(
+                    "A restore that was killed has left a copy, which takes room and is of no use. Remove it.",
+                    metadata: ["folder": "\(left)"])
+            }
         } catch {
             await close(host.withLock { $0 }, loop)
             throw error
