@@ -62,7 +62,7 @@ import Testing
     )
     func keysAreInTheOrderOfComparisons(_ folding: Folding) {
         var random = SplitMix64(seed: UInt64(folding.rawValue) + 1)
-        for _ in 0..<60_000 {
+        for _ in 0..<12_000 {
             let (left, right) = (Self.value(&random), Self.value(&random))
             let (first, second) = (IndexKey.key(of: left, folding), IndexKey.key(of: right, folding))
             let isCut = Self.isCut(first) && Self.isCut(second)
@@ -86,7 +86,7 @@ import Testing
         var random = SplitMix64(seed: 7)
         let relations: [PredicateRelation] = [.less, .lessOrEqual, .greater, .greaterOrEqual, .beginsWith]
         var inside = 0
-        for _ in 0..<60_000 {
+        for _ in 0..<12_000 {
             let folding = Folding(rawValue: UInt8.random(in: 0..<4, using: &random))
             let (value, operand) = (Self.value(&random), Self.value(&random))
             let relation = relations.randomElement(using: &random)!
@@ -106,13 +106,13 @@ import Testing
             }
             if isTrue { inside += 1 }
         }
-        #expect(inside > 3000)
+        #expect(inside > 600)
     }
 
     @Test func placesOfACircleAreInItsRanges() {
         var random = SplitMix64(seed: 9)
         var found = 0
-        for _ in 0..<2000 {
+        for _ in 0..<500 {
             let center = PredicateLocation(
                 latitude: [90, -90, 0, 89.9, Double.random(in: -90...90, using: &random)].randomElement(
                     using: &random)!,
@@ -139,6 +139,6 @@ import Testing
                 }
             }
         }
-        #expect(found > 30_000)
+        #expect(found > 7000)
     }
 }
