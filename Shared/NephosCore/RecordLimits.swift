@@ -50,6 +50,26 @@ public enum RecordLimits {
     /// How often a predicate of a query may go over a record's texts.
     public static let textPassesMax = 64
 
+    /// Indexes of a database, and of one type in it.
+    public static let indexesMax = 64
+    public static let indexesOfTypeMax = 16
+    /// Fields of an index, and of an order.
+    public static let indexFieldsMax = 3
+    /// Rows of one record in one index. Of a list that needs more it is only known that it has values.
+    public static let indexRowsOfRecordMax = 100
+    /// Different words of a record that are indexed, and bytes of its texts. With more it is looked at whatever the words.
+    public static let indexedWordsMax = 500
+    public static let indexedTextBytesMax = 64 << 10
+    /// Rows of indexes that one request makes and removes. One record always can be.
+    public static let indexRowsMax = 8000
+    /// Rows of indexes that one call of a query reads.
+    public static let indexRowsReadMax = 4000
+    /// Records that one call of a query puts in order, and bytes of them, as for ``examinedBytesMax``.
+    public static let sortedMax = 1000
+    public static let sortedBytesMax = 8 << 20
+    /// Records of a zone in which a query looks at all where no index serves it.
+    public static let scannedZoneMax = 10_000
+
     /// What was overwritten by force is kept for so long.
     public static let historyRetention: Duration = .seconds(30 * 24 * 3600)
     /// So many of a record, the newest; and of a zone in bytes.

@@ -52,6 +52,23 @@ public enum FoldingRule: UInt8, Hashable, Sendable {
         return words
     }
 
+    /// The first bytes of the folded text, and whether these are all. Of a long text no more is folded than that takes.
+    func foldedStart(of text: String, _ folding: Folding, bytesMax: Int) -> (bytes: [UInt8], isWhole: Bool) {
+        var text = text
+        let part = text.withUTF8 { bytes -> String? in
+            // Folding makes no code point shorter than a twelfth, unless it leaves it out.
+            FoldingData.shared.safeCut(in: bytes, from: 16 * bytesMax).map {
+                String(decoding: UnsafeBufferPointer(rebasing: bytes[..<$0]), as: UTF8.self)
+            }
+        }
+        if let part {
+            let start = withFolded(part, folding) { Array($0.prefix(bytesMax + 1)) }
+            // Marks may have been left out, so that more is needed.
+            if start.count > bytesMax { return (Array(start.prefix(bytesMax)), false) }
+        }
+        return withFolded(text, folding) { (Array($0.prefix(bytesMax)), $0.count <= bytesMax) }
+    }
+
     /// Lends the bytes of the folded text, without making a text of them.
     func withFolded<Result>(
         _ text: String, _ folding: Folding, _ body: (UnsafeBufferPointer<UInt8>) -> Result

@@ -119,6 +119,22 @@ extension FoldingData {
         return result
     }
 
+    /// A place of a well-formed text from the given one on, though not much later, where what is before it folds as it does
+    /// within the whole; nil: it has none there.
+    func safeCut(in bytes: UnsafeBufferPointer<UInt8>, from start: Int) -> Int? {
+        guard start < bytes.count else { return nil }
+        var place = start
+        while place > 0, bytes[place] & 0xc0 == 0x80 { place -= 1 }
+        let end = min(bytes.count, start + 1024)
+        while place < end {
+            let (scalar, next) = bytes.codePoint(at: place)
+            // Neither does it join what is before, nor is it put in order with that.
+            if scalar < 0x80 || flags(of: scalar) & ~Self.separates == 0 { return place }
+            place = next
+        }
+        return nil
+    }
+
     /// Folds each code point by itself; nil if that is not how this text is folded.
     private func simplyFolded(_ bytes: UnsafeBufferPointer<UInt8>, _ folding: Folding) -> [UInt8]? {
         let relevant = ~Self.separates

@@ -21,6 +21,9 @@ public final class RecordsService: CloudService {
     private(set) lazy var removals = SteppedWork("Removing a zone's records", every: .seconds(60)) { [unowned self] in
         try removeSome(in: $0)
     }
+    private(set) lazy var indexing = SteppedWork("Making an index of records", every: .seconds(60)) { [unowned self] in
+        try indexSome(in: $0)
+    }
     private(set) lazy var pruning = SteppedWork("Removing former records", every: .seconds(600)) { [unowned self] in
         try pruneSome(in: $0)
     }
@@ -42,6 +45,10 @@ public final class RecordsService: CloudService {
         router.bulk(
             WireQueryRecords.self, reserves: Self.queryReserves,
             begin: { [unowned self] in try beginQuery($0, $1, $2) }, read: Self.query, finish: { $0 })
+        router.write(WireModifyRecordIndexes.self, idsAge: false, makesRoom: true) { [unowned self] in
+            try modifyIndexes($0, $1, $2)
+        }
+        router.read(WireListRecordIndexes.self) { [unowned self] in try listIndexes($0, $1, $2) }
         router.read(WireListRecordHistory.self) { [unowned self] in try listHistory($0, $1, $2) }
     }
 
@@ -49,13 +56,15 @@ public final class RecordsService: CloudService {
         keys = host.ownerKeys
         runtime = host
         removals.start(host)
+        indexing.start(host)
         pruning.start(host)
     }
 
     public func drop(partition: Int) { digestKeys.drop(partition: partition) }
 
     public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
-        try ZoneRows.removeRemains(of: account, limit: 500, in: transaction)
+        let hasIndexes = try IndexRows.removeRemains(of: Owner(account), limit: 500, in: transaction)
+        return try ZoneRows.removeRemains(of: account, limit: 500, in: transaction) || hasIndexes
     }
 
     // MARK: Scopes
@@ -156,7 +165,9 @@ public final class RecordsService: CloudService {
         guard let zone = try ZoneRows.firstRemoval(in: transaction) else { return false }
         let rows = ZoneRows(zone, in: transaction)
         // The scope goes last: as long as it is there nobody can make a zone of that id, whose rows these would be.
-        guard try !rows.removeSome(limit: Self.removeMax) else { return true }
+        guard try !rows.removeSome(limit: Self.removeMax),
+            try !IndexRows.removeSome(of: zone, limit: Self.removeMax, in: transaction)
+        else { return true }
         guard try !transaction.removeAll(of: zone, limit: Self.removeMax) else { return true }
         try rows.endRemoval()
         return true

@@ -837,7 +837,7 @@ public nonisolated struct WireFetchRecordsReply: Sendable {
   fileprivate var _token: WireChangeToken? = nil
 }
 
-/// Records of a type of which a predicate is true (see docs/predicates.md), in the order of their names.
+/// Records of a type of which a predicate is true (see docs/predicates.md), in the order of their names, or another one.
 public nonisolated struct WireQueryRecords: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -856,11 +856,39 @@ public nonisolated struct WireQueryRecords: Sendable {
   /// As in FetchRecords.
   public var desiredFields: [String] = []
 
-  /// Where the reply before ended, to go on. Empty: from the beginning.
+  /// `after` of the reply before, to go on. Empty: from the beginning.
   public var after: String = String()
 
   /// Fewer records than the service would send, 400. 0: those.
   public var limit: UInt32 = 0
+
+  /// By these fields, the first before the others; 3 at most. None: by their names. Where a reply with them ended, `after`
+  /// is opaque: it is good for the same query alone.
+  public var sort: [WireRecordSort] = []
+
+  /// Looks at one record after the other also where an index would be needed: it may take many calls.
+  public var scan: Bool = false
+
+  /// Says in the reply how it was found.
+  public var explain: Bool = false
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireRecordSort: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// A field, or one that every record has (`_creationDate`).
+  public var field: String = String()
+
+  public var descending: Bool = false
+
+  /// What does not count in texts: 1, capitals; 2, accents; 3, both.
+  public var folding: UInt32 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -890,11 +918,271 @@ public nonisolated struct WireQueryRecordsReply: Sendable {
   /// How many were looked at.
   public var examined: UInt32 = 0
 
+  /// If asked for.
+  public var plan: WireQueryPlan {
+    get {_plan ?? WireQueryPlan()}
+    set {_plan = newValue}
+  }
+  /// Returns true if `plan` has been explicitly set.
+  public var hasPlan: Bool {self._plan != nil}
+  /// Clears the value of `plan`. Subsequent reads from it will return its default value.
+  public mutating func clearPlan() {self._plan = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
   fileprivate var _token: WireChangeToken? = nil
+  fileprivate var _plan: WireQueryPlan? = nil
+}
+
+/// How a query was answered.
+public nonisolated struct WireQueryPlan: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var way: WireQueryPlan.Way = .scan
+
+  /// Absent: none.
+  public var index: WireRecordIndex {
+    get {_index ?? WireRecordIndex()}
+    set {_index = newValue}
+  }
+  /// Returns true if `index` has been explicitly set.
+  public var hasIndex: Bool {self._index != nil}
+  /// Clears the value of `index`. Subsequent reads from it will return its default value.
+  public mutating func clearIndex() {self._index = nil}
+
+  /// Places of the index that are read, one after the other or together.
+  public var ranges: UInt32 = 0
+
+  /// Parts of the predicate that the index has answered, and that were tested of each record found, as texts.
+  public var answered: [String] = []
+
+  public var tested: [String] = []
+
+  /// Rows of indexes that this call has read.
+  public var rows: UInt32 = 0
+
+  /// The index that would serve the query best, if there is none such.
+  public var wanted: WireRecordIndex {
+    get {_wanted ?? WireRecordIndex()}
+    set {_wanted = newValue}
+  }
+  /// Returns true if `wanted` has been explicitly set.
+  public var hasWanted: Bool {self._wanted != nil}
+  /// Clears the value of `wanted`. Subsequent reads from it will return its default value.
+  public mutating func clearWanted() {self._wanted = nil}
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public nonisolated enum Way: SwiftProtobuf.Enum, Swift.CaseIterable {
+    public typealias RawValue = Int
+
+    /// One record of the zone after the other, in the order of their names.
+    case scan // = 0
+
+    /// In the order of an index.
+    case index // = 1
+
+    /// What an index has found was put in order in memory.
+    case indexSorted // = 2
+
+    /// All records of the zone were put in order in memory.
+    case scanSorted // = 3
+    case UNRECOGNIZED(Int)
+
+    public init() {
+      self = .scan
+    }
+
+    public init?(rawValue: Int) {
+      switch rawValue {
+      case 0: self = .scan
+      case 1: self = .index
+      case 2: self = .indexSorted
+      case 3: self = .scanSorted
+      default: self = .UNRECOGNIZED(rawValue)
+      }
+    }
+
+    public var rawValue: Int {
+      switch self {
+      case .scan: return 0
+      case .index: return 1
+      case .indexSorted: return 2
+      case .scanSorted: return 3
+      case .UNRECOGNIZED(let i): return i
+      }
+    }
+
+    // The compiler won't synthesize support with the UNRECOGNIZED case.
+    public static let allCases: [WireQueryPlan.Way] = [
+      .scan,
+      .index,
+      .indexSorted,
+      .scanSorted,
+    ]
+
+  }
+
+  public init() {}
+
+  fileprivate var _index: WireRecordIndex? = nil
+  fileprivate var _wanted: WireRecordIndex? = nil
+}
+
+/// Which fields of a type are indexed, in all zones of a database. A save keeps the indexes in the same transaction. One of
+/// a type that there are records of is made in the background, and used once it is whole.
+public nonisolated struct WireRecordIndex: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var type: String = String()
+
+  /// 1 to 3; of lists, each value is in it. None: the words of all texts of a record, for `self CONTAINS`.
+  public var fields: [WireIndexedField] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireIndexedField: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// A field, or one that every record has (`_creationDate`).
+  public var field: String = String()
+
+  public var descending: Bool = false
+
+  /// What does not count in texts: 1, capitals; 2, accents; 3, both.
+  public var folding: UInt32 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// What is asked for and is so already, is no error.
+public nonisolated struct WireModifyRecordIndexes: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var container: String = String()
+
+  public var save: [WireRecordIndex] = []
+
+  public var delete: [WireRecordIndex] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireModifyRecordIndexesReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// All of the database, as they are now.
+  public var indexes: [WireRecordIndexState] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireListRecordIndexes: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var container: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireListRecordIndexesReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var indexes: [WireRecordIndexState] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireRecordIndexState: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var index: WireRecordIndex {
+    get {_index ?? WireRecordIndex()}
+    set {_index = newValue}
+  }
+  /// Returns true if `index` has been explicitly set.
+  public var hasIndex: Bool {self._index != nil}
+  /// Clears the value of `index`. Subsequent reads from it will return its default value.
+  public mutating func clearIndex() {self._index = nil}
+
+  public var state: WireRecordIndexState.State = .unspecified
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public nonisolated enum State: SwiftProtobuf.Enum, Swift.CaseIterable {
+    public typealias RawValue = Int
+    case unspecified // = 0
+
+    /// Records that were there before are being looked at.
+    case building // = 1
+    case ready // = 2
+    case UNRECOGNIZED(Int)
+
+    public init() {
+      self = .unspecified
+    }
+
+    public init?(rawValue: Int) {
+      switch rawValue {
+      case 0: self = .unspecified
+      case 1: self = .building
+      case 2: self = .ready
+      default: self = .UNRECOGNIZED(rawValue)
+      }
+    }
+
+    public var rawValue: Int {
+      switch self {
+      case .unspecified: return 0
+      case .building: return 1
+      case .ready: return 2
+      case .UNRECOGNIZED(let i): return i
+      }
+    }
+
+    // The compiler won't synthesize support with the UNRECOGNIZED case.
+    public static let allCases: [WireRecordIndexState.State] = [
+      .unspecified,
+      .building,
+      .ready,
+    ]
+
+  }
+
+  public init() {}
+
+  fileprivate var _index: WireRecordIndex? = nil
 }
 
 /// What saves by force have overwritten of what their device had not seen, the newest first.
@@ -2433,7 +2721,7 @@ nonisolated extension WireFetchRecordsReply: SwiftProtobuf.Message, SwiftProtobu
 
 nonisolated extension WireQueryRecords: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".QueryRecords"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{3}zone_id\0\u{1}type\0\u{1}predicate\0\u{3}desired_fields\0\u{1}after\0\u{1}limit\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{3}zone_id\0\u{1}type\0\u{1}predicate\0\u{3}desired_fields\0\u{1}after\0\u{1}limit\0\u{1}sort\0\u{1}scan\0\u{1}explain\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2448,6 +2736,9 @@ nonisolated extension WireQueryRecords: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 5: try { try decoder.decodeRepeatedStringField(value: &self.desiredFields) }()
       case 6: try { try decoder.decodeSingularStringField(value: &self.after) }()
       case 7: try { try decoder.decodeSingularUInt32Field(value: &self.limit) }()
+      case 8: try { try decoder.decodeRepeatedMessageField(value: &self.sort) }()
+      case 9: try { try decoder.decodeSingularBoolField(value: &self.scan) }()
+      case 10: try { try decoder.decodeSingularBoolField(value: &self.explain) }()
       default: break
       }
     }
@@ -2475,6 +2766,15 @@ nonisolated extension WireQueryRecords: SwiftProtobuf.Message, SwiftProtobuf._Me
     if self.limit != 0 {
       try visitor.visitSingularUInt32Field(value: self.limit, fieldNumber: 7)
     }
+    if !self.sort.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.sort, fieldNumber: 8)
+    }
+    if self.scan != false {
+      try visitor.visitSingularBoolField(value: self.scan, fieldNumber: 9)
+    }
+    if self.explain != false {
+      try visitor.visitSingularBoolField(value: self.explain, fieldNumber: 10)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2486,6 +2786,49 @@ nonisolated extension WireQueryRecords: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.desiredFields != rhs.desiredFields {return false}
     if lhs.after != rhs.after {return false}
     if lhs.limit != rhs.limit {return false}
+    if lhs.sort != rhs.sort {return false}
+    if lhs.scan != rhs.scan {return false}
+    if lhs.explain != rhs.explain {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRecordSort: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RecordSort"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}field\0\u{1}descending\0\u{1}folding\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.field) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.descending) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.folding) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.field.isEmpty {
+      try visitor.visitSingularStringField(value: self.field, fieldNumber: 1)
+    }
+    if self.descending != false {
+      try visitor.visitSingularBoolField(value: self.descending, fieldNumber: 2)
+    }
+    if self.folding != 0 {
+      try visitor.visitSingularUInt32Field(value: self.folding, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRecordSort, rhs: WireRecordSort) -> Bool {
+    if lhs.field != rhs.field {return false}
+    if lhs.descending != rhs.descending {return false}
+    if lhs.folding != rhs.folding {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2493,7 +2836,7 @@ nonisolated extension WireQueryRecords: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireQueryRecordsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".QueryRecordsReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}records\0\u{1}token\0\u{1}after\0\u{1}examined\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}records\0\u{1}token\0\u{1}after\0\u{1}examined\0\u{1}plan\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2505,6 +2848,7 @@ nonisolated extension WireQueryRecordsReply: SwiftProtobuf.Message, SwiftProtobu
       case 2: try { try decoder.decodeSingularMessageField(value: &self._token) }()
       case 3: try { try decoder.decodeSingularStringField(value: &self.after) }()
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.examined) }()
+      case 5: try { try decoder.decodeSingularMessageField(value: &self._plan) }()
       default: break
       }
     }
@@ -2527,6 +2871,9 @@ nonisolated extension WireQueryRecordsReply: SwiftProtobuf.Message, SwiftProtobu
     if self.examined != 0 {
       try visitor.visitSingularUInt32Field(value: self.examined, fieldNumber: 4)
     }
+    try { if let v = self._plan {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2535,9 +2882,326 @@ nonisolated extension WireQueryRecordsReply: SwiftProtobuf.Message, SwiftProtobu
     if lhs._token != rhs._token {return false}
     if lhs.after != rhs.after {return false}
     if lhs.examined != rhs.examined {return false}
+    if lhs._plan != rhs._plan {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
+}
+
+nonisolated extension WireQueryPlan: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".QueryPlan"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}way\0\u{1}index\0\u{1}ranges\0\u{1}answered\0\u{1}tested\0\u{1}rows\0\u{1}wanted\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularEnumField(value: &self.way) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._index) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.ranges) }()
+      case 4: try { try decoder.decodeRepeatedStringField(value: &self.answered) }()
+      case 5: try { try decoder.decodeRepeatedStringField(value: &self.tested) }()
+      case 6: try { try decoder.decodeSingularUInt32Field(value: &self.rows) }()
+      case 7: try { try decoder.decodeSingularMessageField(value: &self._wanted) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if self.way != .scan {
+      try visitor.visitSingularEnumField(value: self.way, fieldNumber: 1)
+    }
+    try { if let v = self._index {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    if self.ranges != 0 {
+      try visitor.visitSingularUInt32Field(value: self.ranges, fieldNumber: 3)
+    }
+    if !self.answered.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.answered, fieldNumber: 4)
+    }
+    if !self.tested.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.tested, fieldNumber: 5)
+    }
+    if self.rows != 0 {
+      try visitor.visitSingularUInt32Field(value: self.rows, fieldNumber: 6)
+    }
+    try { if let v = self._wanted {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 7)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireQueryPlan, rhs: WireQueryPlan) -> Bool {
+    if lhs.way != rhs.way {return false}
+    if lhs._index != rhs._index {return false}
+    if lhs.ranges != rhs.ranges {return false}
+    if lhs.answered != rhs.answered {return false}
+    if lhs.tested != rhs.tested {return false}
+    if lhs.rows != rhs.rows {return false}
+    if lhs._wanted != rhs._wanted {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireQueryPlan.Way: SwiftProtobuf._ProtoNameProviding {
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0WAY_SCAN\0\u{1}WAY_INDEX\0\u{1}WAY_INDEX_SORTED\0\u{1}WAY_SCAN_SORTED\0")
+}
+
+nonisolated extension WireRecordIndex: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RecordIndex"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}type\0\u{1}fields\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.type) }()
+      case 2: try { try decoder.decodeRepeatedMessageField(value: &self.fields) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.type.isEmpty {
+      try visitor.visitSingularStringField(value: self.type, fieldNumber: 1)
+    }
+    if !self.fields.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.fields, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRecordIndex, rhs: WireRecordIndex) -> Bool {
+    if lhs.type != rhs.type {return false}
+    if lhs.fields != rhs.fields {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireIndexedField: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".IndexedField"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}field\0\u{1}descending\0\u{1}folding\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.field) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.descending) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.folding) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.field.isEmpty {
+      try visitor.visitSingularStringField(value: self.field, fieldNumber: 1)
+    }
+    if self.descending != false {
+      try visitor.visitSingularBoolField(value: self.descending, fieldNumber: 2)
+    }
+    if self.folding != 0 {
+      try visitor.visitSingularUInt32Field(value: self.folding, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireIndexedField, rhs: WireIndexedField) -> Bool {
+    if lhs.field != rhs.field {return false}
+    if lhs.descending != rhs.descending {return false}
+    if lhs.folding != rhs.folding {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireModifyRecordIndexes: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ModifyRecordIndexes"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}save\0\u{1}delete\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      case 2: try { try decoder.decodeRepeatedMessageField(value: &self.save) }()
+      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.delete) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    if !self.save.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.save, fieldNumber: 2)
+    }
+    if !self.delete.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.delete, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireModifyRecordIndexes, rhs: WireModifyRecordIndexes) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.save != rhs.save {return false}
+    if lhs.delete != rhs.delete {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireModifyRecordIndexesReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ModifyRecordIndexesReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}indexes\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.indexes) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.indexes.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.indexes, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireModifyRecordIndexesReply, rhs: WireModifyRecordIndexesReply) -> Bool {
+    if lhs.indexes != rhs.indexes {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListRecordIndexes: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ListRecordIndexes"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListRecordIndexes, rhs: WireListRecordIndexes) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListRecordIndexesReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ListRecordIndexesReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}indexes\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.indexes) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.indexes.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.indexes, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListRecordIndexesReply, rhs: WireListRecordIndexesReply) -> Bool {
+    if lhs.indexes != rhs.indexes {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRecordIndexState: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RecordIndexState"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}index\0\u{1}state\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._index) }()
+      case 2: try { try decoder.decodeSingularEnumField(value: &self.state) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._index {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    if self.state != .unspecified {
+      try visitor.visitSingularEnumField(value: self.state, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRecordIndexState, rhs: WireRecordIndexState) -> Bool {
+    if lhs._index != rhs._index {return false}
+    if lhs.state != rhs.state {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRecordIndexState.State: SwiftProtobuf._ProtoNameProviding {
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0STATE_UNSPECIFIED\0\u{1}STATE_BUILDING\0\u{1}STATE_READY\0")
 }
 
 nonisolated extension WireListRecordHistory: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {

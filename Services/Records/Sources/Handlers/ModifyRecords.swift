@@ -113,6 +113,7 @@ extension RecordsService {
                     details: ["maximum": "\(RecordLimits.recordCountMax)"]))
         }
         if isSettled {
+            try batch.decideIndexes()
             room.take(batch)
         } else {
             for index in request.changes.indices where failures[index] == nil { failures[index] = Self.otherFailed }

@@ -1,3 +1,4 @@
+internal import Foundation
 internal import NephosBus
 internal import NephosCore
 internal import NephosPredicates
@@ -5,21 +6,28 @@ internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
 
-/// Records of which a predicate is true, in the order of their names, off the loop.
+/// Records of which a predicate is true, in the order of their names or of some fields, off the loop.
 ///
-/// Each call looks at so many records and no more, and says where it has ended: so a record that matches throughout comes
-/// exactly once, and a query of any zone takes as many calls as it needs. It sees every save that was committed before.
+/// Each call looks at so many records and no more, and says where it has ended: so a record that matches throughout, with
+/// what it is sorted by unchanged, comes exactly once. It sees every save that was committed before.
 extension RecordsService {
     /// What a call may cost, in calls.
     static let queryReserves = 320
 
     struct AskedQuery: Sendable {
         var asked: AskedRecords
-        /// Empty: all.
-        var type: String
+        var database: ScopeName
+        var shape: QueryShape
         var predicate: CompiledPredicate?
-        var after: ItemName
+        /// By which words are known again.
+        var words: SipHash
+        var cursors: QueryCursors
+        /// Nil: it begins.
+        var position: QueryPosition?
         var limit: Int
+        /// Also where an index would be needed.
+        var scans: Bool
+        var explains: Bool
     }
 
     /// - Throws: ``CloudError`` `.missingEntitlement`, `.zoneNotFound`, `.invalidArguments` (the predicate; the details say
@@ -27,68 +35,117 @@ extension RecordsService {
     func beginQuery(
         _ request: WireQueryRecords, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> BulkStep<AskedQuery> {
-        let zone = try openZone(request.zoneID, of: request.container, context.requireCaller(), transaction)
+        let caller = try context.requireCaller()
+        let zone = try openZone(request.zoneID, of: request.container, caller, transaction)
         guard request.type.isEmpty || RecordLimits.isKey(request.type) else {
             throw CloudError(.invalidArguments, "No type is called so.", details: ["argument": "type"])
         }
-        var predicate: CompiledPredicate?
+        var predicate: QueryPredicate?
         if !request.predicate.isEmpty {
-            do { predicate = try QueryPredicate(parsing: request.predicate).compiled() } catch {
-                throw error.cloudError
-            }
+            do { predicate = try QueryPredicate(parsing: request.predicate) } catch { throw error.cloudError }
         }
-        guard predicate?.textPasses ?? 0 <= RecordLimits.textPassesMax else {
+        let compiled = predicate?.compiled()
+        guard compiled?.textPasses ?? 0 <= RecordLimits.textPassesMax else {
             throw CloudError(
                 .limitExceeded, "The predicate compares texts too often. Divide the query.",
                 details: ["maximum": "\(RecordLimits.textPassesMax)"])
         }
+        let asked = try AskedRecords(in: zone, fields: request.desiredFields)
+        let sort = try Self.sort(request.sort)
+        let cursors = QueryCursors(asked.opener, caller.app, type: request.type, predicate, sort)
         return .read(
             AskedQuery(
-                asked: try AskedRecords(in: zone, fields: request.desiredFields), type: request.type,
-                predicate: predicate, after: ItemName(request.after),
-                limit: request.limit == 0 ? RecordLimits.itemsMax : min(Int(request.limit), RecordLimits.itemsMax)))
+                asked: asked, database: try openDatabase(request.container, caller, transaction).scope,
+                shape: QueryShape(type: request.type, predicate: predicate, sort: sort), predicate: compiled,
+                words: asked.opener.words, cursors: cursors, position: try cursors.position(request.after),
+                limit: request.limit == 0 ? RecordLimits.itemsMax : min(Int(request.limit), RecordLimits.itemsMax),
+                scans: request.scan, explains: request.explain))
+    }
+
+    /// - Throws: ``CloudError`` `.invalidArguments`, `.limitExceeded`.
+    private static func sort(_ wire: [WireRecordSort]) throws -> [IndexDefinition.Field] {
+        guard wire.count <= RecordLimits.indexFieldsMax else {
+            throw CloudError(
+                .limitExceeded, "Records are put in order by fewer fields.",
+                details: ["maximum": "\(RecordLimits.indexFieldsMax)"])
+        }
+        let fields = try wire.map {
+            try IndexDefinition.Field($0.field, descending: $0.descending, folding: $0.folding)
+        }
+        guard Set(fields.map(\.name)).count == fields.count else {
+            throw CloudError(
+                .invalidArguments, "A field is in the order twice. Name it once.", details: ["argument": "sort"])
+        }
+        return fields
     }
 
     @Sendable static func query(_ query: AskedQuery, _ feed: any FeedReader) throws -> Frame {
-        var reply = WireQueryRecordsReply()
-        let scope = query.asked.opener.scope
-        reply.token = WireChangeToken(try feed.head(scope).token)
-        var bytesLeft = RecordLimits.replyBytesMax
-        var examinedBytes = 0
-        let passes = max(1, query.predicate?.textPasses ?? 0)
-        var last = query.after
-        var hasMore = false
-        try feed.rows(scope, afterName: query.after) { row in
-            guard reply.examined < RecordLimits.examinedMax, examinedBytes < RecordLimits.examinedBytesMax,
-                reply.records.count < query.limit
-            else {
-                hasMore = true
-                return false
-            }
-            reply.examined += 1
-            examinedBytes += row.bodyBytes * passes
-            if !row.deleted, let change = try query.match(row) {
-                guard change.body.count <= bytesLeft || reply.records.isEmpty else {
-                    hasMore = true
-                    return false
-                }
-                bytesLeft -= change.body.count
-                reply.records.append(change)
-            }
-            last = row.name
-            return true
-        }
-        if hasMore { reply.after = last.rawValue }
-        return Frame(encoding: reply)
+        let run = QueryRun(query, feed)
+        try run.run()
+        return Frame(encoding: run.reply)
     }
 }
 
-extension RecordsService.AskedQuery {
-    /// - Returns: The record as it is sent; nil: it is not meant.
-    fileprivate func match(_ row: FeedRow) throws -> WireChange? {
-        try asked.change(of: row.item) { record in
-            (type.isEmpty || record.type.hasSameBytes(as: type))
-                && predicate?.matches(QueriedRecord(name: row.name, record: record)) ?? true
-        }
+/// Where a query goes on, as devices keep it.
+///
+/// One in the order of names goes on after a name. Of another one the place has what records are sorted by: it is sealed
+/// with the account's key, and opens only for the same query of the same zone by the same app.
+struct QueryCursors: Sendable {
+    private let key: OwnerKey?
+    private let context: [UInt8]
+    private let hasSort: Bool
+
+    init(
+        _ opener: RecordOpener, _ app: AppID, type: String, _ predicate: QueryPredicate?,
+        _ sort: [IndexDefinition.Field]
+    ) {
+        key = opener.key
+        hasSort = !sort.isEmpty
+        let fields = sort.map { "\($0.name) \($0.isDescending) \($0.folding.rawValue)" }
+        let parts =
+            ["records/cursor", opener.scope.owner.rawValue, opener.scope.path.rawValue, app.rawValue, type]
+            + [fields.joined(separator: ","), predicate?.description ?? ""]
+        context = [UInt8](parts.joined(separator: "\u{0}").utf8)
+    }
+
+    private static let versionByte: UInt8 = 1
+
+    func text(of position: QueryPosition) throws -> String {
+        guard hasSort else { return position.name.rawValue }
+        guard let key else { return "" }
+        // Within 3 keys.
+        let length = UInt16(clamping: position.sortKey.count)
+        let bytes =
+            [Self.versionByte, position.isReversed ? 1 : 0, UInt8(length >> 8), UInt8(truncatingIfNeeded: length)]
+            + position.sortKey + [UInt8](position.name.rawValue.utf8)
+        return Data(try key.seal(bytes, boundTo: context).bytes).base64EncodedString()
+    }
+
+    /// - Returns: Nil: it begins.
+    /// - Throws: ``CloudError`` `.invalidArguments`: it is of another query, or was changed.
+    func position(_ text: String) throws(CloudError) -> QueryPosition? {
+        guard !text.isEmpty else { return nil }
+        guard hasSort else { return QueryPosition(name: ItemName(text)) }
+        guard text.utf8.count <= 4096, let sealed = Data(base64Encoded: text), let key,
+            let bytes = try? key.open(Sealed(bytes: [UInt8](sealed)), boundTo: context), bytes.count >= 4,
+            bytes[0] == Self.versionByte
+        else { throw Self.foreign }
+        let end = 4 + Int(bytes[2]) << 8 + Int(bytes[3])
+        guard end <= bytes.count else { throw Self.foreign }
+        return QueryPosition(
+            sortKey: Array(bytes[4..<end]), name: ItemName(String(decoding: bytes[end...], as: UTF8.self)),
+            isReversed: bytes[1] == 1)
+    }
+
+    private static let foreign = CloudError(
+        .invalidArguments, "The query cannot go on there: the place is another query's. Begin anew.",
+        details: ["argument": "after"])
+}
+
+extension RecordOpener {
+    /// By which words of an index are known again.
+    var words: SipHash {
+        key.flatMap { SipHash(key: $0.derived(for: "records/words").prefix(SipHash.keyByteCount)) }
+            ?? SipHash(key: [UInt8](repeating: 0, count: SipHash.keyByteCount))!
     }
 }

@@ -10,6 +10,10 @@ final class RequestRoom {
     private(set) var cascades = RecordLimits.cascadeMax
     /// Rows of references that may be made and removed.
     private(set) var references = RecordLimits.referencesMax
+    /// Rows of indexes that may be made and removed.
+    private(set) var indexRows = RecordLimits.indexRowsMax
+    /// Those of the database, once they were asked for.
+    private var indexes: [RecordIndex]?
 
     /// What a value of a list takes besides its bytes, opened.
     private static let bytesPerListed = 4
@@ -31,6 +35,15 @@ final class RequestRoom {
     func take(_ batch: ZoneBatch) {
         cascades -= batch.cascaded.count
         references -= batch.referencesChanged
+        indexRows -= batch.indexChanges.reduce(0) { $0 + $1.removed.count + $1.added.count }
+    }
+
+    /// The indexes of the zone's database. All of a request's zones are of one.
+    func indexes(of zone: RecordScope) throws -> [RecordIndex] {
+        if let indexes { return indexes }
+        let known = try IndexRows.indexes(of: zone.database, in: zone.transaction)
+        indexes = known
+        return known
     }
 
     static let tooManyReferences = CloudError(

@@ -29,6 +29,8 @@ final class ZoneBatch {
     private(set) var cascaded: [(name: ItemName, cause: Int)] = []
     /// References that would be made or removed.
     private(set) var referencesChanged = 0
+    /// What becomes of the rows of indexes.
+    var indexChanges: [IndexChange] = []
     /// How many records refer to a target now, so that they go with it.
     private var sourceCounts: [ItemName: Int] = [:]
 
@@ -376,6 +378,7 @@ extension ZoneBatch {
                         former: tags, sealed: try planned.map { try zone.seal($0.body, as: .item(name)) } ?? [])))
             try writeReferences(of: name, from: former, to: planned)
         }
+        try writeIndexes()
         zone.charge(bytes: items.reduce(0) { $0 + $1.body.count })
         let freed = try RecordHistory(rows: zone.rows).add(lost(), at: now) { body, number in
             try zone.seal(body, as: .history(number))

@@ -10,7 +10,11 @@ struct QueriedRecord: PredicateRecord {
     let record: WireRecord
 
     /// Fields that every record has (CKRecord): none of one's own can be called so, since it would begin with `_`.
+    static func isSystemField(_ field: String) -> Bool { System.all.contains(field) }
+
     private enum System {
+        static let all: Set = [name, created, modified, creator, modifier, version, parent]
+
         static let name = "_recordName"
         static let created = "_creationDate"
         static let modified = "_modificationDate"

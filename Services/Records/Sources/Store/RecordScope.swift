@@ -22,6 +22,11 @@ final class RecordScope {
 
     func head() throws -> ScopeHead { try transaction.head(scope) }
 
+    /// The database that the zone is of. Containers have no slash in their names.
+    var database: ScopeName {
+        ScopeName(scope.owner, ItemName(String(scope.path.rawValue.prefix { $0 != "/" })))
+    }
+
     // MARK: Life
 
     /// What the scope's metadata begin with.
@@ -50,6 +55,11 @@ final class RecordScope {
     /// Makes the owner's key if need be: a write.
     func seal(_ bytes: [UInt8], as place: RecordOpener.Place) throws -> [UInt8] {
         try keys.key(of: scope.owner, in: transaction).seal(bytes, boundTo: place.context(in: scope)).bytes
+    }
+
+    /// By which words of an index are known again. Makes the owner's key if need be: a write.
+    func madeWords() throws -> SipHash {
+        RecordOpener(scope: scope, key: try keys.key(of: scope.owner, in: transaction)).words
     }
 
     /// What its digests are made with; nil: it was never written to.

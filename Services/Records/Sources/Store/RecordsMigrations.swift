@@ -8,6 +8,9 @@ internal import NephosStorage
 /// - `record_history_zones`: what those of a zone count in bytes, and the next number.
 /// - `record_client_tokens`: what devices leave with their changes.
 /// - `record_removals`: zones whose records are still to be removed.
+/// - `record_indexes`: which fields of which types are indexed, and how far those are that are being made or removed.
+/// - `record_index_zones`: zones with rows in indexes, numbered within the partition.
+/// - `record_index`: those rows, of all indexes: under which keys a record is found.
 enum RecordsMigrations {
     static let all = [
         Migration(
@@ -68,6 +71,47 @@ enum RecordsMigrations {
                     zone TEXT NOT NULL,
                     PRIMARY KEY (partition_number, owner, zone)) WITHOUT ROWID
                 """,
-            ])
+            ]),
+        Migration(
+            name: "records-002",
+            statements: [
+                """
+                CREATE TABLE record_indexes (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    -- The container's id.
+                    records_of TEXT NOT NULL,
+                    number BIGINT NOT NULL,
+                    -- An encoded RecordIndex.
+                    definition BLOB NOT NULL,
+                    state BIGINT NOT NULL,
+                    -- Where making it has got to: a zone's name, empty for the default zone, and a record's.
+                    zone_name TEXT NOT NULL,
+                    record TEXT NOT NULL,
+                    -- Rises with each step: they take turns.
+                    turn BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, records_of, number)) WITHOUT ROWID
+                """,
+                "CREATE INDEX record_indexes_by_turn ON record_indexes (state, turn)",
+                "CREATE UNIQUE INDEX record_indexes_by_number ON record_indexes (partition_number, number)",
+                """
+                CREATE TABLE record_index_zones (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    zone TEXT NOT NULL,
+                    number BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, zone)) WITHOUT ROWID
+                """,
+                "CREATE UNIQUE INDEX record_index_zones_by_number ON record_index_zones (partition_number, number)",
+                """
+                CREATE TABLE record_index (
+                    partition_number BIGINT NOT NULL,
+                    zone_number BIGINT NOT NULL,
+                    index_number BIGINT NOT NULL,
+                    entry BLOB NOT NULL,
+                    record TEXT NOT NULL,
+                    PRIMARY KEY (partition_number, zone_number, index_number, entry, record)) WITHOUT ROWID
+                """,
+            ]),
     ]
 }

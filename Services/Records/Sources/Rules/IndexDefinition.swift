@@ -1,0 +1,144 @@
+internal import NephosCore
+internal import NephosPredicates
+internal import NephosWire
+
+/// Which fields of a type are in an index, and in which order; none: the words of all texts.
+struct IndexDefinition: Hashable, Sendable {
+    struct Field: Hashable, Sendable {
+        var name: FieldName
+        var isDescending = false
+        /// What does not count in texts.
+        var folding: Folding = []
+
+        /// The key as it is in the index.
+        func oriented(_ key: [UInt8]) -> [UInt8] { isDescending ? IndexKey.reversed(key) : key }
+
+        /// What a record is sorted by.
+        func key(of record: QueriedRecord) -> [UInt8] {
+            oriented(IndexKey.key(of: record.value(of: name), folding))
+        }
+    }
+
+    var type: String
+    var fields: [Field]
+
+    /// - Throws: ``CloudError`` `.invalidArguments`, `.limitExceeded`.
+    init(_ wire: WireRecordIndex) throws(CloudError) {
+        guard RecordLimits.isKey(wire.type) else {
+            throw CloudError(.invalidArguments, "No type is called so.", details: ["argument": "type"])
+        }
+        guard wire.fields.count <= RecordLimits.indexFieldsMax else {
+            throw CloudError(
+                .limitExceeded, "An index has too many fields.",
+                details: ["maximum": "\(RecordLimits.indexFieldsMax)"])
+        }
+        type = wire.type
+        fields = []
+        for field in wire.fields {
+            let made = try Field(field.field, descending: field.descending, folding: field.folding)
+            guard !fields.contains(where: { $0.name == made.name }) else {
+                throw CloudError(
+                    .invalidArguments, "A field is in the index twice. Name it once.", details: ["argument": "fields"])
+            }
+            fields.append(made)
+        }
+    }
+
+    init(type: String, fields: [Field]) {
+        self.type = type
+        self.fields = fields
+    }
+
+    var wire: WireRecordIndex {
+        var wire = WireRecordIndex()
+        wire.type = type
+        wire.fields = fields.map { field in
+            var wire = WireIndexedField()
+            wire.field = field.name.rawValue
+            wire.descending = field.isDescending
+            wire.folding = UInt32(field.folding.rawValue)
+            return wire
+        }
+        return wire
+    }
+}
+
+extension IndexDefinition.Field {
+    /// - Throws: ``CloudError`` `.invalidArguments`.
+    init(_ name: String, descending: Bool, folding: UInt32) throws(CloudError) {
+        guard let field = FieldName(name), RecordLimits.isKey(name) || QueriedRecord.isSystemField(name) else {
+            throw CloudError(.invalidArguments, "No field is called so.", details: ["argument": "field"])
+        }
+        guard folding <= 3 else {
+            throw CloudError(
+                .invalidArguments, "Of texts capitals (1), accents (2) or both (3) do not count, or all counts (0).",
+                details: ["argument": "folding"])
+        }
+        self.init(name: field, isDescending: descending, folding: Folding(rawValue: UInt8(folding)))
+    }
+}
+
+/// An index as the database has it.
+struct RecordIndex: Hashable, Sendable {
+    /// Of its rows, in the partition.
+    var number: Int64
+    var definition: IndexDefinition
+    var isReady: Bool
+}
+
+// MARK: - What is in it
+
+extension IndexDefinition {
+    /// The keys under which a record is found, each once.
+    ///
+    /// - Parameter words: By which words are known again.
+    func keys(of record: QueriedRecord, words: SipHash) -> Set<[UInt8]> {
+        guard record.record.type.hasSameBytes(as: type) else { return [] }
+        if fields.isEmpty { return Self.wordKeys(of: record, words) }
+        let values = fields.map { field in
+            (whole: field.key(of: record), elements: Self.elements(field, record))
+        }
+        // Of each field the whole, or one of a list's values.
+        let count = values.reduce(1) { $0 * (1 + $1.elements.count) }
+        let isTooMuch = count > RecordLimits.indexRowsOfRecordMax
+        var keys: [[UInt8]] = [[]]
+        for (field, value) in zip(fields, values) {
+            var parts = [value.whole]
+            if !value.elements.isEmpty {
+                parts += isTooMuch ? [field.oriented(IndexKey.more)] : Array(value.elements)
+            }
+            keys = keys.flatMap { start in parts.map { start + $0 } }
+        }
+        return Set(keys)
+    }
+
+    private static func elements(_ field: Field, _ record: QueriedRecord) -> Set<[UInt8]> {
+        guard case .list(let values)? = record.value(of: field.name) else { return [] }
+        var keys: Set<[UInt8]> = []
+        for value in values {
+            keys.insert(field.oriented(IndexKey.key(ofElement: value, field.folding)))
+            // As far as it matters how many there are.
+            if keys.count > RecordLimits.indexRowsOfRecordMax { break }
+        }
+        return keys
+    }
+
+    private static func wordKeys(of record: QueriedRecord, _ words: SipHash) -> Set<[UInt8]> {
+        let texts = record.texts
+        guard texts.reduce(0, { $0 + $1.utf8.count }) <= RecordLimits.indexedTextBytesMax else {
+            return [IndexKey.more]
+        }
+        var keys: Set<[UInt8]> = []
+        for text in texts {
+            for word in FoldingRule.v1.words(of: text) { keys.insert(wordKey(word, words)) }
+            if keys.count > RecordLimits.indexedWordsMax { return [IndexKey.more] }
+        }
+        return keys
+    }
+
+    /// A keyed hash: whoever has the database alone does not read the words. Two may have the same.
+    static func wordKey(_ word: String, _ words: SipHash) -> [UInt8] {
+        let hash = words.hash([UInt8](word.utf8))
+        return [1] + stride(from: UInt64(56), through: 0, by: -8).map { UInt8(truncatingIfNeeded: hash >> $0) }
+    }
+}

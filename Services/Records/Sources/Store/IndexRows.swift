@@ -1,0 +1,269 @@
+internal import NephosCore
+internal import NephosPredicates
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
+
+/// The rows of indexes: which there are of a database, and under which keys its records are found.
+enum IndexRows {
+    enum State: Int64 {
+        /// Records that were there before are being looked at. Saves keep it already.
+        case building = 1
+        case ready = 2
+        case removing = 3
+    }
+
+    private static let ofDatabase = "partition_number = ?1 AND owner = ?2 AND records_of = ?3"
+    private static let select = SQL(
+        "SELECT number, definition, state FROM record_indexes WHERE \(ofDatabase) ORDER BY number")
+    private static let newestNumber = SQL(
+        "SELECT number FROM record_indexes WHERE partition_number = ?1 ORDER BY number DESC LIMIT 1")
+    private static let insert = SQL(
+        """
+        INSERT INTO record_indexes
+            (partition_number, owner, records_of, number, definition, state, zone_name, record, turn)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, '', '', 0)
+        """)
+    private static let setState = SQL(
+        "UPDATE record_indexes SET state = ?5, zone_name = '', record = '' WHERE \(ofDatabase) AND number = ?4")
+    private static let delete = SQL("DELETE FROM record_indexes WHERE \(ofDatabase) AND number = ?4")
+
+    /// Those of a database that are kept: ready, or being made.
+    static func indexes(of database: ScopeName, in reader: any ReadTransaction) throws -> [RecordIndex] {
+        var indexes: [RecordIndex] = []
+        try reader.query(select, ZoneRows.place(of: database)) { row in
+            guard let state = State(rawValue: row.integer(2)), state != .removing,
+                let wire = try? WireRecordIndex(serializedBytes: row.blob(1)),
+                let definition = try? IndexDefinition(wire)
+            else { return true }
+            indexes.append(RecordIndex(number: row.integer(0), definition: definition, isReady: state == .ready))
+            return true
+        }
+        return indexes
+    }
+
+    /// How many there are with those that are being removed.
+    static func count(of database: ScopeName, in reader: any ReadTransaction) throws -> Int {
+        try reader.all(select, ZoneRows.place(of: database)) { $0.integer(0) }.count
+    }
+
+    static func add(
+        _ definition: IndexDefinition, to database: ScopeName, _ state: State, in transaction: any Transaction
+    ) throws {
+        let number = try transaction.first(newestNumber, [.integer(Int64(database.partition))]) { $0.integer(0) } ?? 0
+        try transaction.execute(
+            insert,
+            ZoneRows.place(of: database) + [
+                .integer(number + 1), .blob(try definition.wire.serializedBytes()), .integer(state.rawValue),
+            ])
+    }
+
+    static func set(
+        _ state: State, of number: Int64, of database: ScopeName, in transaction: any Transaction
+    ) throws {
+        try transaction.execute(
+            setState, ZoneRows.place(of: database) + [.integer(number), .integer(state.rawValue)])
+    }
+
+    static func remove(_ number: Int64, of database: ScopeName, in transaction: any Transaction) throws {
+        try transaction.execute(delete, ZoneRows.place(of: database) + [.integer(number)])
+    }
+
+    // MARK: What is under way
+
+    private static let firstOfState = SQL(
+        """
+        SELECT owner, records_of, number, definition, zone_name, record FROM record_indexes
+        WHERE state = ?1 ORDER BY turn, partition_number, number LIMIT 1
+        """)
+    private static let setPlace = SQL(
+        """
+        UPDATE record_indexes SET zone_name = ?5, record = ?6,
+            turn = (SELECT MAX(turn) + 1 FROM record_indexes WHERE state = 1)
+        WHERE \(ofDatabase) AND number = ?4
+        """)
+
+    /// An index that is being made or removed.
+    struct Unfinished {
+        var database: ScopeName
+        var index: RecordIndex
+        /// Empty: the default zone.
+        var zone: ItemName
+        var record: ItemName
+    }
+
+    /// The one whose turn it is.
+    static func first(_ state: State, in reader: any ReadTransaction) throws -> Unfinished? {
+        try reader.first(firstOfState, [.integer(state.rawValue)]) { row in
+            let wire = try? WireRecordIndex(serializedBytes: row.blob(3))
+            return Unfinished(
+                database: ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))),
+                index: RecordIndex(
+                    number: row.integer(2),
+                    // One that cannot be read has no records, and is made at once.
+                    definition: wire.flatMap { try? IndexDefinition($0) } ?? IndexDefinition(type: "", fields: []),
+                    isReady: false),
+                zone: ItemName(row.text(4)), record: ItemName(row.text(5)))
+        }
+    }
+
+    static func set(_ unfinished: Unfinished, in transaction: any Transaction) throws {
+        try transaction.execute(
+            setPlace,
+            ZoneRows.place(of: unfinished.database) + [
+                .integer(unfinished.index.number), .text(unfinished.zone.rawValue), .text(unfinished.record.rawValue),
+            ])
+    }
+
+    // MARK: Zones
+
+    private static let selectZone = SQL("SELECT number FROM record_index_zones WHERE \(ZoneRows.key)")
+    private static let newestZone = SQL(
+        "SELECT number FROM record_index_zones WHERE partition_number = ?1 ORDER BY number DESC LIMIT 1")
+    private static let insertZone = SQL(
+        "INSERT INTO record_index_zones (partition_number, owner, zone, number) VALUES (?1, ?2, ?3, ?4)")
+    private static let deleteZone = SQL("DELETE FROM record_index_zones WHERE \(ZoneRows.key)")
+    /// Of a database: its path, and what comes after it and a slash.
+    private static let zoneWithRows = SQL(
+        """
+        SELECT number FROM record_index_zones WHERE partition_number = ?1 AND owner = ?2 AND zone > ?3 AND zone < ?4
+            AND EXISTS (SELECT 1 FROM record_index WHERE record_index.partition_number = ?1
+                AND zone_number = record_index_zones.number AND index_number = ?5)
+        ORDER BY zone LIMIT 1
+        """)
+    private static let zoneOfOwner = SQL(
+        "SELECT zone FROM record_index_zones WHERE partition_number = ?1 AND owner = ?2 ORDER BY zone LIMIT 1")
+
+    /// By which number the zone's rows are found; nil: it has none.
+    static func number(of zone: ScopeName, in reader: any ReadTransaction) throws -> Int64? {
+        try reader.first(selectZone, ZoneRows.place(of: zone)) { $0.integer(0) }
+    }
+
+    static func madeNumber(of zone: ScopeName, in transaction: any Transaction) throws -> Int64 {
+        if let number = try number(of: zone, in: transaction) { return number }
+        let newest = try transaction.first(newestZone, [.integer(Int64(zone.partition))]) { $0.integer(0) } ?? 0
+        try transaction.execute(insertZone, ZoneRows.place(of: zone) + [.integer(newest + 1)])
+        return newest + 1
+    }
+
+    // MARK: Rows
+
+    private static let ofIndex = "partition_number = ?1 AND zone_number = ?2 AND index_number = ?3"
+    private static let insertRow = SQL(
+        """
+        INSERT INTO record_index (partition_number, zone_number, index_number, entry, record)
+        VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, zone_number, index_number, entry, record) DO NOTHING
+        """)
+    private static let deleteRow = SQL("DELETE FROM record_index WHERE \(ofIndex) AND entry = ?4 AND record = ?5")
+    private static let deleteOfIndex = SQL(
+        """
+        DELETE FROM record_index WHERE \(ofIndex) AND (entry, record) IN (
+            SELECT entry, record FROM record_index WHERE \(ofIndex) LIMIT ?4)
+        """)
+    private static let deleteOfZone = SQL(
+        """
+        DELETE FROM record_index WHERE partition_number = ?1 AND zone_number = ?2 AND (index_number, entry, record) IN (
+            SELECT index_number, entry, record FROM record_index
+            WHERE partition_number = ?1 AND zone_number = ?2 LIMIT ?3)
+        """)
+
+    static func place(_ partition: Int, zone: Int64, index: Int64) -> [SQLValue] {
+        [.integer(Int64(partition)), .integer(zone), .integer(index)]
+    }
+
+    static func add(_ key: [UInt8], of record: ItemName, at place: [SQLValue], in transaction: any Transaction) throws {
+        try transaction.execute(insertRow, place + [.blob(key), .text(record.rawValue)])
+    }
+
+    static func remove(
+        _ key: [UInt8], of record: ItemName, at place: [SQLValue], in transaction: any Transaction
+    ) throws {
+        try transaction.execute(deleteRow, place + [.blob(key), .text(record.rawValue)])
+    }
+
+    /// Removes some of an index's rows.
+    ///
+    /// - Returns: Whether there may be more.
+    static func removeSome(
+        of index: Int64, in database: ScopeName, limit: Int, _ transaction: any Transaction
+    ) throws -> Bool {
+        let place = ZoneRows.place(of: database)
+        let zone = try transaction.first(
+            zoneWithRows,
+            // The character after the slash.
+            [place[0], place[1], .text("\(database.path)/"), .text("\(database.path)0"), .integer(index)]
+        ) { $0.integer(0) }
+        guard let zone else { return false }
+        try transaction.execute(
+            deleteOfIndex, Self.place(database.partition, zone: zone, index: index) + [.integer(Int64(limit))])
+        return true
+    }
+
+    /// Removes some of a zone's rows.
+    ///
+    /// - Returns: Whether there may be more.
+    static func removeSome(of zone: ScopeName, limit: Int, in transaction: any Transaction) throws -> Bool {
+        guard let number = try number(of: zone, in: transaction) else { return false }
+        let removed = try transaction.execute(
+            deleteOfZone, [.integer(Int64(zone.partition)), .integer(number), .integer(Int64(limit))])
+        guard removed < limit else { return true }
+        try transaction.execute(deleteZone, ZoneRows.place(of: zone))
+        return false
+    }
+
+    private static let deleteOfOwner = SQL(
+        """
+        DELETE FROM record_indexes WHERE partition_number = ?1 AND owner = ?2 AND (records_of, number) IN (
+            SELECT records_of, number FROM record_indexes WHERE partition_number = ?1 AND owner = ?2 LIMIT ?3)
+        """)
+
+    /// Removes some of what an account leaves.
+    ///
+    /// - Returns: Whether there may be more.
+    static func removeRemains(of owner: Owner, limit: Int, in transaction: any Transaction) throws -> Bool {
+        let partition = Int64(ScopeName(owner, "").partition)
+        let zone = try transaction.first(zoneOfOwner, [.integer(partition), .text(owner.rawValue)]) {
+            ScopeName(owner, ItemName($0.text(0)))
+        }
+        if let zone {
+            _ = try removeSome(of: zone, limit: limit, in: transaction)
+            return true
+        }
+        return try transaction.execute(
+            deleteOfOwner, [.integer(partition), .text(owner.rawValue), .integer(Int64(limit))]) > 0
+    }
+}
+
+// MARK: - Reading in order
+
+extension IndexRows {
+    struct Row {
+        var key: [UInt8]
+        var record: ItemName
+    }
+
+    private static let ascending = SQL(
+        """
+        SELECT entry, record FROM record_index WHERE \(ofIndex) AND (entry, record) > (?4, ?5) AND entry < ?6
+        ORDER BY entry, record LIMIT ?7
+        """)
+    private static let descending = SQL(
+        """
+        SELECT entry, record FROM record_index WHERE \(ofIndex) AND (entry, record) < (?4, ?5) AND entry >= ?6
+        ORDER BY entry DESC, record DESC LIMIT ?7
+        """)
+
+    /// Rows behind the first edge, up to the other: from the least to the greatest, or the other way.
+    static func rows(
+        at place: [SQLValue], from edge: (key: [UInt8], record: ItemName), to end: [UInt8], isReversed: Bool,
+        limit: Int,
+        in reader: any ReadTransaction
+    ) throws -> [Row] {
+        try reader.all(
+            isReversed ? descending : ascending,
+            place + [.blob(edge.key), .text(edge.record.rawValue), .blob(end), .integer(Int64(limit))]
+        ) { Row(key: $0.blob(0), record: ItemName($0.text(1))) }
+    }
+}

@@ -1,0 +1,236 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
+import Testing
+
+@testable import NephosRecords
+
+/// Indexes: what they find, in which order, and what they cost.
+@Suite struct IndexTests {
+    private let house: RecordHouse
+    private let device: RecordDevice
+
+    init() throws {
+        house = try RecordHouse()
+        device = try house.device()
+    }
+
+    private func save(_ range: Range<Int>, _ fields: (Int) -> [String: WireRecordField.OneOf_Value]) throws {
+        for start in stride(from: range.lowerBound, to: range.upperBound, by: 400) {
+            let outcome = try device.modify(
+                (start..<min(start + 400, range.upperBound)).map { .save(Self.name($0), fields($0)) })
+            #expect(outcome.codes.allSatisfy { $0 == nil })
+        }
+    }
+
+    private static func name(_ number: Int) -> String { "r" + String(10_000 + number).dropFirst() }
+
+    private func code(_ body: () throws -> Void) -> CloudError.Code? {
+        do { try body() } catch { return (error as? CloudError)?.code }
+        return nil
+    }
+
+    @Test func anIndexFindsWhatIsEqualAndLooksAtNothingElse() throws {
+        try device.index("Note(color)")
+        try save(0..<500) { ["color": .string($0 % 100 == 0 ? "red" : "blue"), "n": .integer(Int64($0))] }
+        let reply = try device.page("color == 'red' AND n > 0")
+        #expect(reply.records.map(\.item) == [100, 200, 300, 400].map(Self.name))
+        #expect(reply.examined == 5 && reply.after.isEmpty)
+        #expect(reply.plan.way == .index && reply.plan.index == WireRecordIndex(text: "Note(color)"))
+        #expect(reply.plan.answered == ["color == 'red'"] && reply.plan.tested == ["n > 0"])
+        #expect(try device.query("color IN {'red', 'none'}", limit: 2) == [0, 100, 200, 300, 400].map(Self.name))
+        try device.save(Self.name(100), ["color": .string("blue")], policy: .changedKeys)
+        try device.delete(Self.name(200))
+        #expect(try device.query("color == 'red'") == [0, 300, 400].map(Self.name))
+    }
+
+    @Test func anIndexIsMadeOfWhatIsThereInStepsAndOutlivesTheService() throws {
+        let zone = try device.makeZone("Work")
+        device.zone = zone
+        try save(0..<900) { ["n": .integer(Int64($0 % 10))] }
+        device.zone = RecordLimits.defaultZone
+        try device.save("d", ["n": .integer(3)])
+        #expect(try device.index("Note(n)").map(\.state) == [.building])
+        house.cloud.network.run(for: .milliseconds(15))
+        // Not yet: it is looked at one record after the other.
+        #expect(try device.page("n == 3").plan.way == .scan)
+        #expect(try device.indexes().map(\.state) == [.building])
+        let some = try house.rows(of: "record_index")
+        #expect(some > 0 && some < 901)
+        house.cloud.crash(.records)
+        try house.cloud.start(.records)
+        house.cloud.network.run(for: .milliseconds(5))
+        device.zone = zone
+        try device.save("new", ["n": .integer(3)])
+        try device.delete(Self.name(3))
+        try device.settleIndexes()
+        #expect(try house.rows(of: "record_index") == 901)
+        let reply = try device.page("n == 3")
+        #expect(reply.plan.way == .index && reply.records.count == 90 && reply.examined == 90)
+        device.zone = RecordLimits.defaultZone
+        #expect(try device.query("n == 3") == ["d"])
+    }
+
+    @Test func recordsComeInTheOrderOfSeveralFields() throws {
+        try device.index("Note(kind, n, title[c] descending)")
+        try save(0..<60) {
+            ["kind": .integer(Int64($0 % 2)), "n": .integer(Int64($0 / 20)), "title": .string("T\(($0 * 7) % 10)")]
+        }
+        func sorted(_ ascending: Bool) -> [String] {
+            (0..<60).filter { $0 % 2 == 0 }.sorted { left, right in
+                let (first, second) = ((left / 20, -((left * 7) % 10)), (right / 20, -((right * 7) % 10)))
+                if first == second { return ascending ? left < right : right < left }
+                return ascending ? first < second : second < first
+            }.map(Self.name)
+        }
+        for (sort, ascending) in [(["n", "title[c] descending"], true), (["n descending", "title[c]"], false)] {
+            let names = try device.query("kind == 0", sort: sort, limit: 7) { reply in
+                #expect(reply.plan.way == .index && reply.plan.tested.isEmpty && reply.examined == 7)
+            }
+            #expect(names == sorted(ascending))
+        }
+        // What is fixed need not be in the order.
+        #expect(
+            try device.query("kind == 0", sort: ["kind descending", "n", "title[c] descending"], limit: 9)
+                == sorted(true))
+        #expect(try device.query("kind == 0 AND n > 0 AND n <= 1", sort: ["n", "title[c] descending"]).count == 10)
+        // Another order is made in memory, as there are few.
+        let reply = try device.page("kind == 0", sort: ["title[c]", "n"])
+        #expect(reply.plan.way == .indexSorted && reply.records.count == 30)
+        #expect(reply.plan.wanted == WireRecordIndex(text: "Note(kind,title[c],n)"))
+    }
+
+    @Test func whatNoIndexServesIsRefusedWithTheIndexThatItNeeds() throws {
+        try save(0..<1200) { ["n": .integer(Int64($0)), "color": .string("c\($0 % 3)")] }
+        let error = #expect(throws: CloudError.self) { try device.page("color == 'c1'", sort: ["n descending"]) }
+        #expect(error?.code == .limitExceeded && error?.details["index"] == "Note(color, n descending)")
+        #expect(error?.details["reason"] == "index_needed")
+        try device.index("Note(color, n descending)")
+        try device.settleIndexes()
+        let reply = try device.page("color == 'c1'", sort: ["n descending"], limit: 3)
+        #expect(reply.records.map(\.item) == [1198, 1195, 1192].map(Self.name) && reply.examined == 3)
+        #expect(reply.plan.wanted == WireRecordIndex())
+    }
+
+    @Test func listsPrefixesWordsAndPlacesAreFound() throws {
+        try device.index(
+            "Note(tags)", "Note(title[cd])", "Note(words)", "Note(place)", "Note(to)", "Note(_creationDate)")
+        try save(0..<300) {
+            [
+                "tags": .list(["all", "t\($0)", "u\($0 % 50)"]), "title": .string("Título \($0)"),
+                "text": .string("Number \($0), a \($0 % 2 == 0 ? "Straße" : "Café")"),
+                "place": .place(Double($0 % 90), Double($0) - 150), "to": .with("target\($0 % 30)"),
+            ]
+        }
+        for (predicate, count, examined) in [
+            ("ANY tags == 't7'", 1, 1), ("tags CONTAINS 'u7'", 6, 6), ("ANY tags IN {'t1', 't2', 'u1'}", 7, 7),
+            ("title BEGINSWITH[cd] 'TITULO 29'", 11, 11), ("title LIKE[cd] 'titulo 1*'", 111, 111),
+            ("self CONTAINS 'cafe number 8'", 0, 1), ("self CONTAINS 'CAFE number 9'", 1, 1),
+            ("distance(place, point(10, -140)) < 100000", 1, 4), ("to == 'target3'", 10, 10),
+            ("_creationDate > date(\"2200-01-01\")", 0, 0), ("ANY tags BEGINSWITH 't29'", 11, 11),
+            ("tags CONTAINS 'none' AND title == 'x'", 0, 0),
+        ] {
+            let reply = try device.page(predicate)
+            #expect(
+                reply.records.count == count && reply.examined <= UInt32(examined), "\(predicate) \(reply.examined)")
+            #expect(reply.plan.way != .scan, "\(predicate)")
+        }
+        // Of a text it asks for a part, which that index does not find.
+        try device.save("text", ["tags": .string("has u7 in it")])
+        let reply = try device.page("tags CONTAINS 'u7'")
+        #expect(reply.records.count == 7 && reply.plan.way == .scan)
+    }
+
+    @Test func aListThatIsTooLongIsLookedAtWhateverIsAsked() throws {
+        try device.index("Note(tags, n)", "Note(words)")
+        let tags = (0..<600).map { "t\($0)" }
+        try device.save("long", ["tags": .list(tags), "n": .integer(1)])
+        try device.save("short", ["tags": .list(["t7"]), "n": .integer(2)])
+        let text = (0..<20_000).map { "w\($0)" }.joined(separator: " ")
+        try device.save("text", ["text": .string(text), "n": .integer(0)])
+        #expect(try house.rows(of: "record_index") == 2 + 2 + 1 + 1 + 1 + 1)
+        #expect(try device.query("tags CONTAINS 't7'", sort: ["n descending"]) == ["short", "long"])
+        #expect(try device.query("tags CONTAINS 't600'", sort: ["n"]).isEmpty)
+        #expect(try device.query("self CONTAINS 'w777 w19999'") == ["text"])
+    }
+
+    @Test func aPlaceIsGoodForItsQueryAlone() throws {
+        try device.index("Note(n)")
+        try save(0..<20) { ["n": .integer(Int64($0 % 5))] }
+        let after = try device.page("", sort: ["n"], limit: 3).after
+        #expect(!after.isEmpty)
+        #expect(try device.page("", sort: ["n"], after: after, limit: 3).records.count == 3)
+        let changed = String(after.reversed())
+        for body in [
+            { _ = try device.page("", sort: ["n descending"], after: after) },
+            { _ = try device.page("n > 1", sort: ["n"], after: after) },
+            { _ = try device.page("", sort: ["n"], after: changed) },
+            { _ = try device.page("", sort: ["n"], after: "r0003") },
+            { _ = try device.page("", sort: ["n"], after: String(repeating: "A", count: 10_000)) },
+        ] as [() throws -> Void] {
+            #expect(code(body) == .invalidArguments)
+        }
+        let zone = try device.makeZone("Work")
+        device.zone = zone
+        #expect(code { _ = try device.page("", sort: ["n"], after: after) } == .invalidArguments)
+        // Nor another account's.
+        try house.cloud.createAccount("other")
+        let stranger = try house.device(account: "other")
+        try stranger.save("a")
+        #expect(code { _ = try stranger.page("", sort: ["n"], after: after) } == .invalidArguments)
+    }
+
+    @Test func indexesGoInStepsAndWithTheirZones() throws {
+        let zone = try device.makeZone("Work")
+        device.zone = zone
+        try device.index("Note(n)", "Note(m)")
+        try save(0..<800) { ["n": .integer(Int64($0)), "m": .integer(0)] }
+        #expect(try house.rows(of: "record_index") == 1600)
+        try device.index(removing: ["Note(n)", "Note(unknown)"])
+        #expect(try device.page("n == 1").plan.way == .scan)
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try house.rows(of: "record_index") == 800 && house.rows(of: "record_indexes") == 1)
+        try device.deleteZone("Work")
+        house.cloud.network.run(for: .seconds(2))
+        #expect(try house.rows(of: "record_index") == 0 && house.rows(of: "record_index_zones") == 0)
+    }
+
+    @Test func indexesAreBounded() throws {
+        for number in 0..<16 { try device.index("Note(f\(number))") }
+        #expect(code { try device.index("Note(f16)") } == .limitExceeded)
+        try device.index("Note(f1)", "Other(f1)")
+        #expect(code { try device.index("Note(a,b,c,d)") } == .limitExceeded)
+        for text in ["no type(a)", "Note(_a)", "Note(a.b)", "Note(a, a)"] {
+            #expect(code { try device.index(text) } == .invalidArguments, "\(text)")
+        }
+        // As many rows of a request, and one record always can be.
+        let lists = Dictionary(
+            uniqueKeysWithValues: (0..<16).map { field in
+                ("f\(field)", WireRecordField.OneOf_Value.list((0..<99).map { "t\($0)" }))
+            })
+        #expect(code { try device.modify((0..<6).map { .save("r\($0)", lists) }) } == .limitExceeded)
+        #expect(try device.modify((0..<5).map { .save("r\($0)", lists) }).codes == Array(repeating: nil, count: 5))
+        #expect(try house.rows(of: "record_index") == 5 * 1600)
+    }
+
+    @Test func whatADamagedRecordHasLeftInAnIndexIsPassedOver() throws {
+        try device.index("Note(n)")
+        try device.save("a", ["n": .integer(1)])
+        try device.save("b", ["n": .integer(2)])
+        try house.cloud.storage(of: .records).write { transaction in
+            _ = try transaction.execute(
+                SQL("UPDATE feed_items SET body = ?1 WHERE name = 'a'"), [.blob(Array("damaged!".utf8))])
+        }
+        house.cloud.crash(.records)
+        try house.cloud.start(.records)
+        house.cloud.network.run(for: .seconds(1))
+        try device.save("a", ["n": .integer(3)])
+        #expect(try house.rows(of: "record_index") == 3)
+        #expect(try device.query("", sort: ["n"]) == ["b", "a"])
+        #expect(try device.query("n IN {1, 3}") == ["a"])
+        #expect(try device.query("n BETWEEN {1, 3}", sort: ["n"]) == ["b", "a"])
+    }
+}
