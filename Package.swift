@@ -103,6 +103,8 @@ let package = Package(
         shared("NephosPredicates", ["NephosCore"]),
         shared("NephosHTTP", ["NephosCore"] + nio),
         shared("NephosWire", ["NephosCore", protobuf]),
+        // What may be done to a record, and how a predicate sees one: the same on devices and in the service.
+        shared("NephosRecordRules", ["NephosCore", "NephosPredicates", "NephosWire", protobuf]),
         shared("NephosBus", ["NephosCore", "NephosWire", heap, protobuf]),
         shared("NephosZeroMQ", ["NephosBus", "NephosCore", "CZeroMQ", "CSodium", heap, logging]),
         shared("NephosStorage", ["NephosCore", "NephosFiles", "CSQLiteShim", grdb, sqlite, logging]),
@@ -133,8 +135,8 @@ let package = Package(
         shared(
             "NephosKit",
             [
-                "NephosBus", "NephosWire", "NephosChunks", "NephosPredicates", "NephosCore", "NephosFiles",
-                "NephosZeroMQ", crypto, grdb, protobuf, logging,
+                "NephosBus", "NephosWire", "NephosChunks", "NephosPredicates", "NephosRecordRules", "NephosCore",
+                "NephosFiles", "NephosZeroMQ", crypto, grdb, protobuf, logging,
             ]),
         shared(
             "NephosSimulation",
@@ -159,7 +161,7 @@ let package = Package(
                 protobuf,
             ],
             entry: ["NephosZeroMQ"])
-        + service("Records", product: "nephos-records", storing + ["NephosPredicates"])
+        + service("Records", product: "nephos-records", storing + ["NephosPredicates", "NephosRecordRules"])
         + service("Notifications", product: "nephos-notifications", storing)
         + [
             .executableTarget(

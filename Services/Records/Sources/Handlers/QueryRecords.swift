@@ -1,5 +1,6 @@
 internal import NephosBus
 internal import NephosCore
+internal import NephosRecordRules
 internal import NephosPredicates
 internal import NephosServiceKit
 internal import NephosStorage
