@@ -258,6 +258,13 @@ let package = Package(
                     "NephosBus", "NephosWire",
                     "NephosCore", protobuf,
                 ]),
+            // A device's records, against the service itself.
+            tests(
+                "RecordsKitTests",
+                [
+                    "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
+                    "NephosKit", "NephosBus", "NephosWire", "NephosCore", protobuf,
+                ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.
             tests(
