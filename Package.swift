@@ -102,6 +102,8 @@ let package = Package(
         shared("NephosPredicates", ["NephosCore"]),
         shared("NephosHTTP", ["NephosCore"] + nio),
         shared("NephosWire", ["NephosCore", protobuf]),
+        // What may be done to a record, and how a predicate sees one: the same on devices and in the service.
+        shared("NephosRecordRules", ["NephosCore", "NephosPredicates", "NephosWire", protobuf]),
         shared("NephosBus", ["NephosCore", "NephosWire", heap, protobuf]),
         shared("NephosZeroMQ", ["NephosBus", "NephosCore", "CZeroMQ", "CSodium", heap, logging]),
         shared("NephosStorage", ["NephosCore", "NephosFiles", "CSQLiteShim", grdb, sqlite, logging]),
@@ -132,8 +134,8 @@ let package = Package(
         shared(
             "NephosKit",
             [
-                "NephosBus", "NephosWire", "NephosChunks", "NephosPredicates", "NephosCore", "NephosFiles",
-                "NephosZeroMQ", crypto, grdb, protobuf, logging,
+                "NephosBus", "NephosWire", "NephosChunks", "NephosPredicates", "NephosRecordRules", "NephosCore",
+                "NephosFiles", "NephosZeroMQ", crypto, grdb, protobuf, logging,
             ]),
         shared(
             "NephosSimulation",
@@ -158,7 +160,7 @@ let package = Package(
                 protobuf,
             ],
             entry: ["NephosZeroMQ"])
-        + service("Records", product: "nephos-records", storing + ["NephosPredicates"])
+        + service("Records", product: "nephos-records", storing + ["NephosPredicates", "NephosRecordRules"])
         + service("Notifications", product: "nephos-notifications", storing)
         + [
             .executableTarget(
@@ -251,9 +253,17 @@ let package = Package(
             tests(
                 "RecordsServiceTests",
                 [
-                    "NephosRecords", "NephosPredicates", "NephosSimulation", "NephosServiceKit", "NephosStorage",
+                    "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
+                    "NephosStorage",
                     "NephosBus", "NephosWire",
                     "NephosCore", protobuf,
+                ]),
+            // A device's records, against the service itself.
+            tests(
+                "RecordsKitTests",
+                [
+                    "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
+                    "NephosKit", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.

@@ -29,7 +29,7 @@ import struct Foundation.UUID
         var options = simulation.makeOptions(of: "device")
         let onMade = options.onMade
         options.onMade = { engine in
-            engine.kinds.append(NotesKind())
+            engine.kinds = engine.kinds.filter { $0.service != .records } + [NotesKind()]
             onMade?(engine)
         }
         let session = try await Session.open(

@@ -345,7 +345,7 @@ import Testing
         let first = try cloud.addDevice(isShared: true)
         let second = try cloud.addProcess(of: first)
         let other = try Notebook(try cloud.addDevice())
-        if isKnown { first.engine?.kinds.append(NotesKind()) }
+        if isKnown { first.engine?.kinds = [KeyValueKind(), DocumentsKind(), NotesKind()] }
         let book = try Notebook(second)
         #expect(cloud.network.run(within: .seconds(30)) { book.isInSync && other.isInSync })
         #expect(second.engine?.home.isHeld(book.driver.key) == isKnown)
@@ -366,7 +366,7 @@ import Testing
         let cloud = try cloud(32)
         defer { cloud.close() }
         let first = try cloud.addDevice(isShared: true)
-        first.engine?.kinds.append(NotesKind())
+        first.engine?.kinds = [KeyValueKind(), DocumentsKind(), NotesKind()]
         let second = try cloud.addProcess(of: first)
         let other = try Notebook(try cloud.addDevice())
         let guest = try Notebook(second)

@@ -2,6 +2,7 @@ import Foundation
 import NephosBus
 import NephosCore
 import NephosPredicates
+import NephosRecordRules
 import NephosSimulation
 import NephosWire
 import SwiftProtobuf

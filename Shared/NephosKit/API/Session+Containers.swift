@@ -11,7 +11,7 @@ extension Session {
     ///   no such app; else what keeps the server from telling (try again).
     public func container(_ id: String? = nil, app: AppID? = nil) async throws(CloudError) -> UbiquityContainer {
         let (found, account): (ScopeID, AccountID) = try await engine.perform { engine, completion in
-            engine.findContainer(id, of: app, completion)
+            engine.findContainer(id, of: app, service: .documents, completion)
         }
         return UbiquityContainer(id: found.name, app: found.app, account: account, session: self)
     }
@@ -27,22 +27,23 @@ extension Session {
 }
 
 extension DeviceEngine {
-    /// Finds a container, and begins to follow it.
+    /// Finds a container, and begins to follow what a service has of it.
     func findContainer(
-        _ id: String?, of app: AppID?, _ completion: @escaping (Result<(ScopeID, AccountID), CloudError>) -> Void
+        _ id: String?, of app: AppID?, service: ServiceName,
+        _ completion: @escaping (Result<(ScopeID, AccountID), CloudError>) -> Void
     ) {
         guard let session, session.signedIn else {
             return completion(.failure(CloudError(.notSignedIn, "This home has no account signed in. Sign in.")))
         }
         let app = app ?? session.defaultApp
-        if let found = listed(id, of: app) { return completion(open(found, of: app)) }
+        if let found = listed(id, of: app) { return completion(open(found, of: app, service)) }
         // It may list it by now: the next token tells.
         tokens.token(for: app) { [weak self] result in
             guard let self, !stopped else { return }
             switch result {
             case .failure(let error): return completion(.failure(error))
             case .success(let token):
-                if let found = listed(id, of: app) { return completion(open(found, of: app)) }
+                if let found = listed(id, of: app) { return completion(open(found, of: app, service)) }
                 tokens.discard(token, of: app)
             }
             tokens.token(for: app) { [weak self] result in
@@ -51,7 +52,7 @@ extension DeviceEngine {
                 guard let found = listed(id, of: app) else {
                     return completion(.failure(notListed(id, of: app)))
                 }
-                completion(open(found, of: app))
+                completion(open(found, of: app, service))
             }
         }
     }
@@ -72,10 +73,12 @@ extension DeviceEngine {
             id == nil ? "The app lists no containers." : "The app lists no such container.", details: details)
     }
 
-    private func open(_ container: String, of app: AppID) -> Result<(ScopeID, AccountID), CloudError> {
+    private func open(
+        _ container: String, of app: AppID, _ service: ServiceName
+    ) -> Result<(ScopeID, AccountID), CloudError> {
         Result { () throws(CloudError) in
             guard let account = session?.accountID else { throw CloudError(.notSignedIn, "Sign in.") }
-            let id = ScopeID(app: app, service: .documents, name: container)
+            let id = ScopeID(app: app, service: service, name: container)
             _ = try scope(id)
             return (id, account)
         }

@@ -77,7 +77,7 @@ package final class DeviceEngine {
     /// What is kept in step, in an order that does not depend on chance.
     private(set) var scopes: [ScopeDriver] = []
     /// What it knows to keep in step.
-    var kinds: [any ScopeKind] = [KeyValueKind(), DocumentsKind()]
+    var kinds: [any ScopeKind] = [KeyValueKind(), DocumentsKind(), RecordsKind()]
     private var readerCount = 0
     package private(set) var stopped = false
     /// What ``checkForeign()`` has seen last.

@@ -10,12 +10,15 @@ struct LocalScope: Hashable {
     var owner: Owner?
     /// Within what its owner has.
     var path: String
+    /// What the home's tables call it where that is not its path: what it is to a person stays the same also where the
+    /// service has it under another one.
+    var key: String?
 
     /// As its service knows it; nil: nobody is signed in.
     var scopeName: ScopeName? { (owner ?? account.map { Owner($0) }).map { ScopeName($0, ItemName(path)) } }
 
     /// As the home's tables have it: no path begins with `@`.
-    var name: String { owner.map { "@\($0)/\(path)" } ?? path }
+    var name: String { owner.map { "@\($0)/\(key ?? path)" } ?? key ?? path }
 }
 
 /// How far a scope's local copy has come.

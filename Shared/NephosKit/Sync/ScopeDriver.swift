@@ -63,7 +63,9 @@ final class ScopeDriver {
         }
         // Who waits for what an account has need not wait when there is none.
         guard let session = engine.session, session.signedIn else { return perform([.look]) }
-        guard let scope = model.scope(in: session) else { return isHeld ? perform([.look]) : learnScope() }
+        guard let scope = model.scope(in: session) else {
+            return isHeld || !model.isToldByToken ? perform([.look]) : learnScope()
+        }
         endLearning()
         self.scope = scope
         guard !session.revoked else { return }
@@ -100,6 +102,12 @@ final class ScopeDriver {
     /// The session may name another scope than it did: that one is followed from now on. What the other has stays here.
     func rejoin() {
         guard let scope, let session = engine.session, model.scope(in: session) != scope else { return }
+        restart()
+    }
+
+    /// Which scope it is may have become known, or be another than it was.
+    func reconsider() {
+        guard let session = engine.session, session.signedIn, model.scope(in: session) != scope else { return }
         restart()
     }
 

@@ -25,6 +25,8 @@ protocol ScopeModel: AnyObject {
 
     /// Its scope under this session; nil: the server has not told which it is.
     func scope(in session: SessionRecord) -> LocalScope?
+    /// Whether the app's token tells which it is. If not, it begins when somebody says so (``ScopeDriver/reconsider()``).
+    var isToldByToken: Bool { get }
     /// Why there is none, when the app's token did not tell.
     var absence: CloudError { get }
     /// Where its content is, whoever is signed in.
@@ -108,6 +110,7 @@ extension ScopeModel {
     var id: ScopeID { ScopeID(app: app, service: service, name: name) }
     static var migrations: [LocalMigration] { [] }
     func adjust(_ options: inout ScopeSync.Options) {}
+    var isToldByToken: Bool { true }
     var absence: CloudError { CloudError(.missingEntitlement, "The app has no such scope.") }
     func place(in session: SessionRecord?) -> LocalScope {
         session.flatMap { $0.signedIn ? scope(in: $0) : nil } ?? LocalScope(account: nil, service: service, path: "")

@@ -1,4 +1,5 @@
 internal import NephosCore
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire

@@ -1,6 +1,7 @@
 internal import Foundation
 internal import NephosBus
 internal import NephosCore
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
@@ -100,7 +101,9 @@ extension RecordsService {
         }
         let batch = ZoneBatch(zone, stamp: stamp, room: room)
         var failures: [Int: CloudError] = [:]
-        for (index, change) in request.changes.enumerated() { failures[index] = Self.malformed(change) }
+        for (index, change) in request.changes.enumerated() {
+            do { try ChangeRule.check(change) } catch { failures[index] = error }
+        }
         let isSettled = try decide(request, batch, &failures)
         // What is already as was asked was done before: it is a repeat, and its conditions have had their time.
         if let unmet = try batch.unmet(request.conditions, request.changes), !isSettled || !batch.isEmpty {
@@ -136,36 +139,6 @@ extension RecordsService {
 
     private static let otherFailed = CloudError(
         .batchRequestFailed, "Another change of the zone failed, and the zone changes as a whole.")
-
-    /// What can be refused by its shape.
-    private static func malformed(_ change: WireRecordChange) -> CloudError? {
-        guard RecordLimits.isName(change.record) else {
-            return CloudError(
-                .invalidArguments,
-                "A record is called by 1 to 255 printable ASCII characters, the first no underscore.",
-                details: ["argument": "record"])
-        }
-        guard case .save(let save) = change.kind else { return nil }
-        guard save.version.count == StoredRecord.versionBytes,
-            save.base.isEmpty || save.base.count == StoredRecord.versionBytes
-        else {
-            return CloudError(.invalidArguments, "A change tag has 16 bytes.", details: ["argument": "version"])
-        }
-        guard RecordLimits.isKey(save.type) else {
-            return CloudError(
-                .invalidArguments, "A type is called by a letter, then letters, digits and underscores; 255 at most.",
-                details: ["argument": "type"])
-        }
-        if case .UNRECOGNIZED = save.policy {
-            return CloudError(.invalidArguments, "There is no such save policy.", details: ["argument": "policy"])
-        }
-        guard !save.hasParent || save.parent.isEmpty || RecordLimits.isName(save.parent) else {
-            return CloudError(
-                .invalidArguments, "A parent is a record of the zone.", details: ["argument": "parent"])
-        }
-        do { try FieldRule.check(save.fields) } catch { return error }
-        return nil
-    }
 
     /// Names of cascaded records that a reply has.
     private static let cascadedToldMax = 1000

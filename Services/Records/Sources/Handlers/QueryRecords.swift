@@ -2,6 +2,7 @@ internal import Foundation
 internal import NephosBus
 internal import NephosCore
 internal import NephosPredicates
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire

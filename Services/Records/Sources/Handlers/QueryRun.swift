@@ -1,5 +1,6 @@
 internal import NephosCore
 internal import NephosPredicates
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire

@@ -1,4 +1,5 @@
 internal import NephosCore
+internal import NephosRecordRules
 internal import NephosWire
 
 /// What one request may still touch, in all of its zones together: so that none holds up the loop, or fills the memory,
@@ -49,25 +50,4 @@ final class RequestRoom {
     static let tooManyReferences = CloudError(
         .limitExceeded, "The request changes too many references. Divide it.",
         details: ["maximum": "\(RecordLimits.referencesMax)"])
-}
-
-extension WireRecord {
-    /// Values in its lists.
-    var listedCount: Int { fields.reduce(0) { $0 + $1.listedCount } }
-}
-
-extension WireRecordField {
-    /// Values of the list that it is.
-    fileprivate var listedCount: Int {
-        switch value {
-        case .strings(let list): list.values.count
-        case .integers(let list): list.values.count
-        case .reals(let list): list.values.count
-        case .dates(let list): list.values.count
-        case .datas(let list): list.values.count
-        case .locations(let list): list.values.count
-        case .references(let list): list.values.count
-        default: 0
-        }
-    }
 }

@@ -1,5 +1,6 @@
 internal import Foundation
 internal import NephosCore
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
@@ -135,27 +136,8 @@ final class ZoneBatch {
 
     /// - Throws: ``CloudError`` `.limitExceeded`: the record would be too large.
     private static func planned(_ record: WireRecord) throws(CloudError) -> PlannedRecord {
-        guard let body: [UInt8] = try? record.serializedBytes() else {
-            throw CloudError(.invalidArguments, "The record cannot be encoded.")
-        }
-        guard body.count <= RecordLimits.recordBytesMax else {
-            throw CloudError(
-                .limitExceeded, "The record is too large. Put what is large into an asset.",
-                details: ["bytes_max": "\(RecordLimits.recordBytesMax)", "bytes": "\(body.count)"])
-        }
-        guard record.fields.count <= RecordLimits.fieldsMax else { throw FieldRule.tooMany }
-        guard record.listedCount <= RecordLimits.listedMax else {
-            throw CloudError(
-                .limitExceeded, "The record's lists have too many values.",
-                details: ["maximum": "\(RecordLimits.listedMax)"])
-        }
-        let targets = record.cascadingTargets
-        guard targets.count <= RecordLimits.cascadingReferencesMax else {
-            throw CloudError(
-                .limitExceeded, "The record refers to too many others as one that is deleted with them.",
-                details: ["maximum": "\(RecordLimits.cascadingReferencesMax)"])
-        }
-        return PlannedRecord(record: record, body: body, targets: targets)
+        let body = try ChangeRule.encoded(record)
+        return PlannedRecord(record: record, body: body, targets: record.cascadingTargets)
     }
 
     private func set(_ record: PlannedRecord?, _ name: ItemName) {

@@ -1,5 +1,6 @@
 internal import NephosCore
 internal import NephosPredicates
+internal import NephosRecordRules
 internal import NephosWire
 
 /// Which fields of a type are in an index, and in which order; none: the words of all texts.

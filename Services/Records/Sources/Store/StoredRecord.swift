@@ -1,5 +1,6 @@
 internal import Foundation
 internal import NephosCore
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
@@ -28,7 +29,7 @@ enum StoredRecord {
         return (former, body[end...])
     }
 
-    static let versionBytes = 16
+    static let versionBytes = ChangeRule.versionBytes
 }
 
 extension WireRecord {

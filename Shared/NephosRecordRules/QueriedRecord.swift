@@ -1,16 +1,21 @@
-internal import NephosCore
-internal import NephosPredicates
-internal import NephosWire
+package import NephosCore
+package import NephosPredicates
+package import NephosWire
 
 /// A record as predicates see it: its fields, and those that the service keeps.
 ///
 /// What is sealed among devices has no value here. A reference is the name of its record.
-struct QueriedRecord: PredicateRecord {
-    let name: ItemName
-    let record: WireRecord
+package struct QueriedRecord: PredicateRecord {
+    package let name: ItemName
+    package let record: WireRecord
+
+    package init(name: ItemName, record: WireRecord) {
+        self.name = name
+        self.record = record
+    }
 
     /// Fields that every record has (CKRecord): none of one's own can be called so, since it would begin with `_`.
-    static func isSystemField(_ field: String) -> Bool { System.all.contains(field) }
+    package static func isSystemField(_ field: String) -> Bool { System.all.contains(field) }
 
     private enum System {
         static let all: Set = [name, created, modified, creator, modifier, version, parent]
@@ -24,7 +29,7 @@ struct QueriedRecord: PredicateRecord {
         static let parent = "_parent"
     }
 
-    func value(of field: FieldName) -> PredicateValue? {
+    package func value(of field: FieldName) -> PredicateValue? {
         switch field.rawValue {
         case System.name: .string(name.rawValue)
         case System.created: .date(PredicateDate(nanoseconds: record.created.time))
@@ -38,7 +43,7 @@ struct QueriedRecord: PredicateRecord {
     }
 
     /// Of fields and of lists.
-    var texts: [String] {
+    package var texts: [String] {
         record.fields.flatMap { field -> [String] in
             switch field.value {
             case .string(let text): [text]

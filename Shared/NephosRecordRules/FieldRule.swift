@@ -1,12 +1,12 @@
 internal import Foundation
-internal import NephosCore
-internal import NephosWire
+package import NephosCore
+package import NephosWire
 
 /// What a field of a record may be. The same for devices and the service.
-enum FieldRule {
+package enum FieldRule {
     /// - Throws: ``CloudError`` `.invalidArguments`: a name that no field can have, one that is there twice, a place that
     ///   is none, a reference to what no record can be called, something sealed in a way that is not known.
-    static func check(_ fields: [WireRecordField]) throws(CloudError) {
+    package static func check(_ fields: [WireRecordField]) throws(CloudError) {
         guard fields.count <= RecordLimits.fieldsMax else { throw tooMany }
         var names: Set<ItemName> = []
         for field in fields {
@@ -21,7 +21,7 @@ enum FieldRule {
         }
     }
 
-    static let tooMany = CloudError(
+    package static let tooMany = CloudError(
         .limitExceeded, "A record has too many fields.", details: ["maximum": "\(RecordLimits.fieldsMax)"])
 
     private static func check(
@@ -67,7 +67,7 @@ enum FieldRule {
 
 extension WireRecord {
     /// Records that this one is deleted with, each once.
-    var cascadingTargets: Set<ItemName> {
+    package var cascadingTargets: Set<ItemName> {
         var targets: Set<ItemName> = []
         for field in fields {
             switch field.value {

@@ -1,26 +1,32 @@
-internal import Foundation
-internal import NephosCore
-internal import NephosWire
+package import Foundation
+package import NephosCore
+package import NephosWire
 private import SwiftProtobuf
 
 /// What a save makes of a record: a pure rule.
 ///
 /// The policies are CloudKit's (CKRecordSavePolicy): with the default the change tag that the device knew has to be the
 /// record's; with the other two the fields that are named are saved, whatever has become of the others.
-enum SaveRule {
+package enum SaveRule {
     /// A record as it is stored.
-    struct State: Equatable {
+    package struct State: Equatable {
         /// Nil: there is none, or it is damaged.
-        var record: WireRecord?
+        package var record: WireRecord?
         /// There is one, of which nothing can be read any more.
-        var isDamaged = false
+        package var isDamaged = false
         /// Change tags that it had before, the newest first; of one that was deleted, too.
-        var former: [[UInt8]] = []
+        package var former: [[UInt8]] = []
 
-        var isThere: Bool { record != nil || isDamaged }
+        package init(record: WireRecord? = nil, isDamaged: Bool = false, former: [[UInt8]] = []) {
+            self.record = record
+            self.isDamaged = isDamaged
+            self.former = former
+        }
+
+        package var isThere: Bool { record != nil || isDamaged }
     }
 
-    enum Outcome: Equatable {
+    package enum Outcome: Equatable {
         /// It is to be stored so.
         ///
         /// - Parameter overwrites: What the device had not seen is lost by it.
@@ -32,7 +38,7 @@ enum SaveRule {
     /// - Parameter stamp: Of the save.
     /// - Throws: ``CloudError`` `.serverRecordChanged`, `.unknownItem` (it was deleted since, or is damaged),
     ///   `.invalidArguments` (of another type).
-    static func decide(
+    package static func decide(
         _ save: WireSaveRecord, over state: State, stamp: WireRecordStamp
     ) throws(CloudError) -> Outcome {
         let version = [UInt8](save.version)
@@ -63,7 +69,7 @@ enum SaveRule {
 
     /// - Parameter base: The change tag that the device knew; empty: whichever it is.
     /// - Throws: ``CloudError`` `.serverRecordChanged`.
-    static func decideDeletion(of state: State, base: Data) throws(CloudError) {
+    package static func decideDeletion(of state: State, base: Data) throws(CloudError) {
         // Which one it is that is damaged nobody knows.
         guard state.isThere, !base.isEmpty, state.record?.version != base else { return }
         throw CloudError(
@@ -78,7 +84,7 @@ enum SaveRule {
         "What is stored of the record is damaged. Save it as a new one, with all of its fields, or leave it.")
 
     /// Byte for byte: strings that are equal to a reader are others here, and what is no number is itself.
-    private static func hasSameContent(_ left: WireRecord, _ right: WireRecord) -> Bool {
+    package static func hasSameContent(_ left: WireRecord, _ right: WireRecord) -> Bool {
         let contents = [left, right].map { record -> [UInt8]? in
             var content = WireRecord()
             content.fields = record.fields
@@ -88,7 +94,8 @@ enum SaveRule {
         return contents[0] != nil && contents[0] == contents[1]
     }
 
-    private static func made(
+    /// The record that a save makes, without saying whether it may.
+    package static func made(
         _ save: WireSaveRecord, from stored: WireRecord, created: WireRecordStamp, _ stamp: WireRecordStamp
     ) -> WireRecord {
         var record = stored

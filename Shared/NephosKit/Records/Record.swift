@@ -1,0 +1,167 @@
+public import NephosCore
+internal import NephosWire
+internal import SwiftProtobuf
+
+public import struct Foundation.Data
+
+/// Names a record within a database.
+public struct RecordID: Hashable, Comparable, Codable, Sendable, CustomStringConvertible {
+    /// 1 to 255 printable ASCII characters, the first no underscore; unlike every other's of the zone.
+    public var name: String
+    /// The zone's name.
+    public var zone: String
+
+    /// Names a record.
+    public init(_ name: String, zone: String = RecordZone.defaultName) {
+        self.name = name
+        self.zone = zone
+    }
+
+    /// A record that is to be made: no other will be called so.
+    public static func unique(zone: String = RecordZone.defaultName) -> RecordID {
+        var generator = SystemRandomNumberGenerator()
+        let id = DocumentID.random(using: &generator)
+        return RecordID(RecordPlace.zoneID(id), zone: zone)
+    }
+
+    public static func < (left: RecordID, right: RecordID) -> Bool {
+        (left.zone, left.name) < (right.zone, right.name)
+    }
+
+    public var description: String { zone == RecordZone.defaultName ? name : "\(zone)/\(name)" }
+}
+
+/// A zone of a database, as this device knows it.
+public struct RecordZone: Hashable, Sendable {
+    /// The zone that every database has.
+    public static let defaultName = RecordLimits.defaultZone
+
+    /// 1 to 255 printable ASCII characters, the first no underscore.
+    public var name: String
+    /// Names it for good, also beside another of its name that was there before or comes after; nil: the server has not
+    /// made it yet.
+    public var id: String?
+    /// When it was made; nil: the server has not made it yet, or it is the default zone.
+    public var created: RecordDate?
+}
+
+/// Who has saved a record, and when. It decides nothing.
+public struct RecordStamp: Hashable, Sendable {
+    /// By the server's clock.
+    public var time: RecordDate
+    public var account: AccountID
+    public var device: DeviceID
+    public var app: AppID
+}
+
+/// A record: a value. To change one, change the fields of what was fetched, and save it.
+///
+/// A record remembers what it was when it was fetched, by its change tag; so a save tells which fields were changed
+/// since (``changedFields``), and whether somebody else has saved it meanwhile.
+public struct Record: Sendable, Identifiable {
+    /// Its name and zone.
+    public let id: RecordID
+    /// A letter, then letters, digits and underscores. Never changes.
+    public let type: String
+    /// By their names: a letter, then letters, digits and underscores.
+    public var fields: [String: RecordValue]
+    /// The record that this one belongs to, by its name; nil: none. It is in the same zone.
+    public var parent: String?
+    /// Which save of the record this is, in 16 bytes; nil: it was never saved. Of what waits to be sent it is the save's
+    /// own.
+    public internal(set) var changeTag: Data?
+    /// Nil: the server has not heard of it yet.
+    public internal(set) var created: RecordStamp?
+    /// Nil: the server has not heard of this save yet.
+    public internal(set) var modified: RecordStamp?
+    /// Something of it waits to be sent.
+    public internal(set) var isPending = false
+    /// What the server cannot read any more; the fields are what this device knew of it last.
+    public internal(set) var isDamaged = false
+    /// As it was fetched; nil: it is new.
+    var base: WireRecord?
+    /// Only these of its fields were fetched; nil: all. The others stay as they are when it is saved.
+    var desired: Set<String>?
+
+    /// A new record.
+    public init(_ id: RecordID = .unique(), type: String, fields: [String: RecordValue] = [:], parent: String? = nil) {
+        self.id = id
+        self.type = type
+        self.fields = fields
+        self.parent = parent
+    }
+
+    /// A field's value; nil: it has none. Setting nil removes it.
+    public subscript(_ field: String) -> RecordValue? {
+        get { fields[field] }
+        set { fields[field] = newValue }
+    }
+
+    /// A field's value as a type of Swift's; nil: it has none, or one of another type. An integer is read as a real, and
+    /// nothing else becomes anything.
+    ///
+    ///     let title: String? = record["title"]
+    public subscript<Value: RecordValueConvertible>(_ field: String) -> Value? {
+        get { fields[field].flatMap { Value(recordValue: $0) } }
+        set { fields[field] = newValue?.recordValue }
+    }
+
+    /// Names of the fields that are others than when the record was fetched; of a new one all.
+    public var changedFields: [String] {
+        let known = base.map { Self.fields(of: $0) } ?? [:]
+        let isMeant = { (name: String) in desired?.contains(name) ?? true }
+        return Set(known.keys.filter(isMeant)).union(fields.keys).filter { known[$0] != fields[$0] }.sorted()
+    }
+
+    /// Whether a save would change anything.
+    public var isChanged: Bool { base == nil || !changedFields.isEmpty || parent != base?.parentName }
+}
+
+extension Record: Hashable {
+    /// Whether both have the same content, and are the same save.
+    public static func == (left: Record, right: Record) -> Bool {
+        left.id == right.id && left.type == right.type && left.fields == right.fields && left.parent == right.parent
+            && left.changeTag == right.changeTag
+    }
+
+    public func hash(into hasher: inout Hasher) {
+        hasher.combine(id)
+        hasher.combine(changeTag)
+    }
+}
+
+// MARK: As it is sent
+
+extension Record {
+    init(_ id: RecordID, _ wire: WireRecord, desired: Set<String>? = nil) {
+        self.init(
+            id, type: wire.type, fields: Self.fields(of: wire).filter { desired?.contains($0.key) ?? true },
+            parent: wire.parentName)
+        changeTag = wire.version.isEmpty ? nil : wire.version
+        created = wire.hasCreated ? RecordStamp(wire.created) : nil
+        modified = wire.hasModified ? RecordStamp(wire.modified) : nil
+        base = wire
+        self.desired = desired
+    }
+
+    static func fields(of wire: WireRecord) -> [String: RecordValue] {
+        Dictionary(wire.fields.compactMap { field in RecordValue(field).map { (field.name, $0) } }) { $1 }
+    }
+
+    /// All fields, in the order of their names' bytes.
+    var wireFields: [WireRecordField] {
+        fields.map { $1.wire(named: $0) }.sorted { ItemName($0.name) < ItemName($1.name) }
+    }
+}
+
+extension WireRecord {
+    var parentName: String? { parent.isEmpty ? nil : parent }
+}
+
+extension RecordStamp {
+    init(_ wire: WireRecordStamp) {
+        self.init(
+            time: RecordDate(nanoseconds: wire.time), account: AccountID(wire.accountID),
+            device: DeviceID(wire.deviceID), app: AppID(wire.appID))
+    }
+}

@@ -1,0 +1,35 @@
+internal import NephosBus
+public import NephosCore
+
+/// A container of typed records, shaped like `CKContainer`. It has one database for each account.
+public final class RecordContainer: Sendable {
+    /// Names it among all containers.
+    public let id: String
+    /// As which app it is used.
+    public let app: AppID
+    /// The account's own records, the same on all of its devices.
+    public let privateDatabase: RecordDatabase
+
+    init(id: String, app: AppID, account: AccountID, session: Session) {
+        self.id = id
+        self.app = app
+        privateDatabase = RecordDatabase(container: id, app: app, account: account, session: session)
+    }
+}
+
+extension Session {
+    /// The records of one of the containers that an app lists (``containers(app:)``); nil: of the first. Its zones are
+    /// followed from now on, and the records of each zone from when that is first used.
+    ///
+    /// Needs no network, unless the app was never used on this device.
+    ///
+    /// - Parameter app: Nil: the app that signed in.
+    /// - Throws: ``CloudError`` `.notSignedIn`; `.missingEntitlement` when the app lists no such container, or there is
+    ///   no such app; else what keeps the server from telling (try again).
+    public func recordContainer(_ id: String? = nil, app: AppID? = nil) async throws(CloudError) -> RecordContainer {
+        let (found, account): (ScopeID, AccountID) = try await engine.perform { engine, completion in
+            engine.findContainer(id, of: app, service: .records, completion)
+        }
+        return RecordContainer(id: found.name, app: found.app, account: account, session: self)
+    }
+}

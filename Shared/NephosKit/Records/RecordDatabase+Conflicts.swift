@@ -1,0 +1,101 @@
+internal import Foundation
+internal import GRDB
+public import NephosCore
+internal import NephosWire
+internal import SwiftProtobuf
+
+extension RecordDatabase {
+    /// What was saved here and elsewhere without knowing of each other, and nobody has resolved.
+    ///
+    /// - Throws: ``CloudError`` `.zoneNotFound`, `.notSignedIn`, `.storageFailure`.
+    public func conflicts(in zone: String = RecordZone.defaultName) async throws(CloudError) -> [RecordConflict] {
+        try read { try listed(zone, $0).conflicts() }
+    }
+
+    /// Ends a conflict.
+    ///
+    /// What is kept of this device is saved over the server's record as the conflict shows it: if that has changed since,
+    /// it is a conflict again.
+    ///
+    /// - Returns: The record as it is from now on; nil: it is deleted.
+    /// - Throws: ``CloudError`` `.unknownItem` when it is resolved already, or has become another (look again);
+    ///   `.invalidArguments`, `.limitExceeded`, as of a save; `.notSignedIn`, `.storageFailure`.
+    @discardableResult
+    public func resolve(
+        _ conflict: RecordConflict, keeping resolution: RecordResolution
+    ) async throws(CloudError) -> Record? {
+        let engine = session.engine
+        let id = conflict.id
+        let result = try session.local.write { database -> Record? in
+            _ = try session(in: database)
+            let records = try records(of: id.zone, database, isWriting: true)
+            guard try records.removeConflict(conflict) else {
+                throw CloudError(
+                    .unknownItem, "The conflict was resolved already, or has become another. Look again.",
+                    details: ["record": id.name])
+            }
+            var draft = RecordDraft(
+                records, policy: .ifServerRecordUnchanged, makeTag: { engine.makeDocumentID().wire })
+            let server = conflict.server?.base
+            var kept: Record?
+            switch resolution {
+            case .server: return try records.record(id)
+            case .client:
+                kept = conflict.client
+                if kept == nil { try draft.delete(id, base: server) }
+            case .merged(let record):
+                guard record.id == id else {
+                    throw CloudError(
+                        .invalidArguments, "This is another record than the conflict's.",
+                        details: ["argument": "record"])
+                }
+                kept = record
+            }
+            if let record = kept { kept = try draft.replace(server, with: record.content, of: id) }
+            try draft.queue(WireZoneChanges()) { engine.stamp }
+            return kept
+        }
+        push([id.zone])
+        return result
+    }
+
+    /// What the server refused, for reasons that are no conflict, and nobody has dismissed or saved again.
+    ///
+    /// - Throws: ``CloudError`` as ``conflicts(in:)`` does.
+    public func refused(in zone: String = RecordZone.defaultName) async throws(CloudError) -> [RefusedRecord] {
+        try read { try listed(zone, $0).refusals() }
+    }
+
+    /// Dismisses what was refused: it is not listed any more.
+    ///
+    /// - Parameter names: Records' names; nil: all.
+    /// - Returns: Those that there were.
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    @discardableResult
+    public func dismissRefused(
+        _ names: [String]? = nil, in zone: String = RecordZone.defaultName
+    ) async throws(CloudError) -> [String] {
+        try await scope(of: zone).dismissRefused(names?.map { ItemName($0) }).map(\.rawValue)
+    }
+
+    /// Also of a zone that is gone.
+    private func listed(_ zone: String, _ database: Database) throws -> RecordTransaction {
+        try RecordNames.check(zone: zone)
+        return try zones(database).records(of: zone)
+    }
+}
+
+extension Record {
+    /// As it is saved in the place of another.
+    fileprivate var content: WireRecord {
+        var content = base ?? WireRecord()
+        let known = Dictionary(content.fields.map { ($0.name, $0) }) { $1 }
+        content.type = type
+        content.fields = wireFields.map { field in
+            // As it came, where it is as it came.
+            known[field.name].flatMap { RecordValue($0) == fields[field.name] ? $0 : nil } ?? field
+        }
+        content.parent = parent ?? ""
+        return content
+    }
+}

@@ -1,0 +1,124 @@
+internal import Foundation
+internal import GRDB
+public import NephosCore
+internal import NephosRecordRules
+internal import NephosWire
+internal import SwiftProtobuf
+
+extension RecordDatabase {
+    /// Saves a record.
+    ///
+    /// It is on this device's disk when this returns, and is sent when it can be. A record that is as it was fetched is
+    /// saved already.
+    ///
+    /// - Parameter policy: What becomes of it where others have saved the record since.
+    /// - Returns: The record with its new change tag. Save it again from there, or what it was saved from is taken for
+    ///   the last that was known.
+    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:)`` does.
+    @discardableResult
+    public func save(
+        _ record: Record, policy: RecordSavePolicy = .ifServerRecordUnchanged
+    ) async throws(CloudError) -> Record {
+        try await modify(saving: [record], deleting: [], policy: policy)[0]
+    }
+
+    /// Deletes a record; nothing where there is none.
+    ///
+    /// - Parameter policy: With `.ifServerRecordUnchanged` what others have saved since, and this device has not seen,
+    ///   becomes a conflict; with another it is deleted whatever it has become, as CloudKit does.
+    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:)`` does.
+    public func delete(
+        _ id: RecordID, policy: RecordSavePolicy = .ifServerRecordUnchanged
+    ) async throws(CloudError) {
+        try await modify(saving: [], deleting: [id], policy: policy)
+    }
+
+    /// Saves and deletes records: on this device all or none.
+    ///
+    /// On the server each zone is one transaction, whatever becomes of the others: where one of its changes is refused,
+    /// none is made, unless `atomically` is false. What was refused is listed then.
+    ///
+    /// - Parameters:
+    ///   - records: Each once. At most 400 changes in a call, of 2 MiB together; a record has 1 MiB at most.
+    ///   - policy: What becomes of a record that others have saved since.
+    ///   - atomically: Of each zone, on the server.
+    ///   - conditions: What is taken for granted of other records of a zone that is changed: at most 100.
+    /// - Returns: The records, in their order, with their new change tags.
+    /// - Throws: ``CloudError`` `.limitExceeded` (too much at once: divide it), `.invalidArguments` (a name that none
+    ///   can have, a record twice, another type than the record has), `.zoneNotFound`, `.serviceBusy` (100,000 changes
+    ///   of the zone wait to be sent: connect), `.notSignedIn`, `.storageFailure`. Nothing was saved then.
+    @discardableResult
+    public func modify(
+        saving records: [Record], deleting: [RecordID], policy: RecordSavePolicy = .ifServerRecordUnchanged,
+        atomically: Bool = true, conditions: [RecordCondition] = []
+    ) async throws(CloudError) -> [Record] {
+        try check(records, deleting, conditions)
+        let engine = session.engine
+        let saved = try session.local.write { database -> [Record] in
+            _ = try session(in: database)
+            var saved: [RecordID: Record] = [:]
+            var bytes = 0
+            for zone in Set(records.map(\.id.zone) + deleting.map(\.zone)).sorted() {
+                var request = WireZoneChanges()
+                request.notAtomic = !atomically
+                request.conditions = conditions.filter { $0.id.zone == zone }.map(\.wire)
+                let rows = try self.records(of: zone, database, isWriting: true)
+                var draft = RecordDraft(rows, policy: policy, makeTag: { engine.makeDocumentID().wire })
+                for record in records where record.id.zone == zone { saved[record.id] = try draft.save(record) }
+                for id in deleting where id.zone == zone { try draft.delete(id) }
+                bytes += try draft.byteCount()
+                guard bytes <= RecordLimits.requestBytesMax - Self.requestRoom else { throw Self.tooLarge }
+                try draft.queue(request) { engine.stamp }
+            }
+            return records.map { saved[$0.id] ?? $0 }
+        }
+        push(Set(records.map(\.id.zone) + deleting.map(\.zone)))
+        return saved
+    }
+
+    func push(_ zones: Set<String>) { for zone in zones.sorted() { scope(of: zone).execute { $0.push() } } }
+
+    /// What a request has besides its changes.
+    private static let requestRoom = 64 << 10
+
+    private static let tooLarge = CloudError(
+        .limitExceeded, "These are too many bytes at once. Divide them.",
+        details: ["bytes_max": "\(RecordLimits.requestBytesMax - requestRoom)"])
+
+    private func check(
+        _ records: [Record], _ deleting: [RecordID], _ conditions: [RecordCondition]
+    ) throws(CloudError) {
+        guard records.count + deleting.count <= RecordLimits.itemsMax else {
+            throw CloudError(
+                .limitExceeded, "These are too many changes at once. Divide them.",
+                details: ["maximum": "\(RecordLimits.itemsMax)"])
+        }
+        guard conditions.count <= RecordLimits.conditionsMax else {
+            throw CloudError(
+                .limitExceeded, "These are too many conditions. Divide them.",
+                details: ["maximum": "\(RecordLimits.conditionsMax)"])
+        }
+        let ids = records.map(\.id) + deleting
+        guard Set(ids).count == ids.count else {
+            throw CloudError(
+                .invalidArguments, "A record is there twice. Change it once.", details: ["argument": "records"])
+        }
+        for id in ids + conditions.map(\.id) { try RecordNames.check(id) }
+        let zones = Set(ids.map(\.zone))
+        guard conditions.allSatisfy({ zones.contains($0.id.zone) && !ids.contains($0.id) }) else {
+            throw CloudError(
+                .invalidArguments,
+                "A condition is on a record that is not changed, of a zone of which another is.",
+                details: ["argument": "conditions"])
+        }
+    }
+}
+
+extension RecordCondition {
+    fileprivate var wire: WireRecordCondition {
+        var wire = WireRecordCondition()
+        wire.record = id.name
+        wire.version = changeTag ?? Data()
+        return wire
+    }
+}

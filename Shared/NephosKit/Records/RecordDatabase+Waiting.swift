@@ -1,0 +1,100 @@
+public import NephosCore
+
+/// Waiting, and what changes.
+extension RecordDatabase {
+    /// Waits until nothing of the zone waits to be sent, nor of the database's zones.
+    ///
+    /// - Parameters:
+    ///   - zone: Its name.
+    ///   - timeout: How long to wait at most, for the zones and then for the records.
+    ///   - isImpatient: As of ``Scope/waitUntilSent(timeout:isImpatient:)``.
+    /// - Throws: ``CloudError`` as ``Scope/waitUntilSent(timeout:isImpatient:)`` does. What was refused is no longer
+    ///   waiting: see ``conflicts(in:)`` and ``refused(in:)``.
+    public func waitUntilSent(
+        in zone: String = RecordZone.defaultName, timeout: Duration = .seconds(30), isImpatient: Bool = false
+    ) async throws(CloudError) {
+        try await scope.waitUntilSent(timeout: timeout, isImpatient: isImpatient)
+        try await scope(of: zone).waitUntilSent(timeout: timeout, isImpatient: isImpatient)
+    }
+
+    /// Waits until this device has what the server has now of the database's zones and of this one's records.
+    ///
+    /// - Throws: ``CloudError`` as ``Scope/waitUntilCurrent(timeout:isImpatient:)`` does; `.zoneNotFound` when the
+    ///   server has no such zone.
+    public func waitUntilCurrent(
+        in zone: String = RecordZone.defaultName, timeout: Duration = .seconds(30), isImpatient: Bool = false
+    ) async throws(CloudError) {
+        try await scope.waitUntilCurrent(timeout: timeout, isImpatient: isImpatient)
+        guard try await zones().contains(where: { $0.name == zone }) else { throw RecordNames.noZone(zone) }
+        try await scope(of: zone).waitUntilCurrent(timeout: timeout, isImpatient: isImpatient)
+    }
+
+    /// Asks for the server's changes, and sends now what waits for its next attempt. Returns at once.
+    public func synchronize(_ zone: String = RecordZone.defaultName) {
+        scope.synchronize()
+        scope(of: zone).synchronize()
+    }
+
+    /// Where the zone stands, and why anything in it waits. Needs no network.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` when the session is closed.
+    public func status(of zone: String = RecordZone.defaultName) async throws(CloudError) -> StoreStatus {
+        try await scope(of: zone).status()
+    }
+
+    /// What changes in a zone from outside, from now on. This device's own saves are not among it, but for what was
+    /// refused of them.
+    ///
+    /// A listener that lags behind by 10,000 keeps the newest.
+    public func changes(
+        in zone: String = RecordZone.defaultName
+    ) -> some AsyncSequence<RecordChanges, Never> & Sendable {
+        follow(zone)
+        return scope(of: zone).events.compactMap { [self] event in
+            guard case .change(let change) = event else { return nil }
+            return changes(change, in: zone)
+        }
+    }
+
+    /// What changes of the database's zones from outside, from now on.
+    ///
+    /// A listener that lags behind by 10,000 keeps the newest.
+    public func zoneChanges() -> some AsyncSequence<RecordZoneChanges, Never> & Sendable {
+        scope.events.compactMap { [self] event in
+            guard case .change(let change) = event else { return nil }
+            return zoneChanges(change)
+        }
+    }
+
+    private func changes(_ change: ChangeNotification, in zone: String) -> RecordChanges {
+        var changes = RecordChanges(reason: change.reason, zone: zone)
+        changes.error = change.error
+        let ids = change.changedKeys.map { RecordID($0.rawValue, zone: zone) }
+        changes.isAll = ids.isEmpty
+        // Of a refusal the record is as it was before.
+        guard change.reason != .quotaViolationChange else {
+            changes.changed = ids
+            return changes
+        }
+        let there = try? read { database in
+            let records = try zones(database).records(of: zone)
+            return try Set(ids.filter { try records.visible($0.name).record != nil })
+        }
+        changes.changed = ids.filter { there?.contains($0) ?? true }
+        changes.deleted = ids.filter { there?.contains($0) == false }
+        return changes
+    }
+
+    private func zoneChanges(_ change: ChangeNotification) -> RecordZoneChanges {
+        var changes = RecordZoneChanges(reason: change.reason)
+        let names = change.changedKeys.map(\.rawValue)
+        changes.isAll = names.isEmpty
+        let there = try? read { database in
+            let zones = try zones(database)
+            return try Set(names.filter { try zones.zone($0) != nil })
+        }
+        changes.changed = names.filter { there?.contains($0) ?? true }
+        changes.deleted = names.filter { there?.contains($0) == false }
+        return changes
+    }
+}

@@ -1,0 +1,109 @@
+internal import GRDB
+public import NephosCore
+internal import NephosWire
+internal import SwiftProtobuf
+
+extension RecordDatabase {
+    /// All zones, the default zone first, and then by their names; with those that wait to be made, and without those that
+    /// wait to be deleted.
+    ///
+    /// - Throws: ``CloudError`` `.storeOutOfStep` until the database was downloaded; `.notSignedIn`, `.storageFailure`.
+    public func zones() async throws(CloudError) -> [RecordZone] {
+        try read { try downloaded(zones($0)).all() }
+    }
+
+    /// The zone of this name; nil: there is none.
+    ///
+    /// - Throws: ``CloudError`` as ``zones()`` does.
+    public func zone(_ name: String) async throws(CloudError) -> RecordZone? {
+        try read { try downloaded(zones($0)).zone(name) }
+    }
+
+    private func downloaded(_ zones: ZoneTransaction) throws -> ZoneTransaction {
+        guard try zones.rows.state().synced else {
+            throw CloudError(
+                .storeOutOfStep, "This device has not downloaded the database yet, so nobody here knows its zones.",
+                details: ["container": container])
+        }
+        return zones
+    }
+
+    /// Makes a zone; nothing where there is one of the name. It can be used at once, also while offline.
+    ///
+    /// If another device makes one of that name meanwhile, both are one: what was saved on either is in it.
+    ///
+    /// - Parameter name: 1 to 255 printable ASCII characters, the first no underscore.
+    /// - Throws: ``CloudError`` as ``modifyZones(saving:deleting:)`` does.
+    public func makeZone(_ name: String) async throws(CloudError) { try await modifyZones(saving: [name]) }
+
+    /// Deletes a zone with all its records, and what waits to be sent of it; nothing where there is none.
+    ///
+    /// - Throws: ``CloudError`` as ``modifyZones(saving:deleting:)`` does.
+    public func deleteZone(_ name: String) async throws(CloudError) { try await modifyZones(deleting: [name]) }
+
+    /// Makes and deletes zones, all or none.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` (a name that no zone can have, the default zone, a zone twice),
+    ///   `.limitExceeded` (more than 400 at once), `.notSignedIn`, `.storageFailure`. A database has 1000 zones at most:
+    ///   of more the server lists them as refused.
+    public func modifyZones(saving: [String] = [], deleting: [String] = []) async throws(CloudError) {
+        let names = saving + deleting
+        for name in names {
+            guard RecordLimits.isName(name) else {
+                throw CloudError(
+                    .invalidArguments,
+                    "A zone is called by 1 to 255 printable ASCII characters, the first no underscore. The default zone stays.",
+                    details: ["argument": "zone"])
+            }
+        }
+        guard Set(names).count == names.count else {
+            throw CloudError(
+                .invalidArguments, "A zone is there twice. Name it once.", details: ["argument": "zones"])
+        }
+        guard names.count <= RecordLimits.itemsMax else {
+            throw CloudError(
+                .limitExceeded, "These are too many zones at once. Divide them.",
+                details: ["maximum": "\(RecordLimits.itemsMax)"])
+        }
+        let engine = session.engine
+        try session.local.write { database in
+            _ = try session(in: database)
+            let zones = try zones(database)
+            var request = WireModifyZones()
+            request.save = try saving.filter { try zones.zone($0) == nil }.map {
+                WireNewZone($0, RecordPlace.zoneID(engine.makeDocumentID()))
+            }
+            // Nobody knows yet which there are, before they were downloaded.
+            let isKnown = try zones.rows.state().synced
+            request.delete = try deleting.filter { try !isKnown || zones.zone($0) != nil }
+            guard !request.save.isEmpty || !request.delete.isEmpty else { return }
+            for name in request.save.map(\.name) + request.delete {
+                try RecordTransaction(zones.rows, zone: "").dismissRefusal(of: name)
+            }
+            // What was in it goes at once, and so does what was to come into it.
+            for name in request.delete { try zones.records(of: name).dropAll() }
+            let (id, now, writer) = engine.stamp
+            try zones.rows.append(request.serializedData(), id: id, writer: writer, now: now)
+        }
+        let container = container
+        scope.execute { driver in
+            driver.engine.reconsiderZones(of: container)
+            driver.push()
+        }
+    }
+}
+
+extension RecordTransaction {
+    /// Forgets everything of the zone.
+    fileprivate func dropAll() throws {
+        for operation in try rows.operations() {
+            try removePending(at: operation.position)
+            try rows.removeOperation(at: operation.position)
+        }
+        for table in ["record_conflicts", "record_refusals"] {
+            try rows.cached("DELETE FROM \(table) WHERE account = ?1 AND scope = ?2")
+                .execute(arguments: [rows.account, rows.scope.name])
+        }
+        try items.forgetAll()
+    }
+}

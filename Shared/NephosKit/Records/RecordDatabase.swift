@@ -1,0 +1,161 @@
+internal import GRDB
+public import NephosCore
+internal import NephosRecordRules
+internal import NephosWire
+internal import Synchronization
+
+/// Typed records in zones, the same on all of an account's devices, shaped like `CKDatabase`.
+///
+/// Reads are local, as far as a zone was downloaded. What is saved is on this device's disk when the call returns, also
+/// while offline, is seen here at once, and is sent when it can be. What the server refuses then is kept and listed:
+/// ``conflicts(in:)``, ``refused(in:)``.
+///
+/// A handle is one account's: once another is signed in, each call of it fails with `.notSignedIn`. A zone's records are
+/// followed from the first call that names it.
+public final class RecordDatabase: Sendable {
+    /// The container's id.
+    public let container: String
+    /// As which app it is used.
+    public let app: AppID
+    let session: Session
+    let account: AccountID
+    private let opened = Mutex<Set<String>>([])
+    /// The database's zones, as any other thing that a device keeps in step.
+    public var scope: Scope { Scope(id: ScopeID(app: app, service: .records, name: container), session: session) }
+
+    init(container: String, app: AppID, account: AccountID, session: Session) {
+        self.container = container
+        self.app = app
+        self.account = account
+        self.session = session
+    }
+
+    /// A zone's records, as any other thing that a device keeps in step.
+    public func scope(of zone: String = RecordZone.defaultName) -> Scope {
+        Scope(id: ScopeID(app: app, service: .records, name: "\(container)/\(zone)"), session: session)
+    }
+
+    /// Follows the zone's records from now on.
+    func follow(_ zone: String) {
+        guard opened.withLock({ $0.insert(zone).inserted }) else { return }
+        let id = scope(of: zone).id
+        // What keeps it from being opened, the next call says.
+        session.engine.execute { _ = try? $0.scope(id) }
+    }
+
+    // MARK: Reading
+
+    /// The record of this name; nil: there is none.
+    ///
+    /// - Parameters:
+    ///   - source: Where it is read.
+    ///   - desiredFields: Only these of its fields; nil: all.
+    /// - Throws: ``CloudError`` `.storeOutOfStep` until the zone was downloaded (wait, or ask the server);
+    ///   `.zoneNotFound`, `.invalidArguments` (a name that no record has), `.notSignedIn`, `.storageFailure`; of the
+    ///   server also `.networkUnavailable` and the like.
+    public func record(
+        _ id: RecordID, from source: RecordSource = .local, desiredFields: Set<String>? = nil
+    ) async throws(CloudError) -> Record? {
+        try await records([id], from: source, desiredFields: desiredFields)[id]
+    }
+
+    /// Those of the records that there are.
+    ///
+    /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:)`` does.
+    public func records(
+        _ ids: [RecordID], from source: RecordSource = .local, desiredFields: Set<String>? = nil
+    ) async throws(CloudError) -> [RecordID: Record] {
+        for id in ids { try RecordNames.check(id) }
+        guard source == .local else { return try await fetch(ids, desiredFields) }
+        return try read { database in
+            var found: [RecordID: Record] = [:]
+            for id in ids where found[id] == nil {
+                found[id] = try records(of: id.zone, database).record(id, desired: desiredFields)
+            }
+            return found
+        }
+    }
+
+    /// How many records a zone has here, with what waits to be sent.
+    ///
+    /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:)`` does.
+    public func recordCount(in zone: String = RecordZone.defaultName) async throws(CloudError) -> Int {
+        try read { try records(of: zone, $0).visibleCount() }
+    }
+
+    // MARK: The transactions
+
+    func read<Value>(_ body: (Database) throws -> Value) throws(CloudError) -> Value {
+        try session.local.read { database in
+            _ = try session(in: database)
+            return try body(database)
+        }
+    }
+
+    /// - Throws: ``CloudError`` `.notSignedIn`.
+    func session(in database: Database) throws -> SessionRecord {
+        guard let signedIn = try Facts(database).session, signedIn.signedIn else {
+            throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
+        }
+        guard signedIn.accountID == account else {
+            throw CloudError(
+                .notSignedIn, "Another account is signed in by now. Open its container, and begin anew.",
+                details: ["account": signedIn.accountName])
+        }
+        return signedIn
+    }
+
+    /// The database's zones, downloaded or not.
+    func zones(_ database: Database) throws -> ZoneTransaction {
+        ZoneTransaction(ScopeTransaction(database, RecordPlace.database(container).scope(of: account)))
+    }
+
+    /// A zone's records.
+    ///
+    /// - Parameter isWriting: Then it need not be downloaded: what is saved waits.
+    /// - Throws: ``CloudError`` `.zoneNotFound`, `.storeOutOfStep`.
+    func records(of zone: String, _ database: Database, isWriting: Bool = false) throws -> RecordTransaction {
+        try RecordNames.check(zone: zone)
+        follow(zone)
+        let zones = try zones(database)
+        if zone != RecordZone.defaultName, try zones.rows.state().synced, try zones.zone(zone) == nil {
+            throw RecordNames.noZone(zone)
+        }
+        let records = RecordTransaction(
+            ScopeTransaction(database, RecordPlace.zone(container, zone).scope(of: account)), zone: zone)
+        if !isWriting, try !records.isKnown(isMade: zones.isMade(zone)) {
+            throw CloudError(
+                .storeOutOfStep, "This device has not downloaded the zone yet, so nobody here knows what is in it.",
+                details: ["zone": zone])
+        }
+        return records
+    }
+}
+
+/// What records and zones are called.
+enum RecordNames {
+    static func check(_ id: RecordID) throws(CloudError) {
+        guard RecordLimits.isName(id.name) else {
+            throw CloudError(
+                .invalidArguments,
+                "A record is called by 1 to 255 printable ASCII characters, the first no underscore.",
+                details: ["argument": "record"])
+        }
+        try check(zone: id.zone)
+    }
+
+    static func check(zone: String) throws(CloudError) {
+        guard zone == RecordZone.defaultName || RecordLimits.isName(zone) else {
+            throw CloudError(
+                .invalidArguments,
+                "A zone is called by 1 to 255 printable ASCII characters, the first no underscore.",
+                details: ["argument": "zone"])
+        }
+    }
+
+    static func noZone(_ name: String) -> CloudError {
+        CloudError(
+            .zoneNotFound, "The database has no such zone. Make it first, or fetch the database's changes.",
+            details: ["zone": name])
+    }
+}

@@ -1,0 +1,243 @@
+internal import Foundation
+internal import GRDB
+internal import NephosBus
+internal import NephosCore
+internal import NephosWire
+internal import SwiftProtobuf
+
+/// A database's zones as a model. It tells the models of the zones when they begin and end.
+final class RecordDatabaseModel: ScopeModel {
+    static var migrations: [LocalMigration] { RecordItems.migrations }
+
+    let app: AppID
+    let service = ServiceName.records
+    /// The container's id.
+    let name: String
+    unowned let engine: DeviceEngine
+
+    init(app: AppID, container: String, engine: DeviceEngine) {
+        self.app = app
+        name = container
+        self.engine = engine
+    }
+
+    func scope(in session: SessionRecord) -> LocalScope? {
+        DeviceEngine.lists(name, app, in: session) ? RecordPlace.database(name).scope(of: session.accountID) : nil
+    }
+
+    func place(in session: SessionRecord?) -> LocalScope {
+        RecordPlace.database(name).scope(of: session.flatMap { $0.signedIn ? $0.accountID : nil })
+    }
+
+    var absence: CloudError {
+        CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": name])
+    }
+
+    // MARK: Bringing in
+
+    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest] {
+        try RecordItems(rows: rows).digests(key: key)
+    }
+
+    func digest(of change: WireChange, key: [UInt8]) -> SetDigest? {
+        SetDigest(ofItem: ItemName(change.item), body: change.body, key: key)
+    }
+
+    func greatestSequence(in rows: ScopeTransaction) throws -> UInt64 {
+        try RecordItems(rows: rows).greatestSequence()
+    }
+
+    func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
+        let isFirst = !state.synced
+        let before = try ids(in: rows)
+        guard let merged = try RecordItems(rows: rows).merge(pulled, &state) else { return nil }
+        // A zone that the server has lost is made again, with what is here of it. It is called by its id as before.
+        let lost = merged.lost.filter { $0.theirs == nil }.compactMap { mine, _ -> WireNewZone? in
+            guard let body = mine.body, let wire = try? WireRecordZone(serializedBytes: body) else { return nil }
+            return WireNewZone(mine.name.rawValue, wire.zoneID)
+        }
+        if !lost.isEmpty { try queue(saving: lost, in: rows) }
+        try settle(before, keeping: Set(lost.map(\.name)), in: rows)
+        return MergedChanges(
+            damaged: merged.damaged, news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
+    }
+
+    func merge(
+        _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
+    ) throws -> MergedChanges? {
+        let before = try ids(in: rows)
+        guard let merged = try RecordItems(rows: rows).merge(segment, &state) else { return nil }
+        try settle(before, in: rows)
+        return MergedChanges(news: merged.news(.serverChange))
+    }
+
+    /// What the server calls the zones that it has.
+    private func ids(in rows: ScopeTransaction) throws -> [String: String] {
+        let zones = try RecordItems(rows: rows).all().compactMap { item -> (String, String)? in
+            guard let body = item.body, let wire = try? WireRecordZone(serializedBytes: body) else { return nil }
+            return (item.name.rawValue, wire.zoneID)
+        }
+        return Dictionary(zones) { $1 }
+    }
+
+    /// Zones that are gone, or are others under their names, are forgotten with what was in them. What waited for them
+    /// was meant for that: it is listed as refused.
+    ///
+    /// - Parameter kept: Zones that the server has lost without anybody's having deleted them.
+    private func settle(_ before: [String: String], keeping kept: Set<String> = [], in rows: ScopeTransaction) throws {
+        let after = try ids(in: rows)
+        guard before != after else { return }
+        let zones = ZoneTransaction(rows)
+        for (name, id) in before.sorted(by: { $0.key < $1.key }) where after[name] != id && !kept.contains(name) {
+            try forget(zones.records(of: name), Self.gone)
+        }
+        engine.reconsiderZones(of: self.name)
+    }
+
+    static let gone = CloudError(
+        .zoneNotFound, "The zone was deleted by another device. Make it anew, and save this again, or dismiss it.")
+
+    /// - Parameter error: Why what waits is refused; nil: it is dropped.
+    func forget(_ records: RecordTransaction, _ error: CloudError?) throws {
+        var names: [ItemName] = []
+        for operation in try records.rows.operations() {
+            for pending in try records.pending(at: operation.position) {
+                let name = pending.change.record
+                names.append(ItemName(name))
+                guard let error else { continue }
+                try records.noteRefusal(of: name, client: records.client(of: pending), error, now: engine.now)
+            }
+            try records.removePending(at: operation.position)
+            try records.rows.removeOperation(at: operation.position)
+        }
+        try records.items.forgetAll()
+        guard let error, !names.isEmpty else { return }
+        try records.rows.tell(
+            ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error))
+    }
+
+    // MARK: Sending
+
+    func queue(saving zones: [WireNewZone], deleting names: [String] = [], in rows: ScopeTransaction) throws {
+        let waiting = try ZoneTransaction(rows).pending().flatMap(\.save)
+        var request = WireModifyZones()
+        request.save = zones.filter { !waiting.contains($0) }
+        request.delete = names
+        guard !request.save.isEmpty || !names.isEmpty else { return }
+        _ = try rows.append(
+            request.serializedData(), id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+    }
+
+    /// In their order: a zone is deleted before another is made under its name.
+    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> {
+        Set(operations.map(\.position))
+    }
+
+    func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
+        var request = try WireModifyZones(serializedBytes: operation.payload)
+        request.container = name
+        if operation.head.sequence > 0 { request.head = WireChangeToken(operation.head) }
+        return request
+    }
+
+    func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] {
+        let request = try WireModifyZones(serializedBytes: operation.payload)
+        return request.save.map { ItemName($0.name) } + request.delete.map { ItemName($0) }
+    }
+
+    func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt? {
+        let request = try WireModifyZones(serializedBytes: operation.payload)
+        guard let reply = try? reply.decode(WireModifyZonesReply.self), reply.zones.count == request.save.count,
+            zip(reply.zones, request.save).allSatisfy({ $0.item.hasSameBytes(as: $1.name) && !$0.body.isEmpty })
+        else { return nil }
+        let token = reply.hasToken ? ChangeToken(reply.token) : try rows.state().head
+        let isWritten = token.sequence > reply.previousSequence
+        let items = RecordItems(rows: rows)
+        // A zone that was there already is told of by the feed.
+        let isKnown = try zip(reply.zones, request.save).allSatisfy { change, zone in
+            let wire = try? WireRecordZone(serializedBytes: change.body)
+            return try wire?.zoneID == zone.zoneID || items.item(ItemName(zone.name))?.body == change.body
+        }
+        return PushReceipt(
+            token: token, previousSequence: reply.previousSequence, winner: isKnown ? 0 : token.sequence
+        ) { isCurrent, state in
+            let before = try self.ids(in: rows)
+            if isCurrent, isWritten, token.sequence > state.head.sequence {
+                let gone = request.delete.map { RecordItems.Item(name: ItemName($0), sequence: token.sequence) }
+                let made = reply.zones.map {
+                    RecordItems.Item(name: ItemName($0.item), sequence: token.sequence, body: $0.body)
+                }
+                for item in gone + made {
+                    let mine = try items.item(item.name)
+                    // What was there before stays as it came.
+                    if mine?.body == item.body { continue }
+                    guard mine.map({ $0.sequence <= item.sequence }) ?? true else { continue }
+                    try items.put(item, replacing: mine, &state)
+                }
+            } else if !isCurrent {
+                let lost = try request.save.filter { try items.item(ItemName($0.name))?.body == nil }
+                try self.queue(saving: lost, in: rows)
+            }
+            try self.settle(before, keeping: isCurrent ? [] : Set(request.save.map(\.name)), in: rows)
+            self.engine.reconsiderZones(of: self.name)
+            return nil
+        }
+    }
+
+    func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {
+        var request = try WireModifyZones(serializedBytes: operation.payload)
+        if error.code == .alreadyExists, !request.save.isEmpty {
+            // The id was another zone's, as of one that was deleted: what waits is called by the name.
+            request.save = request.save.map { WireNewZone($0.name, engine.makeZoneID()) }
+            var rest = operation
+            rest.id = engine.makeOperationID()
+            rest.state = .unsent
+            rest.error = nil
+            rest.payload = try request.serializedData()
+            return RefusedPush(rest: rest)
+        }
+        let zones = ZoneTransaction(rows)
+        for zone in request.save where try zones.id(of: zone.name) == nil {
+            try forget(zones.records(of: zone.name), error)
+        }
+        for name in request.save.map(\.name) + request.delete {
+            try RecordTransaction(rows, zone: "").noteRefusal(of: name, client: nil, error, now: engine.now)
+        }
+        engine.reconsiderZones(of: name)
+        return RefusedPush(
+            news: ChangeNotification(
+                reason: .quotaViolationChange, changedKeys: try items(of: operation, in: rows), error: error))
+    }
+
+    func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
+        try RecordTransaction(rows, zone: "").refusals().map {
+            RefusedWrite(key: ItemName($0.id.name), at: $0.refused, error: $0.error)
+        }
+    }
+
+    func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {
+        let refusals = RecordTransaction(rows, zone: "")
+        let dismissed = try refusals.refusals().map { ItemName($0.id.name) }.filter { names?.contains($0) ?? true }
+        for name in dismissed { try refusals.dismissRefusal(of: name.rawValue) }
+        return dismissed
+    }
+}
+
+extension WireNewZone {
+    init(_ name: String, _ id: String) {
+        self.init()
+        self.name = name
+        zoneID = id
+    }
+}
+
+extension DeviceEngine {
+    func makeZoneID() -> String { RecordPlace.zoneID(makeDocumentID()) }
+}
+
+extension RecordPlace {
+    /// 32 lowercase hexadecimal digits.
+    static func zoneID(_ random: DocumentID) -> String {
+        random.wire.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+}

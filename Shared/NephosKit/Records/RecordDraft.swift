@@ -1,0 +1,158 @@
+import Foundation
+import NephosCore
+import NephosRecordRules
+import NephosWire
+import SwiftProtobuf
+
+/// Saves and deletions of one zone that are queued together.
+struct RecordDraft {
+    private let records: RecordTransaction
+    private let policy: RecordSavePolicy
+    private let makeTag: () -> Data
+    private var changes: [RecordTransaction.Pending] = []
+
+    init(_ records: RecordTransaction, policy: RecordSavePolicy, makeTag: @escaping () -> Data) {
+        self.records = records
+        self.policy = policy
+        self.makeTag = makeTag
+    }
+
+    /// - Returns: The record as it is from now on.
+    mutating func save(_ record: Record) throws -> Record {
+        let current = try records.visible(record.id.name).record
+        if let current, current.type != record.type { throw Self.otherType }
+        // It is saved so already.
+        if !record.isChanged, current?.version == record.changeTag { return record }
+        var save = WireSaveRecord()
+        save.version = makeTag()
+        save.base = record.changeTag ?? Data()
+        save.type = record.type
+        save.policy = policy.wire
+        save.fields = fields(of: record)
+        if record.parent != record.base?.parentName { save.parent = record.parent ?? "" }
+        return try add(save, of: record.id, from: record.base)
+    }
+
+    /// The content of a record that is saved in the place of another.
+    ///
+    /// - Parameter server: What it takes the place of; nil: there is none.
+    mutating func replace(_ server: WireRecord?, with content: WireRecord, of id: RecordID) throws -> Record {
+        var save = WireSaveRecord()
+        save.version = makeTag()
+        save.base = server?.version ?? Data()
+        save.type = content.type
+        save.fields = content.fields
+        save.replace = true
+        save.parent = content.parent
+        return try add(save, of: id, from: server)
+    }
+
+    private mutating func add(_ save: WireSaveRecord, of id: RecordID, from ancestor: WireRecord?) throws -> Record {
+        var change = WireRecordChange()
+        change.record = id.name
+        change.save = save
+        try ChangeRule.check(change)
+        let pending = RecordTransaction.Pending(position: 0, change: change, ancestor: ancestor)
+        let result = RecordTransaction.Pending.made(save, from: ancestor)
+        _ = try ChangeRule.encoded(result)
+        changes.append(pending)
+        return RecordTransaction.Visible(record: result, isPending: true).made(id, result, nil)
+    }
+
+    mutating func delete(_ id: RecordID) throws {
+        let current = try records.visible(id.name).record
+        if current == nil, try records.rows.state().synced, try records.items.item(ItemName(id.name))?.body == nil {
+            return
+        }
+        var change = WireRecordChange()
+        change.record = id.name
+        change.delete = WireDeleteRecord()
+        if policy == .ifServerRecordUnchanged { change.delete.base = current?.version ?? Data() }
+        changes.append(RecordTransaction.Pending(position: 0, change: change, ancestor: current))
+    }
+
+    /// - Parameter base: What is deleted, as it was seen; nil: there is nothing.
+    mutating func delete(_ id: RecordID, base: WireRecord?) throws {
+        guard let base else { return }
+        var change = WireRecordChange()
+        change.record = id.name
+        change.delete.base = base.version
+        changes.append(RecordTransaction.Pending(position: 0, change: change, ancestor: base))
+    }
+
+    private static let otherType = CloudError(
+        .invalidArguments, "The record has another type, and keeps it.", details: ["argument": "type"])
+
+    /// What goes to the server of a record's fields.
+    private func fields(of record: Record) -> [WireRecordField] {
+        let changed = record.changedFields
+        let named = policy == .allKeys ? Set(record.fields.keys).union(changed).sorted() : changed
+        let known = Dictionary((record.base?.fields ?? []).map { ($0.name, $0) }) { $1 }
+        return named.map { name in
+            guard let value = record.fields[name] else {
+                var gone = WireRecordField()
+                gone.name = name
+                return gone
+            }
+            // As it came, where it is as it came.
+            return changed.contains(name) ? value.wire(named: name) : known[name] ?? value.wire(named: name)
+        }
+    }
+
+    func byteCount() throws -> Int { try changes.reduce(0) { try $0 + $1.change.serializedData().count } }
+
+    // MARK: Queueing
+
+    /// Operations of one zone that may wait.
+    static let pendingMax = 100_000
+
+    /// - Parameter request: What goes with the changes.
+    func queue(
+        _ request: WireZoneChanges, stamp: () -> (id: OperationID, now: Timestamp, writer: Int64)
+    ) throws {
+        guard !changes.isEmpty else { return }
+        for change in changes { try records.dismissRefusal(of: change.change.record) }
+        if try coalesce(request) { return }
+        guard try records.rows.operationCount() < Self.pendingMax else {
+            throw CloudError(
+                .serviceBusy, "Too many changes wait to be sent. Connect, and try again.",
+                details: ["pending_max": "\(Self.pendingMax)"])
+        }
+        let (id, now, writer) = stamp()
+        let position = try records.rows.append(try request.serializedData(), id: id, writer: writer, now: now)
+        for (place, change) in changes.enumerated() {
+            var change = change
+            change.position = position
+            try records.put(change, place: place)
+        }
+    }
+
+    /// A save over one that was never sent takes its place, if that is all that would be sent with it.
+    private func coalesce(_ request: WireZoneChanges) throws -> Bool {
+        guard changes.count == 1, request.conditions.isEmpty, case .save(var save) = changes[0].change.kind,
+            let last = try records.pending(of: changes[0].change.record).last,
+            case .save(let former) = last.change.kind, former.version == save.base, former.policy == save.policy,
+            !former.replace, !save.replace, try records.pending(at: last.position).count == 1,
+            let operation = try records.rows.operation(at: last.position),
+            operation.state == .unsent, operation.payload == (try request.serializedData())
+        else { return false }
+        let named = Set(save.fields.map(\.name))
+        save.fields = former.fields.filter { !named.contains($0.name) } + save.fields
+        save.base = former.base
+        if !save.hasParent, former.hasParent { save.parent = former.parent }
+        var change = last
+        change.change.save = save
+        try records.put(change, place: 0)
+        return true
+    }
+}
+
+extension RecordSavePolicy {
+    var wire: WireSavePolicy {
+        switch self {
+        case .ifServerRecordUnchanged: .ifServerRecordUnchanged
+        case .changedKeys: .changedKeys
+        case .allKeys: .allKeys
+        }
+    }
+}

@@ -1,0 +1,218 @@
+import Foundation
+import GRDB
+import NephosCore
+import NephosWire
+
+/// What a device has of the server's, of a database's zones and of a zone's records alike: the newest body of each item,
+/// as it is encoded there.
+struct RecordItems {
+    let rows: ScopeTransaction
+
+    struct Item: Equatable {
+        var name: ItemName
+        var sequence: UInt64
+        /// Nil: it was deleted, and what tells of that may be behind what was told before.
+        var body: Data?
+        /// A record's, for queries.
+        var type: String?
+
+        func digest(key: [UInt8]) -> SetDigest? { body.map { SetDigest(ofItem: name, body: $0, key: key) } }
+    }
+
+    static let migrations = [
+        LocalMigration(
+            name: "records: items",
+            sql: """
+                CREATE TABLE record_items (
+                    account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+                    type TEXT, sequence INTEGER NOT NULL, body BLOB
+                );
+                CREATE UNIQUE INDEX record_items_by_name ON record_items (account, scope, name);
+                CREATE INDEX record_items_by_type ON record_items (account, scope, type, name);
+                """),
+        LocalMigration(
+            name: "records: changes that wait",
+            sql: """
+                CREATE TABLE record_changes (
+                    position INTEGER NOT NULL, place INTEGER NOT NULL,
+                    account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+                    change BLOB NOT NULL, ancestor BLOB,
+                    PRIMARY KEY (position, place)
+                );
+                CREATE INDEX record_changes_by_name ON record_changes (account, scope, name, position);
+                """),
+        LocalMigration(
+            name: "records: what was refused",
+            sql: """
+                CREATE TABLE record_conflicts (
+                    number INTEGER PRIMARY KEY AUTOINCREMENT,
+                    account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+                    ancestor BLOB, server BLOB, client BLOB, found INTEGER NOT NULL, error BLOB NOT NULL
+                );
+                CREATE UNIQUE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
+                CREATE TABLE record_refusals (
+                    account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+                    body BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
+                    PRIMARY KEY (account, scope, name)
+                );
+                """),
+    ]
+
+    func item(_ name: ItemName) throws -> Item? {
+        try Row.fetchOne(
+            rows.cached(
+                "SELECT name, type, sequence, body FROM record_items WHERE account = ?1 AND scope = ?2 AND name = ?3"),
+            arguments: [rows.account, rows.scope.name, name.rawValue]
+        ).map(Self.item)
+    }
+
+    /// In the order of their names.
+    ///
+    /// - Parameter type: Nil: of all.
+    func all(ofType type: String? = nil) throws -> [Item] {
+        try Row.fetchAll(
+            rows.cached(
+                "SELECT name, type, sequence, body FROM record_items WHERE account = ?1 AND scope = ?2 "
+                    + (type == nil ? "AND ?3 IS NULL ORDER BY name" : "AND type = ?3 ORDER BY name")),
+            arguments: [rows.account, rows.scope.name, type]
+        ).map(Self.item)
+    }
+
+    private static func item(_ row: Row) -> Item {
+        Item(
+            name: ItemName(row["name"]), sequence: UInt64(bitPattern: row["sequence"] as Int64), body: row["body"],
+            type: row["type"])
+    }
+
+    func liveCount() throws -> Int {
+        try Int.fetchOne(
+            rows.cached(
+                "SELECT count(*) FROM record_items WHERE account = ?1 AND scope = ?2 AND body IS NOT NULL"),
+            arguments: [rows.account, rows.scope.name]) ?? 0
+    }
+
+    func greatestSequence() throws -> UInt64 {
+        // They are kept bit for bit, so that those of 2^63 and more are negative.
+        let greatest = try Int64.fetchOne(
+            rows.cached(
+                "SELECT coalesce(max(CASE WHEN sequence < 0 THEN sequence END), max(sequence)) "
+                    + "FROM record_items WHERE account = ?1 AND scope = ?2"),
+            arguments: [rows.account, rows.scope.name])
+        return UInt64(bitPattern: greatest ?? 0)
+    }
+
+    /// Stores the item, and keeps the digest in step.
+    func put(_ item: Item, replacing old: Item?, _ state: inout ScopeState) throws {
+        if let share = old?.digest(key: state.digestKey) { state.digest.remove(share) }
+        if let share = item.digest(key: state.digestKey) { state.digest.add(share) }
+        try rows.cached(
+            "INSERT INTO record_items (account, scope, name, type, sequence, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6) "
+                + "ON CONFLICT (account, scope, name) DO UPDATE SET type = ?4, sequence = ?5, body = ?6"
+        ).execute(arguments: [
+            rows.account, rows.scope.name, item.name.rawValue, item.type, Int64(bitPattern: item.sequence), item.body,
+        ])
+    }
+
+    func remove(_ item: Item, _ state: inout ScopeState) throws {
+        if let share = item.digest(key: state.digestKey) { state.digest.remove(share) }
+        try rows.cached("DELETE FROM record_items WHERE account = ?1 AND scope = ?2 AND name = ?3")
+            .execute(arguments: [rows.account, rows.scope.name, item.name.rawValue])
+    }
+
+    /// Forgets all of the scope's, and where it stands.
+    func forgetAll() throws {
+        try rows.cached("DELETE FROM record_items WHERE account = ?1 AND scope = ?2")
+            .execute(arguments: [rows.account, rows.scope.name])
+        try rows.cached("DELETE FROM scopes WHERE account = ?1 AND service = ?2 AND scope = ?3")
+            .execute(arguments: [rows.account, rows.service, rows.scope.name])
+    }
+
+    // MARK: Bringing in
+
+    /// What merging has found.
+    struct Merged {
+        var changed: [ItemName] = []
+        var damaged: [ItemName] = []
+        /// What this device has and the server has lost, with what is there instead.
+        var lost: [(mine: Item, theirs: Item?)] = []
+    }
+
+    /// Merges what was pulled.
+    ///
+    /// - Parameter read: Makes an item of a change's body.
+    /// - Returns: Nil: it cannot be merged; fetch everything.
+    func merge(
+        _ pulled: PulledChanges, _ state: inout ScopeState, type: (Data) -> String? = { _ in nil }
+    ) throws -> Merged? {
+        let isRestored = state.head.epoch != 0 && (pulled.token.epoch != state.head.epoch || pulled.isOtherHistory)
+        guard pulled.isListing || !isRestored else { return nil }
+        // Above this the server may have lost what is here.
+        let common = pulled.isComparing ? 0 : isRestored ? pulled.epochStart : UInt64.max
+        var local = Dictionary(try (pulled.isListing ? all() : []).map { ($0.name, $0) }) { $1 }
+        var merged = Merged()
+        for change in pulled.changes {
+            let name = ItemName(change.item)
+            let mine = try pulled.isListing ? local.removeValue(forKey: name) : item(name)
+            if change.damaged { merged.damaged.append(name) }
+            var theirs = Item(name: name, sequence: min(change.sequence, pulled.token.sequence))
+            theirs.body = change.deleted ? nil : change.damaged ? mine?.body ?? Data() : change.body
+            theirs.type = theirs.body.flatMap(type)
+            if let mine, !isRestored, mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence) {
+                continue
+            }
+            if let mine, mine.body != nil, mine.sequence > common, mine.body != theirs.body {
+                merged.lost.append((mine, theirs.body == nil ? nil : theirs))
+            }
+            try take(theirs, over: mine, &merged, &state)
+        }
+        for mine in local.values.sorted(by: { $0.name < $1.name }) {
+            // A push's reply was quicker than the listing.
+            if !isRestored, mine.sequence > pulled.token.sequence { continue }
+            if mine.body != nil {
+                merged.changed.append(mine.name)
+                if mine.sequence > common { merged.lost.append((mine, nil)) }
+            }
+            try remove(mine, &state)
+        }
+        try forgetDeletions(upTo: pulled.token.sequence)
+        return merged
+    }
+
+    /// Merges a stretch of the feed that continues the copy.
+    ///
+    /// - Returns: Nil: something in it has to be fetched.
+    func merge(_ segment: FeedSegment, _ state: inout ScopeState, type: (Data) -> String? = { _ in nil }) throws
+        -> Merged?
+    {
+        guard segment.changes.allSatisfy({ !$0.body.isEmpty || $0.deleted }) else { return nil }
+        var merged = Merged()
+        for change in segment.changes {
+            let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
+            var theirs = Item(name: ItemName(change.item), sequence: min(sequence, segment.token.sequence))
+            theirs.body = change.deleted ? nil : change.body
+            theirs.type = theirs.body.flatMap(type)
+            let mine = try item(theirs.name)
+            if let mine, mine.sequence > theirs.sequence { continue }
+            try take(theirs, over: mine, &merged, &state)
+        }
+        try forgetDeletions(upTo: segment.token.sequence)
+        return merged
+    }
+
+    private func take(_ theirs: Item, over mine: Item?, _ merged: inout Merged, _ state: inout ScopeState) throws {
+        guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { return }
+        if mine?.body != theirs.body { merged.changed.append(theirs.name) }
+        if theirs.body == nil {
+            if let mine { try remove(mine, &state) }
+        } else {
+            try put(theirs, replacing: mine, &state)
+        }
+    }
+
+    /// Deletions that the head has passed: nothing that was told before them comes after it.
+    private func forgetDeletions(upTo sequence: UInt64) throws {
+        try rows.cached(
+            "DELETE FROM record_items WHERE account = ?1 AND scope = ?2 AND body IS NULL AND sequence BETWEEN 0 AND ?3"
+        ).execute(arguments: [rows.account, rows.scope.name, Int64(clamping: sequence)])
+    }
+}

@@ -1,0 +1,107 @@
+import Foundation
+import GRDB
+import NephosCore
+import NephosWire
+import SwiftProtobuf
+
+/// What the server did not take: kept until a person, or the app, has decided.
+extension RecordTransaction {
+    // MARK: Conflicts
+
+    /// Notes that a save or deletion met another. What was noted of the record before stays the ancestor: both go back to
+    /// it.
+    ///
+    /// - Parameters:
+    ///   - client: What was to be; nil: deleted.
+    ///   - server: What there is; nil: it was deleted.
+    func noteConflict(
+        of name: String, ancestor: WireRecord?, server: WireRecord?, client: WireRecord?, _ error: CloudError,
+        now: Timestamp
+    ) throws {
+        try rows.cached(
+            "INSERT INTO record_conflicts (account, scope, name, ancestor, server, client, found, error) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) "
+                + "ON CONFLICT (account, scope, name) DO UPDATE SET server = ?5, client = ?6, found = ?7, error = ?8"
+        ).execute(arguments: [
+            rows.account, rows.scope.name, name, try ancestor?.serializedData() as Data?,
+            try server?.serializedData() as Data?, try client?.serializedData() as Data?,
+            Int64(bitPattern: now.milliseconds), StoredError.encode(error),
+        ])
+    }
+
+    /// In the order of the records' names.
+    func conflicts(of name: String? = nil) throws -> [RecordConflict] {
+        try Row.fetchAll(
+            rows.cached(
+                "SELECT * FROM record_conflicts WHERE account = ?1 AND scope = ?2 AND (?3 IS NULL OR name = ?3) "
+                    + "ORDER BY name"),
+            arguments: [rows.account, rows.scope.name, name]
+        ).map { row in
+            let id = RecordID(row["name"], zone: zone)
+            let record = { (body: Data?) in
+                try body.map { Record(id, try WireRecord(serializedBytes: $0)) }
+            }
+            return RecordConflict(
+                id: id, ancestor: try record(row["ancestor"]), server: try record(row["server"]),
+                client: try record(row["client"]),
+                found: Timestamp(milliseconds: UInt64(bitPattern: row["found"] as Int64)),
+                error: StoredError.decode(row["error"]) ?? CloudError(.serverRecordChanged, ""), number: row["number"])
+        }
+    }
+
+    /// - Returns: False: it is not there any more.
+    func removeConflict(_ conflict: RecordConflict) throws -> Bool {
+        try rows.cached("DELETE FROM record_conflicts WHERE number = ?1 AND account = ?2 AND found = ?3")
+            .execute(arguments: [
+                conflict.number, rows.account, Int64(bitPattern: conflict.found.milliseconds),
+            ])
+        return rows.database.changesCount > 0
+    }
+
+    // MARK: Refusals
+
+    /// Bytes of the records that are kept of one zone; of more the newest.
+    private static let refusedBytesMax = 4 << 20
+
+    /// - Parameter client: What was to be; nil: deleted.
+    func noteRefusal(of name: String, client: WireRecord?, _ error: CloudError, now: Timestamp) throws {
+        try rows.cached(
+            "INSERT OR REPLACE INTO record_refusals (account, scope, name, body, refused, error) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+        ).execute(arguments: [
+            rows.account, rows.scope.name, name, try client?.serializedData() as Data?,
+            Int64(bitPattern: now.milliseconds), StoredError.encode(error),
+        ])
+        var bytes = 0
+        let kept = try Row.fetchAll(
+            rows.cached(
+                "SELECT name, length(body) AS size FROM record_refusals WHERE account = ?1 AND scope = ?2 "
+                    + "AND body IS NOT NULL ORDER BY refused DESC, name"),
+            arguments: [rows.account, rows.scope.name])
+        for row in kept {
+            bytes += row["size"] as Int
+            guard bytes > Self.refusedBytesMax else { continue }
+            try rows.cached(
+                "UPDATE record_refusals SET body = NULL WHERE account = ?1 AND scope = ?2 AND name = ?3"
+            ).execute(arguments: [rows.account, rows.scope.name, row["name"] as String])
+        }
+    }
+
+    func refusals() throws -> [RefusedRecord] {
+        try Row.fetchAll(
+            rows.cached("SELECT * FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name"),
+            arguments: [rows.account, rows.scope.name]
+        ).compactMap { row in
+            guard let error = StoredError.decode(row["error"]) else { return nil }
+            let id = RecordID(row["name"], zone: zone)
+            return RefusedRecord(
+                id: id, record: try (row["body"] as Data?).map { Record(id, try WireRecord(serializedBytes: $0)) },
+                refused: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error)
+        }
+    }
+
+    func dismissRefusal(of name: String) throws {
+        try rows.cached("DELETE FROM record_refusals WHERE account = ?1 AND scope = ?2 AND name = ?3")
+            .execute(arguments: [rows.account, rows.scope.name, name])
+    }
+}

@@ -1,0 +1,152 @@
+internal import Foundation
+internal import GRDB
+internal import NephosBus
+internal import NephosCore
+internal import NephosWire
+internal import SwiftProtobuf
+
+/// A zone's records as a model: all of them are here whole.
+final class RecordZoneModel: ScopeModel {
+    static var migrations: [LocalMigration] { RecordItems.migrations }
+
+    let app: AppID
+    let service = ServiceName.records
+    let container: String
+    /// Its name.
+    let zone: String
+    unowned let engine: DeviceEngine
+    var name: String { place.name }
+    private var place: RecordPlace { .zone(container, zone) }
+
+    init(app: AppID, container: String, zone: String, engine: DeviceEngine) {
+        self.app = app
+        self.container = container
+        self.zone = zone
+        self.engine = engine
+    }
+
+    func scope(in session: SessionRecord) -> LocalScope? {
+        guard DeviceEngine.lists(container, app, in: session) else { return nil }
+        let id = try? engine.local.read { database in
+            try ZoneTransaction(
+                ScopeTransaction(database, RecordPlace.database(container).scope(of: session.accountID))
+            ).id(of: zone)
+        }
+        return id.flatMap { $0 }.map { place.scope(of: session.accountID, zoneID: $0) }
+    }
+
+    func place(in session: SessionRecord?) -> LocalScope {
+        place.scope(of: session.flatMap { $0.signedIn ? $0.accountID : nil })
+    }
+
+    /// The database tells, and the session which databases there are.
+    var isToldByToken: Bool {
+        engine.session.map { !DeviceEngine.lists(container, app, in: $0) } ?? true
+    }
+
+    var absence: CloudError {
+        CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": container])
+    }
+
+    /// A page has 4096 items; a zone two million.
+    func adjust(_ options: inout ScopeSync.Options) {
+        options.pagesMax = 1 << 14
+        options.readingBytesMax = 1 << 32
+    }
+
+    func records(in rows: ScopeTransaction) -> RecordTransaction { RecordTransaction(rows, zone: zone) }
+
+    // MARK: Bringing in
+
+    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest] {
+        try RecordItems(rows: rows).digests(key: key)
+    }
+
+    func digest(of change: WireChange, key: [UInt8]) -> SetDigest? {
+        SetDigest(ofItem: ItemName(change.item), body: change.body, key: key)
+    }
+
+    func greatestSequence(in rows: ScopeTransaction) throws -> UInt64 {
+        try RecordItems(rows: rows).greatestSequence()
+    }
+
+    private static func type(_ body: Data) -> String? { (try? WireRecord(serializedBytes: body))?.type }
+
+    func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
+        let isFirst = !state.synced
+        guard let merged = try RecordItems(rows: rows).merge(pulled, &state, type: Self.type) else { return nil }
+        try offer(merged.lost, in: records(in: rows))
+        if !pulled.info.isEmpty { state.info = pulled.info }
+        return MergedChanges(
+            damaged: merged.damaged, news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
+    }
+
+    func merge(
+        _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
+    ) throws -> MergedChanges? {
+        guard let merged = try RecordItems(rows: rows).merge(segment, &state, type: Self.type) else { return nil }
+        return MergedChanges(news: merged.news(.serverChange))
+    }
+
+    /// What the server has taken once, and lost, is saved again as it was, under its change tag: whoever else does so
+    /// saves the same.
+    private func offer(
+        _ lost: [(mine: RecordItems.Item, theirs: RecordItems.Item?)], in records: RecordTransaction
+    ) throws {
+        for (mine, theirs) in lost {
+            guard let content = mine.record else { continue }
+            try offer(content, of: mine.name.rawValue, over: theirs?.record, in: records)
+        }
+    }
+
+    func offer(
+        _ content: WireRecord, of name: String, over theirs: WireRecord?, in records: RecordTransaction
+    ) throws {
+        guard content.version != theirs?.version, try !records.isWaiting(content.version, of: name) else { return }
+        var change = WireRecordChange()
+        change.record = name
+        change.save.version = content.version
+        change.save.base = theirs?.version ?? Data()
+        change.save.type = content.type
+        change.save.fields = content.fields
+        change.save.replace = true
+        change.save.parent = content.parent
+        let position = try records.rows.append(
+            try WireZoneChanges().serializedData(), id: engine.makeOperationID(), writer: engine.writer,
+            now: engine.now)
+        try records.put(
+            RecordTransaction.Pending(position: position, change: change, ancestor: theirs), place: 0)
+    }
+}
+
+extension RecordItems.Merged {
+    /// - Parameter isFirst: Whether the app is told also where nothing has changed.
+    func news(_ reason: ChangeReason, isFirst: Bool = false) -> ChangeNotification? {
+        guard isFirst || !changed.isEmpty else { return nil }
+        // Who is told of so many looks at all.
+        return ChangeNotification(reason: reason, changedKeys: changed.count > 1000 ? [] : changed.sorted())
+    }
+}
+
+extension RecordItems {
+    func digests(key: [UInt8]) throws -> [ItemName: SetDigest] {
+        var digests: [ItemName: SetDigest] = [:]
+        let bodies = try Row.fetchCursor(
+            rows.cached("SELECT name, body FROM record_items WHERE account = ?1 AND scope = ?2 AND body IS NOT NULL"),
+            arguments: [rows.account, rows.scope.name])
+        while let row = try bodies.next() {
+            let name = ItemName(row["name"])
+            digests[name] = SetDigest(ofItem: name, body: row["body"] as Data, key: key)
+        }
+        return digests
+    }
+}
+
+extension RecordTransaction {
+    /// Whether this very save waits to be sent.
+    func isWaiting(_ version: Data, of name: String) throws -> Bool {
+        try pending(of: name).contains { pending in
+            if case .save(let save)? = pending.change.kind { save.version == version } else { false }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+import GRDB
+import NephosCore
+
+/// Databases and zones: those that this home has used of containers that an app lists.
+struct RecordsKind: ScopeKind {
+    let service = ServiceName.records
+
+    func scopes(of session: SessionRecord?, in database: Database) throws -> [ScopeID] {
+        guard let session, session.signedIn else { return [] }
+        let used = try String.fetchAll(
+            database,
+            sql: """
+                SELECT scope FROM scopes WHERE service = 'records' AND account = ?1
+                UNION SELECT scope FROM outbox WHERE service = 'records' AND account = ?1
+                """,
+            arguments: [session.accountID.rawValue])
+        // Apps may list one container: the first of them speaks for it.
+        var owners: [String: String] = [:]
+        for (app, containers) in (session.containerIDs ?? [:]).sorted(by: { $0.key < $1.key }) {
+            for container in containers where owners[container] == nil { owners[container] = app }
+        }
+        return used.compactMap { name in
+            owners[RecordPlace(name).container].map { ScopeID(app: AppID($0), service: service, name: name) }
+        }
+    }
+
+    func open(_ id: ScopeID, on engine: DeviceEngine) throws(CloudError) -> ScopeDriver {
+        switch RecordPlace(id.name) {
+        case .database(let container):
+            guard !container.isEmpty else {
+                throw CloudError(.unknownItem, "Records are kept in containers. Name one, or one of its zones.")
+            }
+            return try engine.open(RecordDatabaseModel(app: id.app, container: container, engine: engine))
+        case .zone(let container, let zone):
+            try RecordNames.check(zone: zone)
+            // Which zones there are, the database tells.
+            _ = try engine.scope(ScopeID(app: id.app, service: service, name: container))
+            return try engine.open(RecordZoneModel(app: id.app, container: container, zone: zone, engine: engine))
+        }
+    }
+}
+
+extension DeviceEngine {
+    /// Which zones a database has may have changed: those that are followed begin, or end, in a moment.
+    func reconsiderZones(of container: String) {
+        loop.schedule(after: .zero) { [weak self] in
+            guard let self, !stopped else { return }
+            for driver in scopes where (driver.model as? RecordZoneModel)?.container == container {
+                driver.reconsider()
+            }
+        }
+    }
+
+    /// Whether the app lists the container.
+    static func lists(_ container: String, _ app: AppID, in session: SessionRecord) -> Bool {
+        session.containerIDs?[app.rawValue]?.contains { $0.hasSameBytes(as: container) } == true
+    }
+}
