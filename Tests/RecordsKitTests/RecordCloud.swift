@@ -104,7 +104,8 @@ func withRecords(seed: UInt64 = 1, _ body: (RecordCloud) async throws -> Void) a
 }
 
 extension Record {
-    init(_ name: String, zone: String = RecordZone.defaultName, type: String = "Note", _ fields: [String: RecordValue]) {
+    init(_ name: String, zone: String = RecordZone.defaultName, type: String = "Note", _ fields: [String: RecordValue])
+    {
         self.init(RecordID(name, zone: zone), type: type, fields: fields)
     }
 }

@@ -102,7 +102,8 @@ import Testing
         #expect(throws: CloudError.self) { try RecordJSON.record(line) }
     }
 
-    @Test(arguments: [0, 1.25, -1.25, 8e8 + 0.1, -978_307_200 - 0.3]) func datesComeBackToTheirLastBit(seconds: Double) {
+    @Test(arguments: [0, 1.25, -1.25, 8e8 + 0.1, -978_307_200 - 0.3]) func datesComeBackToTheirLastBit(seconds: Double)
+    {
         let date = Date(timeIntervalSinceReferenceDate: seconds)
         #expect(RecordDate(date).date == date)
     }

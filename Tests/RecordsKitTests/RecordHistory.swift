@@ -74,7 +74,8 @@ final class RecordHistory {
             try cloud.simulation.use { if isCrashed { $0.crash(.records) } else { try $0.start(.records) } }
             trace.append("records crashed: \(isCrashed)")
         default:
-            let place = ["records.send", "records.receive", "records.commit", "records.publish"]
+            let place =
+                ["records.send", "records.receive", "records.commit", "records.publish"]
                 .randomElement(using: &generator) ?? ""
             try cloud.simulation.use { try $0.faults.fail(place) }
             trace.append("fails once: \(place)")

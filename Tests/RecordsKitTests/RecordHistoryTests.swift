@@ -12,7 +12,7 @@ import Testing
     @Test func everyHistoryOfRecordsConverges() async {
         let environment = ProcessInfo.processInfo.environment
         let one = environment["NEPHOS_SEED"].flatMap { UInt64($0) }
-        let last = environment["NEPHOS_SEEDS"].flatMap { UInt64($0) } ?? 30
+        let last = environment["NEPHOS_SEEDS"].flatMap { UInt64($0) } ?? 15
         var conflicts = 0
         for seed in one.map({ $0...$0 }) ?? 1...max(1, last) {
             do {

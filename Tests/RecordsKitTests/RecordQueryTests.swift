@@ -16,7 +16,9 @@ import Testing
         let titles = ["one", "two", "three", "apple", "Äpfel two"]
         return (0..<30).map { number in
             var record = Record("r\(number)", type: number % 3 == 0 ? "Task" : "Note", [:])
-            if number % 4 != 0 { record["n"] = number % 8 == 1 ? .real(Double(number) / 2) : .integer(Int64(number % 7)) }
+            if number % 4 != 0 {
+                record["n"] = number % 8 == 1 ? .real(Double(number) / 2) : .integer(Int64(number % 7))
+            }
             record["title"] = .string(titles[number % 5])
             record["tags"] = .strings(number % 2 == 0 ? ["x", "y"] : [])
             record["place"] = .location(RecordLocation(latitude: 52.5 + Double(number) / 1000, longitude: 13.4))

@@ -61,7 +61,9 @@ import Testing
             two.setOffline(false)
             try await two.database.waitUntilCurrent()
             #expect(try await two.database.zone("work") == nil)
-            let error = await #expect(throws: CloudError.self) { try await two.database.record(RecordID("a", zone: "work")) }
+            let error = await #expect(throws: CloudError.self) {
+                try await two.database.record(RecordID("a", zone: "work"))
+            }
             #expect(error?.code == .zoneNotFound)
             // What was meant for it is not lost in silence.
             let refused = try await two.database.refused(in: "work")

@@ -107,7 +107,9 @@ final class RecordDatabaseModel: ScopeModel {
                 let name = pending.change.record
                 names.append(ItemName(name))
                 guard let error else { continue }
-                try records.noteRefusal(of: name, client: records.client(of: pending), error, now: engine.now)
+                // In the next zone of the name it is a new record.
+                try records.noteRefusal(
+                    of: name, client: records.client(of: pending), madeFrom: nil, error, now: engine.now)
             }
             try records.removePending(at: operation.position)
             try records.rows.removeOperation(at: operation.position)
@@ -216,7 +218,8 @@ final class RecordDatabaseModel: ScopeModel {
             try forget(zones.records(of: zone.name), error)
         }
         for name in request.save.map(\.name) + request.delete {
-            try RecordTransaction(rows, zone: "").noteRefusal(of: name, client: nil, error, now: engine.now)
+            try RecordTransaction(rows, zone: "").noteRefusal(
+                of: name, client: nil, madeFrom: nil, error, now: engine.now)
         }
         engine.reconsiderZones(of: name)
         return RefusedPush(

@@ -52,7 +52,7 @@ struct RecordItems {
                 CREATE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
                 CREATE TABLE record_refusals (
                     account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                    body BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
+                    body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
                     PRIMARY KEY (account, scope, name)
                 );
                 """),
@@ -147,7 +147,7 @@ struct RecordItems {
 
     /// Merges what was pulled.
     ///
-    /// - Parameter read: Makes an item of a change's body.
+    /// - Parameter type: A record's, by its body.
     /// - Returns: Nil: it cannot be merged; fetch everything.
     func merge(
         _ pulled: PulledChanges, _ state: inout ScopeState, type: (Data) -> String? = { _ in nil }

@@ -20,7 +20,8 @@ extension RecordTransaction {
         _ error: CloudError, now: Timestamp
     ) throws {
         let former = try conflicts(of: name).first { $0.client?.changeTag == base }
-        let first = try former.map { try $0.ancestor?.base?.serializedData() as Data? }
+        let first =
+            try former.map { try $0.ancestor?.base?.serializedData() as Data? }
             ?? ancestor?.serializedData() as Data?
         if let former { _ = try removeConflict(former) }
         try rows.cached(
@@ -64,14 +65,18 @@ extension RecordTransaction {
     /// Bytes of the records that are kept of one zone; of more the newest.
     private static let refusedBytesMax = 4 << 20
 
-    /// - Parameter client: What was to be; nil: deleted.
-    func noteRefusal(of name: String, client: WireRecord?, _ error: CloudError, now: Timestamp) throws {
+    /// - Parameters:
+    ///   - client: What was to be; nil: deleted.
+    ///   - ancestor: What it was made from; nil: it would be a new record.
+    func noteRefusal(
+        of name: String, client: WireRecord?, madeFrom ancestor: WireRecord?, _ error: CloudError, now: Timestamp
+    ) throws {
         try rows.cached(
-            "INSERT OR REPLACE INTO record_refusals (account, scope, name, body, refused, error) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+            "INSERT OR REPLACE INTO record_refusals (account, scope, name, body, ancestor, refused, error) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
         ).execute(arguments: [
             rows.account, rows.scope.name, name, try client?.serializedData() as Data?,
-            Int64(bitPattern: now.milliseconds), StoredError.encode(error),
+            try ancestor?.serializedData() as Data?, Int64(bitPattern: now.milliseconds), StoredError.encode(error),
         ])
         var bytes = 0
         let kept = try Row.fetchAll(
@@ -83,7 +88,7 @@ extension RecordTransaction {
             bytes += row["size"] as Int
             guard bytes > Self.refusedBytesMax else { continue }
             try rows.cached(
-                "UPDATE record_refusals SET body = NULL WHERE account = ?1 AND scope = ?2 AND name = ?3"
+                "UPDATE record_refusals SET body = NULL, ancestor = NULL WHERE account = ?1 AND scope = ?2 AND name = ?3"
             ).execute(arguments: [rows.account, rows.scope.name, row["name"] as String])
         }
     }
@@ -95,8 +100,12 @@ extension RecordTransaction {
         ).compactMap { row in
             guard let error = StoredError.decode(row["error"]) else { return nil }
             let id = RecordID(row["name"], zone: zone)
+            let ancestor = try (row["ancestor"] as Data?).map { try WireRecord(serializedBytes: $0) }
             return RefusedRecord(
-                id: id, record: try (row["body"] as Data?).map { Record(id, try WireRecord(serializedBytes: $0)) },
+                id: id,
+                record: try (row["body"] as Data?).map { body in
+                    Record(id, try WireRecord(serializedBytes: body), madeFrom: ancestor)
+                },
                 refused: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error)
         }
     }

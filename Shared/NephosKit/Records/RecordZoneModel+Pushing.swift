@@ -155,7 +155,8 @@ extension RecordZoneModel {
                     of: name, ancestor: pending.ancestor, server: server, client: client,
                     madeFrom: pending.change.base, failure, now: engine.now)
             } else {
-                try records.noteRefusal(of: name, client: client, failure, now: engine.now)
+                try records.noteRefusal(
+                    of: name, client: client, madeFrom: pending.ancestor, failure, now: engine.now)
             }
         }
         guard !refused.names.isEmpty else { return nil }

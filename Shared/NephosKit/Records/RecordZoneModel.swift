@@ -96,7 +96,8 @@ final class RecordZoneModel: ScopeModel {
     private func isStillThis(_ rows: ScopeTransaction) throws -> Bool {
         let database = RecordPlace.database(container).scope(of: rows.scope.account)
         let id = try ZoneTransaction(ScopeTransaction(rows.database, database)).id(of: zone)
-        return id.map { place.scope(of: rows.scope.account, zoneID: $0).path.hasSameBytes(as: rows.scope.path) } ?? false
+        return id.map { place.scope(of: rows.scope.account, zoneID: $0).path.hasSameBytes(as: rows.scope.path) }
+            ?? false
     }
 
     /// What the server has taken once, and lost, is saved again as it was, under its change tag: whoever else does so

@@ -1,7 +1,7 @@
 internal import NephosBus
 internal import NephosCore
-internal import NephosRecordRules
 internal import NephosPredicates
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
