@@ -144,6 +144,14 @@ extension Record {
         self.desired = desired
     }
 
+    /// As the app had it when it saved it: it can be saved again.
+    init(_ id: RecordID, _ content: WireRecord, madeFrom ancestor: WireRecord?) {
+        self.init(id, type: content.type, fields: Self.fields(of: content), parent: content.parentName)
+        guard let ancestor else { return }
+        let known = Record(id, ancestor)
+        (changeTag, created, modified, base) = (known.changeTag, known.created, known.modified, ancestor)
+    }
+
     static func fields(of wire: WireRecord) -> [String: RecordValue] {
         Dictionary(wire.fields.compactMap { field in RecordValue(field).map { (field.name, $0) } }) { $1 }
     }

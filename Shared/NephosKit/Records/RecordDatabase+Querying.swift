@@ -24,6 +24,7 @@ extension RecordDatabase {
         var states: [String: RecordTransaction.Visible] = [:]
         // In the order of names the first ones are all.
         let limit = query.sort.isEmpty ? query.limit ?? .max : .max
+        guard query.limit.map({ $0 > 0 }) ?? true else { return [] }
         if source == .server {
             found = try await ask(query, in: zone, limit: limit)
         } else {
@@ -31,11 +32,13 @@ extension RecordDatabase {
                 var found: [QueriedRecord] = []
                 var states: [String: RecordTransaction.Visible] = [:]
                 try records(of: zone, database).forEach(ofType: query.type) { name, visible in
-                    guard found.count < limit, let record = visible.record else { return }
+                    guard let record = visible.record else { return true }
                     let queried = QueriedRecord(name: ItemName(name), record: record)
-                    guard predicate?.matches(queried) ?? true else { return }
-                    found.append(queried)
-                    states[name] = visible
+                    if predicate?.matches(queried) ?? true {
+                        found.append(queried)
+                        states[name] = visible
+                    }
+                    return found.count < limit
                 }
                 return (found, states)
             }

@@ -83,11 +83,13 @@ final class RecordDatabaseModel: ScopeModel {
     /// Zones that are gone, or are others under their names, are forgotten with what was in them. What waited for them
     /// was meant for that: it is listed as refused.
     ///
-    /// - Parameter kept: Zones that the server has lost without anybody's having deleted them.
+    /// - Parameter kept: Zones that the server has lost without anybody's having deleted them; and those that were
+    ///   deleted here: they were forgotten then, and what waits is for the next of their names.
     private func settle(_ before: [String: String], keeping kept: Set<String> = [], in rows: ScopeTransaction) throws {
         let after = try ids(in: rows)
         guard before != after else { return }
         let zones = ZoneTransaction(rows)
+        let kept = try kept.union(zones.pending().flatMap(\.delete))
         for (name, id) in before.sorted(by: { $0.key < $1.key }) where after[name] != id && !kept.contains(name) {
             try forget(zones.records(of: name), Self.gone)
         }
@@ -105,7 +107,9 @@ final class RecordDatabaseModel: ScopeModel {
                 let name = pending.change.record
                 names.append(ItemName(name))
                 guard let error else { continue }
-                try records.noteRefusal(of: name, client: records.client(of: pending), error, now: engine.now)
+                // In the next zone of the name it is a new record.
+                try records.noteRefusal(
+                    of: name, client: records.client(of: pending), madeFrom: nil, error, now: engine.now)
             }
             try records.removePending(at: operation.position)
             try records.rows.removeOperation(at: operation.position)
@@ -167,6 +171,7 @@ final class RecordDatabaseModel: ScopeModel {
                 let made = reply.zones.map {
                     RecordItems.Item(name: ItemName($0.item), sequence: token.sequence, body: $0.body)
                 }
+                try self.begin(zip(request.save, made).filter { $1.zone?.id == $0.zoneID }.map(\.0.name), in: rows)
                 for item in gone + made {
                     let mine = try items.item(item.name)
                     // What was there before stays as it came.
@@ -178,9 +183,21 @@ final class RecordDatabaseModel: ScopeModel {
                 let lost = try request.save.filter { try items.item(ItemName($0.name))?.body == nil }
                 try self.queue(saving: lost, in: rows)
             }
-            try self.settle(before, keeping: isCurrent ? [] : Set(request.save.map(\.name)), in: rows)
+            let lost = isCurrent ? [] : request.save.map(\.name)
+            try self.settle(before, keeping: Set(request.delete + lost), in: rows)
             self.engine.reconsiderZones(of: self.name)
             return nil
+        }
+    }
+
+    /// What this device has made, and used before, it need not download first.
+    private func begin(_ names: [String], in rows: ScopeTransaction) throws {
+        for name in names {
+            let zone = ZoneTransaction(rows).records(of: name).rows
+            var state = try zone.state()
+            guard !state.synced else { continue }
+            state.synced = true
+            try zone.save(state)
         }
     }
 
@@ -201,7 +218,8 @@ final class RecordDatabaseModel: ScopeModel {
             try forget(zones.records(of: zone.name), error)
         }
         for name in request.save.map(\.name) + request.delete {
-            try RecordTransaction(rows, zone: "").noteRefusal(of: name, client: nil, error, now: engine.now)
+            try RecordTransaction(rows, zone: "").noteRefusal(
+                of: name, client: nil, madeFrom: nil, error, now: engine.now)
         }
         engine.reconsiderZones(of: name)
         return RefusedPush(

@@ -60,10 +60,9 @@ struct RecordDraft {
     }
 
     mutating func delete(_ id: RecordID) throws {
-        let current = try records.visible(id.name).record
-        if current == nil, try records.rows.state().synced, try records.items.item(ItemName(id.name))?.body == nil {
-            return
-        }
+        let (current, waiting) = (try records.visible(id.name).record, try records.pending(of: id.name))
+        // It is gone already, or about to go.
+        if current == nil, try !waiting.isEmpty || records.rows.state().synced { return }
         var change = WireRecordChange()
         change.record = id.name
         change.delete = WireDeleteRecord()

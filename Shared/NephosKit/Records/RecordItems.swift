@@ -49,10 +49,10 @@ struct RecordItems {
                     account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
                     ancestor BLOB, server BLOB, client BLOB, found INTEGER NOT NULL, error BLOB NOT NULL
                 );
-                CREATE UNIQUE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
+                CREATE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
                 CREATE TABLE record_refusals (
                     account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                    body BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
+                    body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
                     PRIMARY KEY (account, scope, name)
                 );
                 """),
@@ -67,15 +67,23 @@ struct RecordItems {
     }
 
     /// In the order of their names.
-    ///
-    /// - Parameter type: Nil: of all.
-    func all(ofType type: String? = nil) throws -> [Item] {
+    func all() throws -> [Item] {
         try Row.fetchAll(
             rows.cached(
-                "SELECT name, type, sequence, body FROM record_items WHERE account = ?1 AND scope = ?2 "
-                    + (type == nil ? "AND ?3 IS NULL ORDER BY name" : "AND type = ?3 ORDER BY name")),
-            arguments: [rows.account, rows.scope.name, type]
+                "SELECT name, type, sequence, body FROM record_items WHERE account = ?1 AND scope = ?2 ORDER BY name"),
+            arguments: [rows.account, rows.scope.name]
         ).map(Self.item)
+    }
+
+    /// Those that are there, in the order of their names, one by one.
+    ///
+    /// - Parameter type: Nil: of all.
+    func cursor(ofType type: String?) throws -> some Cursor<Item> {
+        // A statement of its own: what is read meanwhile must not begin it anew.
+        let statement = try rows.database.makeStatement(
+            sql: "SELECT name, type, sequence, body FROM record_items WHERE account = ?1 AND scope = ?2 "
+                + "AND body IS NOT NULL AND \(type == nil ? "?3 IS NULL" : "type = ?3") ORDER BY name")
+        return try Row.fetchCursor(statement, arguments: [rows.account, rows.scope.name, type]).map(Self.item)
     }
 
     private static func item(_ row: Row) -> Item {
@@ -139,7 +147,7 @@ struct RecordItems {
 
     /// Merges what was pulled.
     ///
-    /// - Parameter read: Makes an item of a change's body.
+    /// - Parameter type: A record's, by its body.
     /// - Returns: Nil: it cannot be merged; fetch everything.
     func merge(
         _ pulled: PulledChanges, _ state: inout ScopeState, type: (Data) -> String? = { _ in nil }

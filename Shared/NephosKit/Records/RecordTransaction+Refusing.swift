@@ -8,33 +8,37 @@ import SwiftProtobuf
 extension RecordTransaction {
     // MARK: Conflicts
 
-    /// Notes that a save or deletion met another. What was noted of the record before stays the ancestor: both go back to
-    /// it.
+    /// Notes that a save or deletion met another. What was saved over one that is noted already is one with it: both go
+    /// back to its ancestor. Whatever else was saved of the record is a conflict by itself.
     ///
     /// - Parameters:
     ///   - client: What was to be; nil: deleted.
+    ///   - base: The change tag that it was made from.
     ///   - server: What there is; nil: it was deleted.
     func noteConflict(
-        of name: String, ancestor: WireRecord?, server: WireRecord?, client: WireRecord?, _ error: CloudError,
-        now: Timestamp
+        of name: String, ancestor: WireRecord?, server: WireRecord?, client: WireRecord?, madeFrom base: Data,
+        _ error: CloudError, now: Timestamp
     ) throws {
+        let former = try conflicts(of: name).first { $0.client?.changeTag == base }
+        let first =
+            try former.map { try $0.ancestor?.base?.serializedData() as Data? }
+            ?? ancestor?.serializedData() as Data?
+        if let former { _ = try removeConflict(former) }
         try rows.cached(
             "INSERT INTO record_conflicts (account, scope, name, ancestor, server, client, found, error) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) "
-                + "ON CONFLICT (account, scope, name) DO UPDATE SET server = ?5, client = ?6, found = ?7, error = ?8"
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
         ).execute(arguments: [
-            rows.account, rows.scope.name, name, try ancestor?.serializedData() as Data?,
-            try server?.serializedData() as Data?, try client?.serializedData() as Data?,
-            Int64(bitPattern: now.milliseconds), StoredError.encode(error),
+            rows.account, rows.scope.name, name, first, try server?.serializedData() as Data?,
+            try client?.serializedData() as Data?, Int64(bitPattern: now.milliseconds), StoredError.encode(error),
         ])
     }
 
-    /// In the order of the records' names.
+    /// In the order of the records' names, the oldest first.
     func conflicts(of name: String? = nil) throws -> [RecordConflict] {
         try Row.fetchAll(
             rows.cached(
                 "SELECT * FROM record_conflicts WHERE account = ?1 AND scope = ?2 AND (?3 IS NULL OR name = ?3) "
-                    + "ORDER BY name"),
+                    + "ORDER BY name, number"),
             arguments: [rows.account, rows.scope.name, name]
         ).map { row in
             let id = RecordID(row["name"], zone: zone)
@@ -51,10 +55,8 @@ extension RecordTransaction {
 
     /// - Returns: False: it is not there any more.
     func removeConflict(_ conflict: RecordConflict) throws -> Bool {
-        try rows.cached("DELETE FROM record_conflicts WHERE number = ?1 AND account = ?2 AND found = ?3")
-            .execute(arguments: [
-                conflict.number, rows.account, Int64(bitPattern: conflict.found.milliseconds),
-            ])
+        try rows.cached("DELETE FROM record_conflicts WHERE number = ?1 AND account = ?2")
+            .execute(arguments: [conflict.number, rows.account])
         return rows.database.changesCount > 0
     }
 
@@ -63,14 +65,18 @@ extension RecordTransaction {
     /// Bytes of the records that are kept of one zone; of more the newest.
     private static let refusedBytesMax = 4 << 20
 
-    /// - Parameter client: What was to be; nil: deleted.
-    func noteRefusal(of name: String, client: WireRecord?, _ error: CloudError, now: Timestamp) throws {
+    /// - Parameters:
+    ///   - client: What was to be; nil: deleted.
+    ///   - ancestor: What it was made from; nil: it would be a new record.
+    func noteRefusal(
+        of name: String, client: WireRecord?, madeFrom ancestor: WireRecord?, _ error: CloudError, now: Timestamp
+    ) throws {
         try rows.cached(
-            "INSERT OR REPLACE INTO record_refusals (account, scope, name, body, refused, error) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
+            "INSERT OR REPLACE INTO record_refusals (account, scope, name, body, ancestor, refused, error) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
         ).execute(arguments: [
             rows.account, rows.scope.name, name, try client?.serializedData() as Data?,
-            Int64(bitPattern: now.milliseconds), StoredError.encode(error),
+            try ancestor?.serializedData() as Data?, Int64(bitPattern: now.milliseconds), StoredError.encode(error),
         ])
         var bytes = 0
         let kept = try Row.fetchAll(
@@ -82,7 +88,7 @@ extension RecordTransaction {
             bytes += row["size"] as Int
             guard bytes > Self.refusedBytesMax else { continue }
             try rows.cached(
-                "UPDATE record_refusals SET body = NULL WHERE account = ?1 AND scope = ?2 AND name = ?3"
+                "UPDATE record_refusals SET body = NULL, ancestor = NULL WHERE account = ?1 AND scope = ?2 AND name = ?3"
             ).execute(arguments: [rows.account, rows.scope.name, row["name"] as String])
         }
     }
@@ -94,8 +100,12 @@ extension RecordTransaction {
         ).compactMap { row in
             guard let error = StoredError.decode(row["error"]) else { return nil }
             let id = RecordID(row["name"], zone: zone)
+            let ancestor = try (row["ancestor"] as Data?).map { try WireRecord(serializedBytes: $0) }
             return RefusedRecord(
-                id: id, record: try (row["body"] as Data?).map { Record(id, try WireRecord(serializedBytes: $0)) },
+                id: id,
+                record: try (row["body"] as Data?).map { body in
+                    Record(id, try WireRecord(serializedBytes: body), madeFrom: ancestor)
+                },
                 refused: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error)
         }
     }

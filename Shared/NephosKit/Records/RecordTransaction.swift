@@ -109,23 +109,32 @@ struct RecordTransaction {
         }
     }
 
-    /// All records as the app sees them, in the order of their names.
+    /// All records as the app sees them, in the order of their names, one by one: a zone may have two million.
     ///
-    /// - Parameter type: Nil: of all.
-    func forEach(ofType type: String?, _ body: (String, Visible) throws -> Void) throws {
-        var waiting = Dictionary(grouping: try allPending()) { $0.change.record }
-        var found: [(name: String, visible: Visible)] = []
-        for item in try items.all(ofType: type) {
-            let pending = waiting.removeValue(forKey: item.name.rawValue) ?? []
-            found.append((item.name.rawValue, visible(over: item, pending)))
+    /// - Parameters:
+    ///   - type: Nil: of all.
+    ///   - body: Returns whether to go on.
+    func forEach(ofType type: String?, _ body: (String, Visible) throws -> Bool) throws {
+        let waiting = Dictionary(grouping: try allPending()) { $0.change.record }
+        // Those that the server does not have, or has of another type, come in between.
+        var others = try waiting.keys.filter { name in
+            let item = try items.item(ItemName(name))
+            return item?.body == nil || type != nil && item?.type != type
+        }.sorted()[...]
+        func tell(_ name: String, over item: RecordItems.Item?) throws -> Bool {
+            let visible = visible(over: item, waiting[name] ?? [])
+            guard let record = visible.record, type == nil || record.type == type else { return true }
+            return try body(name, visible)
         }
-        for (name, pending) in waiting {
-            found.append((name, visible(over: try items.item(ItemName(name)), pending)))
+        let found = try items.cursor(ofType: type)
+        while let item = try found.next() {
+            while let next = others.first, next < item.name.rawValue {
+                others.removeFirst()
+                guard try tell(next, over: items.item(ItemName(next))) else { return }
+            }
+            guard try tell(item.name.rawValue, over: item) else { return }
         }
-        for (name, visible) in found.sorted(by: { $0.name < $1.name }) {
-            guard let record = visible.record, type == nil || record.type == type else { continue }
-            try body(name, visible)
-        }
+        for name in others { guard try tell(name, over: items.item(ItemName(name))) else { return } }
     }
 
     private func allPending() throws -> [Pending] {

@@ -152,9 +152,11 @@ extension RecordZoneModel {
             if failure.isConflict(of: pending.change) {
                 if client.hasSameContent(as: server) { continue }
                 try records.noteConflict(
-                    of: name, ancestor: pending.ancestor, server: server, client: client, failure, now: engine.now)
+                    of: name, ancestor: pending.ancestor, server: server, client: client,
+                    madeFrom: pending.change.base, failure, now: engine.now)
             } else {
-                try records.noteRefusal(of: name, client: client, failure, now: engine.now)
+                try records.noteRefusal(
+                    of: name, client: client, madeFrom: pending.ancestor, failure, now: engine.now)
             }
         }
         guard !refused.names.isEmpty else { return nil }
@@ -199,6 +201,17 @@ extension CloudError {
         // It was deleted.
         guard case .save(let save)? = change.kind else { return false }
         return code == .unknownItem && !save.base.isEmpty
+    }
+}
+
+extension WireRecordChange {
+    /// The change tag that it was made from; empty: none.
+    fileprivate var base: Data {
+        switch kind {
+        case .save(let save): save.base
+        case .delete(let deletion): deletion.base
+        case nil: Data()
+        }
     }
 }
 

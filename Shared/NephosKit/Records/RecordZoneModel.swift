@@ -74,7 +74,9 @@ final class RecordZoneModel: ScopeModel {
 
     func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
         let isFirst = !state.synced
-        guard let merged = try RecordItems(rows: rows).merge(pulled, &state, type: Self.type) else { return nil }
+        guard try isStillThis(rows),
+            let merged = try RecordItems(rows: rows).merge(pulled, &state, type: Self.type)
+        else { return nil }
         try offer(merged.lost, in: records(in: rows))
         if !pulled.info.isEmpty { state.info = pulled.info }
         return MergedChanges(
@@ -84,8 +86,18 @@ final class RecordZoneModel: ScopeModel {
     func merge(
         _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
     ) throws -> MergedChanges? {
-        guard let merged = try RecordItems(rows: rows).merge(segment, &state, type: Self.type) else { return nil }
+        guard try isStillThis(rows),
+            let merged = try RecordItems(rows: rows).merge(segment, &state, type: Self.type)
+        else { return nil }
         return MergedChanges(news: merged.news(.serverChange))
+    }
+
+    /// Whether the zone is still the one that is called so: what comes late of another must not come into this one.
+    private func isStillThis(_ rows: ScopeTransaction) throws -> Bool {
+        let database = RecordPlace.database(container).scope(of: rows.scope.account)
+        let id = try ZoneTransaction(ScopeTransaction(rows.database, database)).id(of: zone)
+        return id.map { place.scope(of: rows.scope.account, zoneID: $0).path.hasSameBytes(as: rows.scope.path) }
+            ?? false
     }
 
     /// What the server has taken once, and lost, is saved again as it was, under its change tag: whoever else does so

@@ -21,7 +21,7 @@ struct ZoneTransaction {
     /// A zone as the app sees it; nil: there is none.
     func zone(_ name: String) throws -> RecordZone? {
         if name == RecordZone.defaultName { return RecordZone(name: name, id: name) }
-        var zone = try items.item(ItemName(name)).flatMap(Self.zone)
+        var zone = try items.item(ItemName(name)).flatMap(\.zone)
         for request in try pending() {
             if request.delete.contains(name) { zone = nil }
             if zone == nil, request.save.contains(where: { $0.name == name }) { zone = RecordZone(name: name) }
@@ -31,7 +31,7 @@ struct ZoneTransaction {
 
     /// All zones, in the order of their names, the default zone first.
     func all() throws -> [RecordZone] {
-        var zones = Dictionary(try items.all().compactMap(Self.zone).map { ($0.name, $0) }) { $1 }
+        var zones = Dictionary(try items.all().compactMap(\.zone).map { ($0.name, $0) }) { $1 }
         for request in try pending() {
             for name in request.delete { zones[name] = nil }
             for zone in request.save where zones[zone.name] == nil { zones[zone.name] = RecordZone(name: zone.name) }
@@ -47,14 +47,7 @@ struct ZoneTransaction {
     func id(of name: String) throws -> String? {
         if name == RecordZone.defaultName { return name }
         guard try !pending().contains(where: { $0.delete.contains(name) }) else { return nil }
-        return try items.item(ItemName(name)).flatMap(Self.zone)?.id
-    }
-
-    private static func zone(_ item: RecordItems.Item) -> RecordZone? {
-        guard let body = item.body, let wire = try? WireRecordZone(serializedBytes: body) else { return nil }
-        return RecordZone(
-            name: item.name.rawValue, id: wire.zoneID.isEmpty ? nil : wire.zoneID,
-            created: wire.created == 0 ? nil : RecordDate(nanoseconds: wire.created))
+        return try items.item(ItemName(name)).flatMap(\.zone)?.id
     }
 
     /// The zone's records.
@@ -62,5 +55,15 @@ struct ZoneTransaction {
         RecordTransaction(
             ScopeTransaction(rows.database, RecordPlace.zone(container, name).scope(of: rows.scope.account)),
             zone: name)
+    }
+}
+
+extension RecordItems.Item {
+    /// Nil: it was deleted, or cannot be read.
+    var zone: RecordZone? {
+        guard let body, let wire = try? WireRecordZone(serializedBytes: body) else { return nil }
+        return RecordZone(
+            name: name.rawValue, id: wire.zoneID.isEmpty ? nil : wire.zoneID,
+            created: wire.created == 0 ? nil : RecordDate(nanoseconds: wire.created))
     }
 }

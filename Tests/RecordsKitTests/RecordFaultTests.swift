@@ -1,0 +1,130 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import Testing
+
+@testable import NephosKit
+
+/// Lost replies, servers that come back from old copies, plans that are full, other accounts.
+@Suite struct RecordFaultTests {
+    @Test func aLostReplyIsNoConflict() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            try await here.database.save(Record("a", ["n": 0]))
+            try await here.settle()
+            for count in 1...3 {
+                try cloud.simulation.use { try $0.faults.fail("records.send") }
+                var record = try #require(try await here.database.record(RecordID("a")))
+                record["n"] = .integer(Int64(count))
+                try await here.database.save(record)
+                try await here.settle()
+            }
+            #expect(try cloud.simulation.use { try $0.faults.count("records.send") } == 3)
+            #expect(try await here.contents() == ["a": ["n": 3]])
+            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.proves())
+        }
+    }
+
+    @Test func whatARestoredServerHasLostIsSavedAgain() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.database.save(Record("old", ["n": 0]))
+            try await one.settle()
+            try await two.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
+            try await one.database.save(Record("new", ["n": 1]))
+            var record = try #require(try await one.database.record(RecordID("old")))
+            record["n"] = 2
+            try await one.database.save(record)
+            try await one.database.makeZone("work")
+            try await one.database.save(Record("w", zone: "work", ["n": 3]))
+            try await one.settle("work")
+            try await one.settle()
+            try await two.settle()
+            try cloud.simulation.use { try $0.restore(copy, of: .records) }
+            for device in [one, two] {
+                device.database.synchronize("work")
+                try await device.database.waitUntilCurrent(timeout: .seconds(120))
+            }
+            for device in [one, two, one, two] {
+                try await device.settle()
+                try await device.settle("work")
+            }
+            for device in [one, two] {
+                #expect(try await device.contents() == ["new": ["n": 1], "old": ["n": 2]])
+                #expect(try await device.contents("work") == ["w": ["n": 3]])
+                #expect(try await device.database.conflicts().isEmpty)
+                #expect(try await device.database.refused().isEmpty)
+                #expect(try await device.proves())
+                #expect(try await device.proves("work"))
+            }
+        }
+    }
+
+    @Test func whatThePlanHasNoRoomForIsKeptAndListed() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            try await here.database.save(Record("small", ["n": 1]))
+            try await here.settle()
+            try cloud.setPlan(bytes: 64 << 10)
+            let changes = here.database.changes()
+            let data = Data(repeating: 7, count: 200 << 10)
+            try await here.database.save(Record("large", ["data": .data(data)]))
+            try await here.settle()
+            let refused = try await here.database.refused()
+            #expect(refused.map(\.id.name) == ["large"] && refused.first?.error.code == .quotaExceeded)
+            #expect(refused.first?.record?["data"] == data)
+            #expect(try await here.contents() == ["small": ["n": 1]])
+            for await change in changes {
+                #expect(change.reason == .quotaViolationChange && change.error?.code == .quotaExceeded)
+                #expect(change.changed == [RecordID("large")])
+                break
+            }
+            #expect(try await here.database.dismissRefused() == ["large"])
+            #expect(try await here.database.refused().isEmpty)
+            #expect(try await here.proves())
+        }
+    }
+
+    @Test func anotherAccountSeesNothingOfIt() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            try await here.database.save(Record("a", ["n": 1]))
+            try await here.settle()
+            try cloud.simulation.use { _ = try $0.createAccount("other") }
+            let connection = try cloud.simulation.use { try $0.connection }
+            try await here.session.signIn(
+                connection: connection, account: "other", password: TestCloud.password, deviceName: "x")
+            let error = await #expect(throws: CloudError.self) { try await here.database.record(RecordID("a")) }
+            #expect(error?.code == .notSignedIn)
+            let other = try await here.session.recordContainer(app: RecordCloud.app).privateDatabase
+            try await other.waitUntilCurrent()
+            #expect(try await other.recordCount() == 0)
+            try await other.save(Record("a", ["n": 2]))
+            try await other.waitUntilSent()
+            #expect(try await other.scope(of: RecordZone.defaultName).verify().agrees)
+        }
+    }
+
+    @Test func tooMuchAtOnceIsRefusedBeforeAnythingIsQueued() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            let many = (0...400).map { Record("r\($0)", ["n": 1]) }
+            let large = Record("large", ["data": .data(Data(count: (1 << 20) + 1))])
+            let three = (0..<3).map { Record("l\($0)", ["data": .data(Data(count: 900 << 10))]) }
+            for records in [many, [large], three] {
+                let error = await #expect(throws: CloudError.self) {
+                    try await here.database.modify(saving: records, deleting: [])
+                }
+                #expect(error?.code == .limitExceeded)
+            }
+            let error = await #expect(throws: CloudError.self) {
+                try await here.database.save(Record("a", ["_system": 1]))
+            }
+            #expect(error?.code == .invalidArguments)
+            #expect(try await here.database.status().pending.isEmpty)
+            #expect(try await here.database.recordCount() == 0)
+        }
+    }
+}

@@ -1,0 +1,223 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+
+@testable import NephosKit
+
+/// One seeded history of records: devices save, delete and resolve; they lose their connection and are restarted,
+/// services crash, messages and replies are lost. Then everything heals, and what was accepted is held against what the
+/// devices and the service have.
+final class RecordHistory {
+    private static let zones = [RecordZone.defaultName, "one", "two"]
+    let cloud: RecordCloud
+    private var generator: SplitMix64
+    private var devices: [RecordCloud.Device] = []
+    private var offline: Set<Int> = []
+    private var isCrashed = false
+    private var counter: Int64 = 0
+    private var trace: [String] = []
+
+    /// Which saves each save was made from, by change tags.
+    private var parents: [Data: [Data]] = [:]
+    /// Of which record each save was.
+    private var saves: [(id: RecordID, tag: Data)] = []
+    /// Dropped by whoever resolved a conflict.
+    private var dropped: Set<Data> = []
+    private var deleted: Set<RecordID> = []
+    /// What each device saved last of its own field of a record that all save by force.
+    private var own: [RecordID: [String: Int64]] = [:]
+    private(set) var conflictCount = 0
+
+    init(seed: UInt64) throws {
+        generator = SplitMix64(seed: seed)
+        cloud = try RecordCloud(seed: seed)
+    }
+
+    func run() async throws {
+        defer { cloud.close() }
+        do {
+            for _ in 0..<3 { devices.append(try await cloud.open()) }
+            for _ in 0..<Int.random(in: 20...50, using: &generator) {
+                try await step()
+                cloud.simulation.pass(.milliseconds(Int64.random(in: 0...2000, using: &generator)))
+            }
+            try heal()
+            try await settle()
+            try await checkEnd()
+        } catch { throw Violation("\(error)" + trace.map { "\n\($0)" }.joined()) }
+    }
+
+    // MARK: What happens
+
+    private func flip(_ probability: Double) -> Bool { Double.random(in: 0..<1, using: &generator) < probability }
+
+    private func step() async throws {
+        let number = Int.random(in: 0..<devices.count, using: &generator)
+        let device = devices[number]
+        let id = RecordID(
+            "r\(Int.random(in: 0..<4, using: &generator))", zone: Self.zones.randomElement(using: &generator) ?? "")
+        switch Double.random(in: 0..<1, using: &generator) {
+        case ..<0.35: try await save([id], on: device, number)
+        case ..<0.45:
+            let ids = (0..<3).map { RecordID("r\($0)", zone: id.zone) }
+            try await save(ids, on: device, number)
+        case ..<0.62: try await saveByForce(RecordID("k", zone: id.zone), on: device, number)
+        case ..<0.67: try await delete(id, on: device, number)
+        case ..<0.75: try await resolve(in: id.zone, on: device, number)
+        case ..<0.85:
+            let isOffline = offline.remove(number) == nil
+            if isOffline { offline.insert(number) }
+            device.setOffline(isOffline)
+            trace.append("\(number) offline: \(isOffline)")
+        case ..<0.91:
+            isCrashed.toggle()
+            try cloud.simulation.use { if isCrashed { $0.crash(.records) } else { try $0.start(.records) } }
+            trace.append("records crashed: \(isCrashed)")
+        default:
+            let place =
+                ["records.send", "records.receive", "records.commit", "records.publish"]
+                .randomElement(using: &generator) ?? ""
+            try cloud.simulation.use { try $0.faults.fail(place) }
+            trace.append("fails once: \(place)")
+        }
+    }
+
+    /// - Returns: False: nobody here knows what is in the zone yet.
+    private func hasZone(_ zone: String, on device: RecordCloud.Device) async throws -> Bool {
+        if try await device.database.zone(zone) == nil { try await device.database.makeZone(zone) }
+        do { _ = try await device.database.recordCount(in: zone) } catch { return error.code != .storeOutOfStep }
+        return true
+    }
+
+    private func save(_ ids: [RecordID], on device: RecordCloud.Device, _ number: Int) async throws {
+        guard let zone = ids.first?.zone, try await hasZone(zone, on: device) else { return }
+        var records: [Record] = []
+        for id in ids {
+            var record = try await device.database.record(id) ?? Record(id, type: "Note")
+            counter += 1
+            record["v"] = .integer(counter)
+            records.append(record)
+        }
+        let before = records.map(\.changeTag)
+        let saved = try await device.database.modify(saving: records, deleting: [], atomically: false)
+        for (record, base) in zip(saved, before) {
+            guard let tag = record.changeTag else { throw Violation("A saved record has no change tag.") }
+            parents[tag] = [base].compactMap { $0 }
+            saves.append((record.id, tag))
+        }
+        trace.append("\(number) saves \(ids) up to \(counter)")
+    }
+
+    private func saveByForce(_ id: RecordID, on device: RecordCloud.Device, _ number: Int) async throws {
+        guard try await hasZone(id.zone, on: device) else { return }
+        var record = try await device.database.record(id) ?? Record(id, type: "Count")
+        counter += 1
+        record["d\(number)"] = .integer(counter)
+        try await device.database.save(record, policy: .changedKeys)
+        own[id, default: [:]]["d\(number)"] = counter
+        trace.append("\(number) saves \(id) by force: \(counter)")
+    }
+
+    private func delete(_ id: RecordID, on device: RecordCloud.Device, _ number: Int) async throws {
+        guard try await hasZone(id.zone, on: device), try await device.database.record(id) != nil else { return }
+        try await device.database.delete(id)
+        deleted.insert(id)
+        trace.append("\(number) deletes \(id)")
+    }
+
+    private func resolve(in zone: String, on device: RecordCloud.Device, _ number: Int) async throws {
+        guard try await device.database.zone(zone) != nil,
+            let conflict = try await device.database.conflicts(in: zone).first
+        else { return }
+        conflictCount += 1
+        let client = conflict.client?.changeTag
+        switch Int.random(in: 0..<3, using: &generator) {
+        case 0:
+            try await device.database.resolve(conflict, keeping: .server)
+            dropped.formUnion(client.map { lineage(of: $0) } ?? [])
+        case 1 where conflict.client != nil:
+            let kept = try await device.database.resolve(conflict, keeping: .client)
+            note(kept, from: [client, conflict.server?.changeTag])
+        default:
+            guard var merged = conflict.server ?? conflict.client else { return }
+            counter += 1
+            merged["v"] = .integer(counter)
+            let kept = try await device.database.resolve(conflict, keeping: .merged(merged))
+            note(kept, from: [client, conflict.server?.changeTag])
+        }
+        trace.append("\(number) resolves \(conflict.id)")
+    }
+
+    private func note(_ record: Record?, from bases: [Data?]) {
+        guard let record, let tag = record.changeTag else { return }
+        parents[tag] = bases.compactMap { $0 }
+        saves.append((record.id, tag))
+    }
+
+    private func lineage(of tag: Data) -> Set<Data> {
+        var (found, left): (Set<Data>, [Data]) = ([], [tag])
+        while let next = left.popLast() {
+            if found.insert(next).inserted { left += parents[next] ?? [] }
+        }
+        return found
+    }
+
+    // MARK: The end
+
+    private func heal() throws {
+        try cloud.simulation.use { test in
+            try test.faults.clear()
+            if isCrashed { try test.start(.records) }
+        }
+        for device in devices { device.setOffline(false) }
+    }
+
+    private func settle() async throws {
+        // What one sends the others have to hear of, and a zone's records begin once the zone is known.
+        for _ in 0..<3 {
+            for device in devices {
+                try await device.database.waitUntilCurrent(timeout: .seconds(300))
+                for zone in try await device.database.zones() { try await device.settle(zone.name) }
+            }
+        }
+    }
+
+    private func checkEnd() async throws {
+        let first = devices[0].database
+        for device in devices {
+            guard try await device.database.zones() == first.zones() else { throw Violation("Zones differ.") }
+            guard try await device.database.scope.verify(timeout: .seconds(60)).agrees else {
+                throw Violation("\(device.name) has other zones than the service.")
+            }
+        }
+        for zone in try await first.zones().map(\.name) {
+            let records = try await first.records(matching: RecordQuery(), in: zone)
+            var kept: [RecordID: Set<Data>] = [:]
+            for device in devices {
+                guard try await device.database.records(matching: RecordQuery(), in: zone) == records else {
+                    throw Violation("\(device.name) and the first differ in \(zone).")
+                }
+                guard try await device.proves(zone) else {
+                    throw Violation("\(device.name) and the service differ in \(zone).")
+                }
+                let refused = try await device.database.refused(in: zone)
+                guard refused.isEmpty else { throw Violation("\(device.name) lists as refused: \(refused)") }
+                for conflict in try await device.database.conflicts(in: zone) {
+                    conflictCount += 1
+                    guard let tag = conflict.client?.changeTag else { continue }
+                    kept[conflict.id, default: []].formUnion(lineage(of: tag))
+                }
+            }
+            for record in records { kept[record.id, default: []].formUnion(record.changeTag.map(lineage) ?? []) }
+            for (id, tag) in saves where id.zone == zone && !deleted.contains(id) && !dropped.contains(tag) {
+                guard kept[id]?.contains(tag) == true else { throw Violation("A save of \(id) is lost in silence.") }
+            }
+            for (id, fields) in own where id.zone == zone {
+                let record = records.first { $0.id == id }
+                for (name, value) in fields where record?.fields[name] != .integer(value) {
+                    throw Violation("\(id) has \(record?.fields ?? [:]), and \(name) was \(value).")
+                }
+            }
+        }
+    }
+}

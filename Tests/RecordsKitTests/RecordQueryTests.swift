@@ -1,0 +1,112 @@
+import NephosCore
+import NephosPredicates
+import Testing
+
+@testable import NephosKit
+
+/// Queries, which this device answers as the server does.
+@Suite struct RecordQueryTests {
+    private static let predicates = [
+        "", "n > 3", "title BEGINSWITH 'a'", "tags CONTAINS 'x'", "n == NULL", "self CONTAINS 'two'",
+        "distance(place, point(52.5, 13.4)) < 1000", #"when < date("1970-01-01T00:00:02Z") OR n BETWEEN {1, 2}"#,
+        "_recordName IN {'r1', 'r7'}", "NOT (n == 2) AND title LIKE '*e*'", "ref == 'r1'", "_parent == 'r0'",
+    ]
+
+    private static func records() -> [Record] {
+        let titles = ["one", "two", "three", "apple", "Äpfel two"]
+        return (0..<30).map { number in
+            var record = Record("r\(number)", type: number % 3 == 0 ? "Task" : "Note", [:])
+            if number % 4 != 0 {
+                record["n"] = number % 8 == 1 ? .real(Double(number) / 2) : .integer(Int64(number % 7))
+            }
+            record["title"] = .string(titles[number % 5])
+            record["tags"] = .strings(number % 2 == 0 ? ["x", "y"] : [])
+            record["place"] = .location(RecordLocation(latitude: 52.5 + Double(number) / 1000, longitude: 13.4))
+            record["when"] = .date(RecordDate(nanoseconds: Int64(number) * 1_000_000_000))
+            record["ref"] = .reference(RecordReference("r\(number / 2)"))
+            if number > 20 { record.parent = "r0" }
+            return record
+        }
+    }
+
+    @Test func thisDeviceAnswersAsTheServerDoes() async throws {
+        try await withRecords { cloud in
+            let (here, there) = (try await cloud.open(), try await cloud.open())
+            try await here.database.modify(saving: Self.records(), deleting: [])
+            try await here.settle()
+            try await there.settle()
+            var found = 0
+            for text in Self.predicates {
+                var predicate: QueryPredicate?
+                if !text.isEmpty { predicate = try QueryPredicate(parsing: text) }
+                for type in [nil, "Note", "Task", "Nothing"] {
+                    for sort in [[], [RecordSort("n"), RecordSort("title", ascending: false)]] {
+                        for limit in [nil, 4] {
+                            let query = RecordQuery(type: type, predicate, sort: sort, limit: limit)
+                            let local = try await there.database.records(matching: query)
+                            let server = try await there.database.records(matching: query, from: .server)
+                            #expect(local == server, "\(text) \(type ?? "")")
+                            found += local.count
+                        }
+                    }
+                }
+            }
+            #expect(found > 300)
+        }
+    }
+
+    @Test func whatWaitsToBeSentIsAnsweredToo() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            try await here.database.modify(
+                saving: [Record("a", ["n": 1]), Record("b", ["n": 2]), Record("c", ["n": 3])], deleting: [])
+            try await here.settle()
+            here.setOffline(true)
+            var record = try #require(try await here.database.record(RecordID("a")))
+            record["n"] = 5
+            try await here.database.save(record)
+            try await here.database.delete(RecordID("b"))
+            try await here.database.save(Record("d", ["n": 4]))
+            let query = RecordQuery(
+                type: "Note", try QueryPredicate(parsing: "n > 1"), sort: [RecordSort("n", ascending: false)])
+            let found = try await here.database.records(matching: query)
+            #expect(found.map(\.id.name) == ["a", "d", "c"] && found.map(\.isPending) == [true, true, false])
+            #expect(try await here.database.recordCount() == 3)
+            let names = try await here.database.records(matching: RecordQuery(limit: 2, desiredFields: ["x"]))
+            #expect(names.map(\.id.name) == ["a", "c"] && names.allSatisfy { $0.fields.isEmpty })
+        }
+    }
+
+    @Test func numbersComeInTheirOrderWhateverTheirType() {
+        let order: [PredicateValue?] = [
+            nil, .real(.nan), .real(-.infinity), .integer(.min), .real(-1.5), .integer(-1), .real(-0.5), .integer(0),
+            .integer(1 << 53), .integer((1 << 53) + 1), .real(0x1p54), .integer(.max), .real(0x1p63), .string(""),
+            .string("a"), .string("b"), .date(PredicateDate(nanoseconds: 1)), .data([1]), .data([1, 0]),
+            .location(PredicateLocation(latitude: 1, longitude: 2)), .list([]), .list([.integer(1)]),
+        ]
+        for (left, first) in order.enumerated() {
+            for (right, second) in order.enumerated() {
+                let sign = left < right ? -1 : left == right ? 0 : 1
+                #expect(RecordOrder.compare(first, second) == sign, "\(left) \(right)")
+            }
+        }
+    }
+
+    @Test func aFieldThatIsNotFetchedStaysWhenTheRecordIsSaved() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            try await here.database.save(Record("a", ["n": 1, "title": "long"]))
+            try await here.settle()
+            for source in [RecordSource.local, .server] {
+                var record = try #require(
+                    try await here.database.record(RecordID("a"), from: source, desiredFields: ["n"]))
+                #expect(record.fields.keys.sorted() == ["n"])
+                record["n"] = source == .local ? 2 : 3
+                try await here.database.save(record)
+                try await here.settle()
+                #expect(try await here.contents() == ["a": ["n": source == .local ? 2 : 3, "title": "long"]])
+            }
+            #expect(try await here.proves())
+        }
+    }
+}

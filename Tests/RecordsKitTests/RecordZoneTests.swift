@@ -1,0 +1,115 @@
+import NephosCore
+import Testing
+
+@testable import NephosKit
+
+/// Zones, which devices make offline and call by their names.
+@Suite struct RecordZoneTests {
+    @Test func aZoneIsMadeOfflineAndUsedAtOnce() async throws {
+        try await withRecords { cloud in
+            let (here, there) = (try await cloud.open(), try await cloud.open())
+            here.setOffline(true)
+            try await here.database.makeZone("work")
+            try await here.database.save(Record("a", zone: "work", ["n": 1]))
+            #expect(try await here.database.zones().map(\.name) == [RecordZone.defaultName, "work"])
+            #expect(try await here.contents("work") == ["a": ["n": 1]])
+            here.setOffline(false)
+            try await here.settle("work")
+            try await there.database.waitUntilCurrent()
+            #expect(try await there.database.zone("work")?.id == (try await here.database.zone("work")?.id))
+            try await there.settle("work")
+            #expect(try await there.contents("work") == ["a": ["n": 1]])
+            #expect(try await there.contents().isEmpty)
+            #expect(try await here.proves("work"))
+            #expect(try await there.database.scope.verify().agrees)
+        }
+    }
+
+    @Test func aZoneThatTwoDevicesHaveMadeOfflineIsOne() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            two.setOffline(true)
+            for (device, name) in [(one, "a"), (two, "b")] {
+                try await device.database.makeZone("work")
+                try await device.database.save(Record(name, zone: "work", ["n": 1]))
+            }
+            try await one.settle("work")
+            two.setOffline(false)
+            try await two.settle("work")
+            try await one.settle("work")
+            for device in [one, two] {
+                #expect(try await device.contents("work") == ["a": ["n": 1], "b": ["n": 1]])
+                #expect(try await device.database.refused(in: "work").isEmpty)
+                #expect(try await device.proves("work"))
+            }
+            #expect(try await one.database.zones() == (try await two.database.zones()))
+        }
+    }
+
+    @Test func aDeletedZoneGoesWithItsRecords() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.database.makeZone("work")
+            try await one.database.save(Record("a", zone: "work", ["n": 1]))
+            try await one.settle("work")
+            try await two.database.waitUntilCurrent()
+            try await two.settle("work")
+            two.setOffline(true)
+            try await two.database.save(Record("b", zone: "work", ["n": 2]))
+            try await one.database.deleteZone("work")
+            try await one.database.waitUntilSent()
+            two.setOffline(false)
+            try await two.database.waitUntilCurrent()
+            #expect(try await two.database.zone("work") == nil)
+            let error = await #expect(throws: CloudError.self) {
+                try await two.database.record(RecordID("a", zone: "work"))
+            }
+            #expect(error?.code == .zoneNotFound)
+            // What was meant for it is not lost in silence.
+            let refused = try await two.database.refused(in: "work")
+            #expect(refused.map(\.id.name) == ["b"] && refused.first?.error.code == .zoneNotFound)
+            // Another of its name begins empty.
+            try await two.database.makeZone("work")
+            try await two.database.save(try #require(refused.first?.record))
+            try await two.settle("work")
+            try await one.database.waitUntilCurrent()
+            try await one.settle("work")
+            #expect(try await one.contents("work") == ["b": ["n": 2]])
+            #expect(try await two.proves("work"))
+        }
+    }
+
+    @Test func aZoneIsDeletedAndMadeAnewOffline() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.database.makeZone("work")
+            try await one.database.save(Record("a", zone: "work", ["n": 1]))
+            try await one.settle("work")
+            one.setOffline(true)
+            try await one.database.deleteZone("work")
+            try await one.database.makeZone("work")
+            try await one.database.save(Record("c", zone: "work", ["n": 3]))
+            #expect(try await one.contents("work") == ["c": ["n": 3]])
+            one.setOffline(false)
+            try await one.settle("work")
+            try await two.database.waitUntilCurrent()
+            try await two.settle("work")
+            #expect(try await two.contents("work") == ["c": ["n": 3]])
+            #expect(try await one.proves("work"))
+        }
+    }
+
+    @Test func whatNoZoneCanBeCalledIsRefusedAtOnce() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            for name in ["", "_x", "é", RecordZone.defaultName] {
+                let error = await #expect(throws: CloudError.self) { try await here.database.makeZone(name) }
+                #expect(error?.code == .invalidArguments)
+            }
+            let error = await #expect(throws: CloudError.self) {
+                try await here.database.save(Record("a", zone: "nowhere", [:]))
+            }
+            #expect(error?.code == .zoneNotFound)
+        }
+    }
+}
