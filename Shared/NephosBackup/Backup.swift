@@ -72,6 +72,7 @@ public struct Backup {
     public func run(at now: Timestamp, _ observer: @escaping BackupObserver) throws -> Outcome {
         try UnfinishedRestore.require(noneIn: place.files.directory)
         let deployment = try place.files.roster().deployment
+        try requireOperators()
         let key = try sealingKey()
         try requireApart()
         try folder.prepare(for: deployment)
@@ -125,6 +126,16 @@ public struct Backup {
             FileTree.remove(making)
             throw error
         }
+    }
+
+    /// A folder that was handed to one service has a roster too, and no secrets of the others.
+    private func requireOperators() throws {
+        let path = place.files.directory + "/operator.secret.json"
+        guard access(path, F_OK) != 0, errno == ENOENT else { return }
+        throw CloudError(
+            .configurationInvalid,
+            "The operator's key is not in this folder. If it was handed to a service, name the deployment that it is of. If the file was lost: nephos secrets rotate-operator-key",
+            details: ["file": path])
     }
 
     private func sealingKey() throws -> PublicRecoveryKey? {

@@ -290,6 +290,25 @@ import Testing
         #expect(throws: CloudError.self) { try house.backup(at: 1) }
     }
 
+    @Test func aFolderThatWasHandedOutIsNoDeployment() throws {
+        let house = try BackupHouse()
+        let handed = house.root + "/handed"
+        mkdir(handed, 0o700)
+        for name in ["roster.json", "keyvalue.secret.json"] {
+            try FileManager.default.copyItem(
+                atPath: house.place.files.directory + "/" + name, toPath: handed + "/" + name)
+        }
+        for keys in [true, false] {
+            var backup = Backup(
+                of: DeploymentPlace(deployment: handed, dataFolder: house.place.dataFolder), into: house.folder)
+            backup.leavesOutKeys = !keys
+            #expect { try backup.run(at: BackupHouse.time(0)) { _ in } } throws: {
+                ($0 as? CloudError)?.message.contains("handed to a service") == true
+            }
+        }
+        #expect(!FileManager.default.fileExists(atPath: house.folder.path))
+    }
+
     @Test func whatIsThinnedTakesItsSegmentsAlong() throws {
         let house = try BackupHouse()
         try house.put("a", partition: 1)
