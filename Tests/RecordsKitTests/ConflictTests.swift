@@ -184,4 +184,33 @@ import Testing
             #expect(try await one.contents() == ["a": ["n": 1]])
         }
     }
+
+    @Test func whatIsTheSameOfAllScopesIsToldOfRecordsToo() async throws {
+        try await withBoth(["title": "one"], ["title": "two"]) { (one, two) async throws in
+            let names = try await two.session.scopes().map(\.id).filter { $0.service == .records }.map(\.name)
+            #expect(names == [RecordCloud.container, "\(RecordCloud.container)/\(RecordZone.defaultName)"])
+            let scope = two.database.scope(of: RecordZone.defaultName)
+            let conflict = try #require(try await scope.conflicts().first)
+            #expect(conflict.name == "a" && conflict.outcome == .lost)
+            #expect(conflict.content == ["title": "two", "other": "old"])
+            #expect(conflict.replacement == .content(["title": "one", "other": "old"]))
+            #expect(conflict.resolutions.count == 2)
+            let status = try await scope.status()
+            #expect(status.isInSync && status.isFollowing)
+            // What is saved by force over what its device had not seen, the server keeps.
+            one.setOffline(true)
+            var record = try #require(try await one.database.record(RecordID("a")))
+            record["title"] = "three"
+            try await one.database.save(record, policy: .changedKeys)
+            record = try #require(try await two.database.record(RecordID("a")))
+            record["title"] = "four"
+            try await two.database.save(record)
+            try await two.settle()
+            one.setOffline(false)
+            try await one.settle()
+            let overwritten = try await one.database.scope(of: RecordZone.defaultName).conflicts()
+            #expect(overwritten.map(\.outcome) == [.overwritten])
+            #expect(overwritten.first?.content == ["title": "four", "other": "old"])
+        }
+    }
 }

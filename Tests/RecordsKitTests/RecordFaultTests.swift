@@ -62,6 +62,33 @@ import Testing
         }
     }
 
+    @Test func anOlderCopyTakesNoNewerOnesPlaceOnARestoredServer() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.database.save(Record("a", ["n": 0]))
+            try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
+            for count in 1...2 {
+                var record = try #require(try await one.database.record(RecordID("a")))
+                record["n"] = .integer(Int64(count))
+                try await one.database.save(record)
+                try await one.settle()
+                if count == 1 { try await two.settle() }
+                two.setOffline(true)
+            }
+            try cloud.simulation.use { try $0.restore(copy, of: .records) }
+            for _ in 0..<2 { try await one.settle() }
+            two.setOffline(false)
+            for device in [two, one, two] { try await device.settle() }
+            for device in [one, two] {
+                #expect(try await device.contents() == ["a": ["n": 2]])
+                #expect(try await device.proves())
+            }
+            // Which of both is the later one the second device cannot know.
+            #expect(try await two.database.conflicts().map(\.client?.fields) == [["n": 1]])
+        }
+    }
+
     @Test func whatThePlanHasNoRoomForIsKeptAndListed() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()

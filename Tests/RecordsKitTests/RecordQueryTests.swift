@@ -79,10 +79,10 @@ import Testing
 
     @Test func numbersComeInTheirOrderWhateverTheirType() {
         let order: [PredicateValue?] = [
-            nil, .real(.nan), .real(-.infinity), .integer(.min), .real(-1.5), .integer(-1), .real(-0.5), .integer(0),
-            .integer(1 << 53), .integer((1 << 53) + 1), .real(0x1p54), .integer(.max), .real(0x1p63), .string(""),
-            .string("a"), .string("b"), .date(PredicateDate(nanoseconds: 1)), .data([1]), .data([1, 0]),
-            .location(PredicateLocation(latitude: 1, longitude: 2)), .list([]), .list([.integer(1)]),
+            nil, .list([]), .location(PredicateLocation(latitude: 1, longitude: 2)), .real(.nan), .real(-.infinity),
+            .integer(.min), .real(-1.5), .integer(-1), .real(-0.5), .integer(0), .integer(1 << 53),
+            .integer((1 << 53) + 1), .real(0x1p54), .integer(.max), .real(0x1p63),
+            .date(PredicateDate(nanoseconds: 1)), .string(""), .string("a"), .string("b"), .data([1]), .data([1, 0]),
         ]
         for (left, first) in order.enumerated() {
             for (right, second) in order.enumerated() {

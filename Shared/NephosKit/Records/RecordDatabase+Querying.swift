@@ -77,11 +77,10 @@ extension RecordDatabase {
     }
 }
 
-/// The order of records by their fields.
+/// The order of records by their fields, which is that of the server's indexes.
 ///
-/// What has no value comes first; then values of one kind after those of another: numbers, texts, dates, data, places,
-/// lists. Numbers are compared exactly, texts by their bytes, lists by their values, the first that differ. What is alike
-/// comes by its name.
+/// What has no value comes first; then lists, places and what is no number; then numbers, dates, texts and data. Numbers
+/// are compared exactly, texts and data by their bytes; lists are alike. What is alike comes by its name.
 struct RecordOrder {
     private let keys: [(field: FieldName, ascending: Bool)]
 
@@ -98,9 +97,9 @@ struct RecordOrder {
     }
 
     static func compare(_ left: PredicateValue?, _ right: PredicateValue?) -> Int {
-        guard let left, let right else { return (left == nil ? 0 : 1) - (right == nil ? 0 : 1) }
+        let ranks = order(rank(left), rank(right))
+        guard ranks == 0, let left, let right else { return ranks }
         switch (left, right) {
-        case (.integer(let left), .integer(let right)): return order(left, right)
         case (.string(let left), .string(let right)): return order(ItemName(left), ItemName(right))
         case (.date(let left), .date(let right)): return order(left, right)
         case (.data(let left), .data(let right)):
@@ -108,17 +107,9 @@ struct RecordOrder {
         case (.location(let left), .location(let right)):
             let order = order(left.latitude, right.latitude)
             return order == 0 ? Self.order(left.longitude, right.longitude) : order
-        case (.list(let left), .list(let right)):
-            for (left, right) in zip(left, right) {
-                let order = compare(left, right)
-                if order != 0 { return order }
-            }
-            return order(left.count, right.count)
         default:
-            guard let first = number(left), let second = number(right) else {
-                return order(rank(left), rank(right))
-            }
-            return compare(first, second)
+            guard let left = number(left), let right = number(right) else { return 0 }
+            return compare(left, right)
         }
     }
 
@@ -140,12 +131,11 @@ struct RecordOrder {
         }
     }
 
-    /// Exactly, also where a real has no room for an integer; what is no number comes before all of them.
+    /// Exactly, also where a real has no room for an integer. What is no number is alike.
     private static func compare(_ left: Number, _ right: Number) -> Int {
         switch (left, right) {
         case (.integer(let left), .integer(let right)): return order(left, right)
         case (.real(let left), .real(let right)):
-            if left.isNaN || right.isNaN { return order(left.isNaN ? 0 : 1, right.isNaN ? 0 : 1) }
             return order(left, right)
         case (.integer(let left), .real(let right)): return compare(left, right)
         case (.real(let left), .integer(let right)): return -compare(right, left)
@@ -153,7 +143,6 @@ struct RecordOrder {
     }
 
     private static func compare(_ integer: Int64, _ real: Double) -> Int {
-        if real.isNaN { return 1 }
         if real >= 0x1p63 { return -1 }
         if real < -0x1p63 { return 1 }
         let whole = real.rounded(.down)
@@ -161,14 +150,16 @@ struct RecordOrder {
         return order == 0 && real > whole ? -1 : order
     }
 
-    private static func rank(_ value: PredicateValue) -> Int {
+    private static func rank(_ value: PredicateValue?) -> Int {
         switch value {
-        case .boolean, .integer, .real: 0
-        case .string: 1
-        case .date: 2
-        case .data: 3
-        case .location: 4
-        case .list: 5
+        case nil: 0
+        case .list: 1
+        case .location: 2
+        case .real(let real) where real.isNaN: 3
+        case .boolean, .integer, .real: 4
+        case .date: 5
+        case .string: 6
+        case .data: 7
         }
     }
 }

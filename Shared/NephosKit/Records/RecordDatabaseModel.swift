@@ -52,9 +52,8 @@ final class RecordDatabaseModel: ScopeModel {
         let before = try ids(in: rows)
         guard let merged = try RecordItems(rows: rows).merge(pulled, &state) else { return nil }
         // A zone that the server has lost is made again, with what is here of it. It is called by its id as before.
-        let lost = merged.lost.filter { $0.theirs == nil }.compactMap { mine, _ -> WireNewZone? in
-            guard let body = mine.body, let wire = try? WireRecordZone(serializedBytes: body) else { return nil }
-            return WireNewZone(mine.name.rawValue, wire.zoneID)
+        let lost = merged.lost.filter { $0.theirs == nil }.compactMap { lost in
+            lost.mine.zone.flatMap { zone in zone.id.map { WireNewZone(zone.name, $0) } }
         }
         if !lost.isEmpty { try queue(saving: lost, in: rows) }
         try settle(before, keeping: Set(lost.map(\.name)), in: rows)

@@ -141,8 +141,17 @@ struct RecordItems {
     struct Merged {
         var changed: [ItemName] = []
         var damaged: [ItemName] = []
-        /// What this device has and the server has lost, with what is there instead.
-        var lost: [(mine: Item, theirs: Item?)] = []
+        /// What this device has and the server has lost.
+        var lost: [Lost] = []
+    }
+
+    struct Lost {
+        var mine: Item
+        /// What is there instead; nil: nothing.
+        var theirs: Item?
+        /// What is there instead is from before: what is here has come after it. Else both have come after what both
+        /// know, and nobody knows which is the later one.
+        var isLater = true
     }
 
     /// Merges what was pulled.
@@ -169,7 +178,8 @@ struct RecordItems {
                 continue
             }
             if let mine, mine.body != nil, mine.sequence > common, mine.body != theirs.body {
-                merged.lost.append((mine, theirs.body == nil ? nil : theirs))
+                merged.lost.append(
+                    Lost(mine: mine, theirs: theirs.body == nil ? nil : theirs, isLater: theirs.sequence <= common))
             }
             try take(theirs, over: mine, &merged, &state)
         }
@@ -178,7 +188,7 @@ struct RecordItems {
             if !isRestored, mine.sequence > pulled.token.sequence { continue }
             if mine.body != nil {
                 merged.changed.append(mine.name)
-                if mine.sequence > common { merged.lost.append((mine, nil)) }
+                if mine.sequence > common { merged.lost.append(Lost(mine: mine)) }
             }
             try remove(mine, &state)
         }

@@ -166,11 +166,12 @@ extension RecordZoneModel {
     /// What the server had taken in an epoch that is over, and the one that was brought back may lack.
     private func offerAgain(_ results: [Result], in records: RecordTransaction) throws {
         for result in results where result.failure == nil {
-            guard case .save = result.pending.change.kind,
+            guard case .save(let save)? = result.pending.change.kind,
                 let content = result.pending.result(over: result.pending.ancestor)
             else { continue }
             let name = result.pending.change.record
-            try offer(content, of: name, over: try records.items.item(ItemName(name))?.record, in: records)
+            let theirs = try records.items.item(ItemName(name))?.record
+            try offer(content, of: name, over: theirs, isLater: (theirs?.version ?? Data()) == save.base, in: records)
         }
     }
 

@@ -101,24 +101,27 @@ final class RecordZoneModel: ScopeModel {
     }
 
     /// What the server has taken once, and lost, is saved again as it was, under its change tag: whoever else does so
-    /// saves the same.
-    private func offer(
-        _ lost: [(mine: RecordItems.Item, theirs: RecordItems.Item?)], in records: RecordTransaction
-    ) throws {
-        for (mine, theirs) in lost {
-            guard let content = mine.record else { continue }
-            try offer(content, of: mine.name.rawValue, over: theirs?.record, in: records)
+    /// saves the same. What others have saved there meanwhile is not overwritten by what may be older: then it is a
+    /// conflict.
+    private func offer(_ lost: [RecordItems.Lost], in records: RecordTransaction) throws {
+        for lost in lost {
+            guard let content = lost.mine.record else { continue }
+            try offer(
+                content, of: lost.mine.name.rawValue, over: lost.theirs?.record, isLater: lost.isLater, in: records)
         }
     }
 
+    /// - Parameters:
+    ///   - theirs: What the server has; nil: nothing.
+    ///   - isLater: Than that.
     func offer(
-        _ content: WireRecord, of name: String, over theirs: WireRecord?, in records: RecordTransaction
+        _ content: WireRecord, of name: String, over theirs: WireRecord?, isLater: Bool, in records: RecordTransaction
     ) throws {
         guard content.version != theirs?.version, try !records.isWaiting(content.version, of: name) else { return }
         var change = WireRecordChange()
         change.record = name
         change.save.version = content.version
-        change.save.base = theirs?.version ?? Data()
+        change.save.base = isLater ? theirs?.version ?? Data() : Data()
         change.save.type = content.type
         change.save.fields = content.fields
         change.save.replace = true
@@ -127,7 +130,7 @@ final class RecordZoneModel: ScopeModel {
             try WireZoneChanges().serializedData(), id: engine.makeOperationID(), writer: engine.writer,
             now: engine.now)
         try records.put(
-            RecordTransaction.Pending(position: position, change: change, ancestor: theirs), place: 0)
+            RecordTransaction.Pending(position: position, change: change, ancestor: isLater ? theirs : nil), place: 0)
     }
 }
 
