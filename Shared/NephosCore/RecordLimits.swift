@@ -60,6 +60,8 @@ public enum RecordLimits {
     /// Different words of a record that are indexed, and bytes of its texts. With more it is looked at whatever the words.
     public static let indexedWordsMax = 500
     public static let indexedTextBytesMax = 64 << 10
+    /// What a row of an index counts besides its key and the record's name, in bytes.
+    public static let indexRowBytes = 32
     /// Rows of indexes that one request makes and removes. One record always can be.
     public static let indexRowsMax = 8000
     /// Rows of indexes that one call of a query reads.

@@ -233,4 +233,107 @@ import Testing
         #expect(try device.query("n IN {1, 3}") == ["a"])
         #expect(try device.query("n BETWEEN {1, 3}", sort: ["n"]) == ["b", "a"])
     }
+
+    @Test func rowsOfIndexesCountAsLongAsTheyAreThere() throws {
+        let account = device.mover.account
+        let zone = try device.makeZone("Work")
+        device.zone = zone
+        try save(0..<500) { ["n": .integer(Int64($0)), "text": .string("some words")] }
+        try device.index("Note(n)", "Note(words)")
+        house.cloud.network.run(for: .milliseconds(15))
+        // Those that are saved while it is made count once.
+        for number in [0, 100, 499] {
+            try device.save(Self.name(number), ["n": .integer(-7)], policy: .changedKeys)
+        }
+        try device.settleIndexes()
+        /// What is counted besides the records and what was overwritten of them.
+        func indexed() throws -> Int64 {
+            let others = try house.cloud.storage(of: .records).write { transaction in
+                try transaction.first(
+                    SQL(
+                        """
+                        SELECT (SELECT SUM(bytes) FROM record_history_zones)
+                            + (SELECT SUM(live_bytes) FROM feed_scopes WHERE path LIKE 'T.notes/%')
+                        """), []
+                ) { $0.integer(0) } ?? 0
+            }
+            return try house.used(of: account) - others
+        }
+        // A number has 11 bytes, a word 9, a name 5.
+        #expect(try indexed() == 500 * (11 + 5 + 32) + 1000 * (9 + 5 + 32))
+        try device.delete(Self.name(7))
+        try device.save(Self.name(7), ["n": .string("x"), "text": .string("some words")])
+        #expect(try indexed() == 500 * (11 + 5 + 32) - 7 + 1001 * (9 + 5 + 32))
+        try device.index(removing: ["Note(words)"])
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try indexed() == 500 * (11 + 5 + 32) - 7)
+        try device.deleteZone("Work")
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try house.used(of: account) == 0)
+    }
+
+    @Test func anIndexThatThePlanHasNoRoomForIsRefusedAndLeavesNothing() throws {
+        try house.cloud.savePlan("small", bytes: 300_000)
+        try house.cloud.createAccount("poor", plan: "small")
+        let device = try house.device(account: "poor")
+        for start in [0, 150, 300] {
+            try device.modify((start..<start + 150).map { .save("r\($0)", ["n": .integer(Int64($0))]) })
+        }
+        let used = try house.used(of: device.mover.account)
+        let fields = (0..<8).map { "Note(n, f\($0))" }
+        for text in fields { try device.index(text) }
+        house.cloud.network.run(for: .seconds(20))
+        let states = try device.indexes().map(\.state)
+        #expect(
+            states.contains(.refused) && states.contains(.ready) && !states.contains(.building), "\(states) \(used)")
+        try device.save("last", ["n": .integer(3)])
+        let ready = Int64(states.count { $0 == .ready })
+        #expect(try house.rows(of: "record_index") == 451 * ready)
+        try device.delete("last")
+        for text in fields { try device.index(removing: [text]) }
+        house.cloud.network.run(for: .seconds(3))
+        #expect(try house.used(of: device.mover.account) == used && device.indexes().isEmpty)
+        // Where there is room it is made.
+        try device.index(fields[7])
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try device.page("n == 3").plan.way == .indexSorted)
+    }
+
+    @Test func valuesOfIndexedFieldsAloneLieOpen() throws {
+        let folder = FileManager.default.temporaryDirectory.appendingPathComponent("records-\(UUID())")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let engine = try SQLiteEngine(path: folder.appendingPathComponent("records.sqlite").path)
+        let house = try RecordHouse(engine: engine)
+        let device = try house.device()
+        try device.index("Note(open)", "Note(words)")
+        try device.save("a", ["open": .string("plain-marker"), "other": .string("hidden-marker and wordmarker")])
+        #expect(try device.query("self CONTAINS 'wordmarker'") == ["a"])
+        func contains(_ text: String) throws -> Bool {
+            try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil).contains {
+                try Data(contentsOf: $0).range(of: Data(text.utf8)) != nil
+            }
+        }
+        #expect(try contains("plain-marker"))
+        #expect(try !contains("hidden-marker") && !contains("wordmarker"))
+        engine.close()
+    }
+
+    @Test func whatAClosedAccountHadInIndexesGoes() throws {
+        try house.cloud.createAccount("leaving")
+        let device = try house.device(account: "leaving")
+        try device.index("Note(n)")
+        try device.modify((0..<300).map { .save("r\($0)", ["n": .integer(Int64($0))]) })
+        try house.cloud.storage(of: .records).write { transaction in
+            var turns = 0
+            while try IndexRows.removeRemains(
+                of: Owner(device.mover.account), limit: 100, in: transaction), turns < 100
+            {
+                turns += 1
+            }
+            #expect(turns > 3 && turns < 100)
+        }
+        #expect(try house.rows(of: "record_index") == 0 && house.rows(of: "record_index_zones") == 0)
+        #expect(try house.rows(of: "record_indexes") == 0)
+    }
 }

@@ -83,7 +83,11 @@ struct RecordIndex: Hashable, Sendable {
     /// Of its rows, in the partition.
     var number: Int64
     var definition: IndexDefinition
-    var isReady: Bool
+    var state: IndexRows.State
+
+    var isReady: Bool { state == .ready }
+    /// Whether saves keep it.
+    var isKept: Bool { state == .ready || state == .building }
 }
 
 // MARK: - What is in it
