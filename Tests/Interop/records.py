@@ -174,6 +174,7 @@ def check_index(here, there, zone):
     expected = [name for title, name in reversed(expected) if title >= "number 15"]
     check(names == expected, "a query in pages, in the order of an index")
     request.predicate = "title >=[c] 'number 16'"
+    request.after = ""
     request.after = there.call(request).after
     request.sort[0].descending = False
     expect(errors_pb2.ERROR_CODE_INVALID_ARGUMENTS, "a place is good for its query alone", lambda: there.call(request))
