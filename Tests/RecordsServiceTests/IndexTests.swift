@@ -26,7 +26,9 @@ import Testing
         }
     }
 
-    private static func name(_ number: Int) -> String { "r" + String(10_000 + number).dropFirst() }
+    private static func name(_ number: Int) -> String {
+        number < 10_000 ? "r" + String(10_000 + number).dropFirst() : "s\(number)"
+    }
 
     private func code(_ body: () throws -> Void) -> CloudError.Code? {
         do { try body() } catch { return (error as? CloudError)?.code }
@@ -109,10 +111,33 @@ import Testing
         #expect(error?.code == .limitExceeded && error?.details["index"] == "Note(color, n descending)")
         #expect(error?.details["reason"] == "index_needed")
         try device.index("Note(color, n descending)")
+        #expect(
+            #expect(throws: CloudError.self) { try device.page("color == 'c1'", sort: ["n descending"]) }?
+                .details["reason"] == "index_building")
         try device.settleIndexes()
+        #expect(
+            #expect(throws: CloudError.self) { try device.page("color != 'c1'", sort: ["color"]) }?
+                .details["reason"] == "index_needed")
         let reply = try device.page("color == 'c1'", sort: ["n descending"], limit: 3)
         #expect(reply.records.map(\.item) == [1198, 1195, 1192].map(Self.name) && reply.examined == 3)
         #expect(reply.plan.wanted == WireRecordIndex())
+    }
+
+    @Test func aLargeZoneIsNotLookedThroughUnlessThatIsAskedFor() throws {
+        try device.index("Note(n)")
+        try save(0..<RecordLimits.scannedZoneMax + 1) { ["n": .integer(Int64($0))] }
+        func reason(_ predicate: String) -> [String: String]? {
+            #expect(throws: CloudError.self) { try device.page(predicate) }?.details
+        }
+        #expect(reason("m == 1") == ["reason": "index_needed", "index": "Note(m)"])
+        #expect(reason("n != 3") == ["reason": "index_needed"])
+        #expect(reason("n >= 0") == ["reason": "order_needed", "index": "Note(n)"])
+        #expect(try device.page("n >= 0", sort: ["n"], limit: 2).examined == 2)
+        #expect(try device.page("n >= 9990").records.count == 11)
+        #expect(try device.page("n == 7").examined == 1)
+        #expect(try device.page("", limit: 2).records.count == 2)
+        let reply = try device.page("m == 1", scan: true)
+        #expect(reply.plan.way == .scan && reply.examined == 1000 && !reply.after.isEmpty)
     }
 
     @Test func listsPrefixesWordsAndPlacesAreFound() throws {

@@ -22,7 +22,7 @@ extension ZoneBatch {
         let indexes = try room.indexes(of: zone)
         guard !indexes.isEmpty else { return }
         let words = try zone.madeWords()
-        var rows = 0
+        var (rows, keyCount) = (0, 0)
         for name in changed {
             let records = try [before(name), result(name)].map { $0.map { QueriedRecord(name: name, record: $0) } }
             for index in indexes {
@@ -37,11 +37,12 @@ extension ZoneBatch {
                     change.growth -= change.removed.reduce(0) { $0 + IndexRows.counted($1, name) }
                 }
                 rows += change.removed.count + change.added.count
-                // To find out what an index of words has takes about as long as to write it.
-                zone.charge(bytes: (keys[0].count + keys[1].count) * Self.bytesPerKey)
+                keyCount += keys[0].count + keys[1].count + 1
                 if !change.removed.isEmpty || !change.added.isEmpty { indexChanges.append(change) }
             }
         }
+        // Those that stay as they are were made too.
+        zone.charge(bytes: keyCount * Self.bytesPerKey)
         guard rows <= room.indexRows else {
             throw CloudError(
                 .limitExceeded, "The request changes too much of the indexes. Divide it.",
