@@ -57,9 +57,11 @@ public enum RecordLimits {
     public static let indexFieldsMax = 3
     /// Rows of one record in one index. Of a list that needs more it is only known that it has values.
     public static let indexRowsOfRecordMax = 100
-    /// Different words of a record that are indexed, and bytes of its texts. With more it is looked at whatever the words.
+    /// Texts of a record, and different words, that are indexed, and bytes of its texts. With more it is looked at whatever the words.
     public static let indexedWordsMax = 500
     public static let indexedTextBytesMax = 64 << 10
+    /// What a row of an index counts besides its key and the record's name, in bytes.
+    public static let indexRowBytes = 32
     /// Rows of indexes that one request makes and removes. One record always can be.
     public static let indexRowsMax = 8000
     /// Rows of indexes that one call of a query reads.

@@ -68,7 +68,7 @@ extension WireRecord {
 
 extension WireRecordField {
     /// Values of the list that it is.
-    fileprivate var listedCount: Int {
+    var listedCount: Int {
         switch value {
         case .strings(let list): list.values.count
         case .integers(let list): list.values.count

@@ -38,8 +38,25 @@ package struct QueriedRecord: PredicateRecord {
         case System.modifier: .string(record.modified.accountID)
         case System.version: .data([UInt8](record.version))
         case System.parent: record.parent.isEmpty ? nil : .string(record.parent)
-        default: record.fields.first { $0.name.hasSameBytes(as: field.rawValue) }?.value.flatMap(Self.value)
+        default: stored(field.rawValue)?.value.flatMap(Self.value)
         }
+    }
+
+    /// Values of the list that the field is; 0: it is none.
+    package func listedCount(of field: FieldName) -> Int { stored(field.rawValue)?.listedCount ?? 0 }
+
+    /// Fields are in the order of their names.
+    private func stored(_ name: String) -> WireRecordField? {
+        var range = 0..<record.fields.count
+        while !range.isEmpty {
+            let middle = range.lowerBound + range.count / 2
+            let other = record.fields[middle].name
+            if other.hasSameBytes(as: name) { return record.fields[middle] }
+            range =
+                ItemName(other) < ItemName(name)
+                ? middle + 1..<range.upperBound : range.lowerBound..<middle
+        }
+        return nil
     }
 
     /// Of fields and of lists.

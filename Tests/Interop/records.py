@@ -9,6 +9,7 @@ documented.
 
 import os
 import sys
+import time
 
 import zmq
 
@@ -138,7 +139,50 @@ def check_query(here, there, zone):
             break
         request.after = reply.after
     check(names == [f"n{number}" for number in range(10, 20)], "a query in pages, in the order of names")
+    check_index(here, there, zone)
     here.modify(zone, *(delete(f"n{number:02}") for number in range(20)))
+
+
+def check_index(here, there, zone):
+    index = records_pb2.RecordIndex(type="Note")
+    index.fields.add(field="title", descending=True, folding=1)
+    words = records_pb2.RecordIndex(type="Note")
+    here.call(records_pb2.ModifyRecordIndexes(container=here.container, save=[index, words]))
+    for _ in range(100):
+        states = there.call(records_pb2.ListRecordIndexes(container=there.container)).indexes
+        if all(state.state == records_pb2.RecordIndexState.STATE_READY for state in states):
+            break
+        time.sleep(0.1)
+    check([state.index for state in states] == [index, words], "indexes are made of what is there")
+    request = records_pb2.QueryRecords(
+        container=there.container, zone_id=zone, type="Note", predicate="title >=[c] 'number 15'", limit=2,
+        explain=True)
+    request.sort.add(field="title", descending=True, folding=1)
+    names = []
+    while True:
+        reply = there.call(request)
+        names += [change.item for change in reply.records]
+        check(reply.plan.way == records_pb2.QueryPlan.WAY_INDEX and reply.plan.index == index and reply.examined <= 2,
+              "a page of an index looks at what it sends")
+        if not reply.after:
+            break
+        request.after = reply.after
+        # What changes meanwhile takes nothing away.
+        here.modify(zone, save(f"n{len(names):02}", policy=records_pb2.SAVE_POLICY_CHANGED_KEYS, changed=1))
+    # As texts: 9, 8, 7, 6, 5, 4, 3, 2, 19 ...
+    expected = sorted((f"number {number}", f"n{number:02}") for number in range(20))
+    expected = [name for title, name in reversed(expected) if title >= "number 15"]
+    check(names == expected, "a query in pages, in the order of an index")
+    request.predicate = "title >=[c] 'number 16'"
+    request.after = ""
+    request.after = there.call(request).after
+    request.sort[0].descending = False
+    expect(errors_pb2.ERROR_CODE_INVALID_ARGUMENTS, "a place is good for its query alone", lambda: there.call(request))
+    reply = there.call(records_pb2.QueryRecords(
+        container=there.container, zone_id=zone, type="Note", predicate="self CONTAINS 'NUMBER 7'"))
+    check([change.item for change in reply.records] == ["n07"] and reply.examined == 1, "an index of words")
+    reply = here.call(records_pb2.ModifyRecordIndexes(container=here.container, delete=[index, words]))
+    check(not reply.indexes, "indexes are removed")
 
 
 def check_following(here, there, zone, path):

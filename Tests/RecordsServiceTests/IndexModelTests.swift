@@ -155,6 +155,12 @@ import Testing
                 // By their last change they would come for ever.
                 if step % 2 == 0 || pages > 20 { return }
                 try Self.change(device, &random)
+                if Int.random(in: 0..<4, using: &random) == 0 {
+                    // Another index may answer the rest.
+                    let texts = Self.indexes.shuffled(using: &random)
+                    try device.index(texts[0], texts[1], removing: Array(texts[2..<5]))
+                    try device.settleIndexes()
+                }
                 let now = query.matches(try device.list())
                 stable = stable.filter { now[$0.key] == $0.value }
             }

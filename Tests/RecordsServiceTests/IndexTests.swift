@@ -26,7 +26,9 @@ import Testing
         }
     }
 
-    private static func name(_ number: Int) -> String { "r" + String(10_000 + number).dropFirst() }
+    private static func name(_ number: Int) -> String {
+        number < 10_000 ? "r" + String(10_000 + number).dropFirst() : "s\(number)"
+    }
 
     private func code(_ body: () throws -> Void) -> CloudError.Code? {
         do { try body() } catch { return (error as? CloudError)?.code }
@@ -109,10 +111,33 @@ import Testing
         #expect(error?.code == .limitExceeded && error?.details["index"] == "Note(color, n descending)")
         #expect(error?.details["reason"] == "index_needed")
         try device.index("Note(color, n descending)")
+        #expect(
+            #expect(throws: CloudError.self) { try device.page("color == 'c1'", sort: ["n descending"]) }?
+                .details["reason"] == "index_building")
         try device.settleIndexes()
+        #expect(
+            #expect(throws: CloudError.self) { try device.page("color != 'c1'", sort: ["color"]) }?
+                .details["reason"] == "index_needed")
         let reply = try device.page("color == 'c1'", sort: ["n descending"], limit: 3)
         #expect(reply.records.map(\.item) == [1198, 1195, 1192].map(Self.name) && reply.examined == 3)
         #expect(reply.plan.wanted == WireRecordIndex())
+    }
+
+    @Test func aLargeZoneIsNotLookedThroughUnlessThatIsAskedFor() throws {
+        try device.index("Note(n)")
+        try save(0..<RecordLimits.scannedZoneMax + 1) { ["n": .integer(Int64($0))] }
+        func reason(_ predicate: String) -> [String: String]? {
+            #expect(throws: CloudError.self) { try device.page(predicate) }?.details
+        }
+        #expect(reason("m == 1") == ["reason": "index_needed", "index": "Note(m)"])
+        #expect(reason("n != 3") == ["reason": "index_needed"])
+        #expect(reason("n >= 0") == ["reason": "order_needed", "index": "Note(n)"])
+        #expect(try device.page("n >= 0", sort: ["n"], limit: 2).examined == 2)
+        #expect(try device.page("n >= 9990").records.count == 11)
+        #expect(try device.page("n == 7").examined == 1)
+        #expect(try device.page("", limit: 2).records.count == 2)
+        let reply = try device.page("m == 1", scan: true)
+        #expect(reply.plan.way == .scan && reply.examined == 1000 && !reply.after.isEmpty)
     }
 
     @Test func listsPrefixesWordsAndPlacesAreFound() throws {
@@ -232,5 +257,108 @@ import Testing
         #expect(try device.query("", sort: ["n"]) == ["b", "a"])
         #expect(try device.query("n IN {1, 3}") == ["a"])
         #expect(try device.query("n BETWEEN {1, 3}", sort: ["n"]) == ["b", "a"])
+    }
+
+    @Test func rowsOfIndexesCountAsLongAsTheyAreThere() throws {
+        let account = device.mover.account
+        let zone = try device.makeZone("Work")
+        device.zone = zone
+        try save(0..<500) { ["n": .integer(Int64($0)), "text": .string("some words")] }
+        try device.index("Note(n)", "Note(words)")
+        house.cloud.network.run(for: .milliseconds(15))
+        // Those that are saved while it is made count once.
+        for number in [0, 100, 499] {
+            try device.save(Self.name(number), ["n": .integer(-7)], policy: .changedKeys)
+        }
+        try device.settleIndexes()
+        /// What is counted besides the records and what was overwritten of them.
+        func indexed() throws -> Int64 {
+            let others = try house.cloud.storage(of: .records).write { transaction in
+                try transaction.first(
+                    SQL(
+                        """
+                        SELECT (SELECT SUM(bytes) FROM record_history_zones)
+                            + (SELECT SUM(live_bytes) FROM feed_scopes WHERE path LIKE 'T.notes/%')
+                        """), []
+                ) { $0.integer(0) } ?? 0
+            }
+            return try house.used(of: account) - others
+        }
+        // A number has 11 bytes, a word 9, a name 5.
+        #expect(try indexed() == 500 * (11 + 5 + 32) + 1000 * (9 + 5 + 32))
+        try device.delete(Self.name(7))
+        try device.save(Self.name(7), ["n": .string("x"), "text": .string("some words")])
+        #expect(try indexed() == 500 * (11 + 5 + 32) - 7 + 1001 * (9 + 5 + 32))
+        try device.index(removing: ["Note(words)"])
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try indexed() == 500 * (11 + 5 + 32) - 7)
+        try device.deleteZone("Work")
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try house.used(of: account) == 0)
+    }
+
+    @Test func anIndexThatThePlanHasNoRoomForIsRefusedAndLeavesNothing() throws {
+        try house.cloud.savePlan("small", bytes: 300_000)
+        try house.cloud.createAccount("poor", plan: "small")
+        let device = try house.device(account: "poor")
+        for start in [0, 150, 300] {
+            try device.modify((start..<start + 150).map { .save("r\($0)", ["n": .integer(Int64($0))]) })
+        }
+        let used = try house.used(of: device.mover.account)
+        let fields = (0..<8).map { "Note(n, f\($0))" }
+        for text in fields { try device.index(text) }
+        house.cloud.network.run(for: .seconds(20))
+        let states = try device.indexes().map(\.state)
+        #expect(
+            states.contains(.refused) && states.contains(.ready) && !states.contains(.building), "\(states) \(used)")
+        try device.save("last", ["n": .integer(3)])
+        let ready = Int64(states.count { $0 == .ready })
+        #expect(try house.rows(of: "record_index") == 451 * ready)
+        try device.delete("last")
+        for text in fields { try device.index(removing: [text]) }
+        house.cloud.network.run(for: .seconds(3))
+        #expect(try house.used(of: device.mover.account) == used && device.indexes().isEmpty)
+        // Where there is room it is made.
+        try device.index(fields[7])
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try device.page("n == 3").plan.way == .indexSorted)
+    }
+
+    @Test func valuesOfIndexedFieldsAloneLieOpen() throws {
+        let folder = FileManager.default.temporaryDirectory.appendingPathComponent("records-\(UUID())")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: folder) }
+        let engine = try SQLiteEngine(path: folder.appendingPathComponent("records.sqlite").path)
+        let house = try RecordHouse(engine: engine)
+        let device = try house.device()
+        try device.index("Note(open)", "Note(words)")
+        try device.save("a", ["open": .string("plain-marker"), "other": .string("hidden-marker and wordmarker")])
+        #expect(try device.query("self CONTAINS 'wordmarker'") == ["a"])
+        func contains(_ text: String) throws -> Bool {
+            try FileManager.default.contentsOfDirectory(at: folder, includingPropertiesForKeys: nil).contains {
+                try Data(contentsOf: $0).range(of: Data(text.utf8)) != nil
+            }
+        }
+        #expect(try contains("plain-marker"))
+        #expect(try !contains("hidden-marker") && !contains("wordmarker"))
+        engine.close()
+    }
+
+    @Test func whatAClosedAccountHadInIndexesGoes() throws {
+        try house.cloud.createAccount("leaving")
+        let device = try house.device(account: "leaving")
+        try device.index("Note(n)")
+        try device.modify((0..<300).map { .save("r\($0)", ["n": .integer(Int64($0))]) })
+        try house.cloud.storage(of: .records).write { transaction in
+            var turns = 0
+            while try IndexRows.removeRemains(
+                of: Owner(device.mover.account), limit: 100, in: transaction), turns < 100
+            {
+                turns += 1
+            }
+            #expect(turns > 3 && turns < 100)
+        }
+        #expect(try house.rows(of: "record_index") == 0 && house.rows(of: "record_index_zones") == 0)
+        #expect(try house.rows(of: "record_indexes") == 0)
     }
 }

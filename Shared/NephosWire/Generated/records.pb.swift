@@ -1147,6 +1147,9 @@ public nonisolated struct WireRecordIndexState: Sendable {
     /// Records that were there before are being looked at.
     case building // = 1
     case ready // = 2
+
+    /// The plan had no room for it. Saved again, it is tried again; or delete it.
+    case refused // = 3
     case UNRECOGNIZED(Int)
 
     public init() {
@@ -1158,6 +1161,7 @@ public nonisolated struct WireRecordIndexState: Sendable {
       case 0: self = .unspecified
       case 1: self = .building
       case 2: self = .ready
+      case 3: self = .refused
       default: self = .UNRECOGNIZED(rawValue)
       }
     }
@@ -1167,6 +1171,7 @@ public nonisolated struct WireRecordIndexState: Sendable {
       case .unspecified: return 0
       case .building: return 1
       case .ready: return 2
+      case .refused: return 3
       case .UNRECOGNIZED(let i): return i
       }
     }
@@ -1176,6 +1181,7 @@ public nonisolated struct WireRecordIndexState: Sendable {
       .unspecified,
       .building,
       .ready,
+      .refused,
     ]
 
   }
@@ -3201,7 +3207,7 @@ nonisolated extension WireRecordIndexState: SwiftProtobuf.Message, SwiftProtobuf
 }
 
 nonisolated extension WireRecordIndexState.State: SwiftProtobuf._ProtoNameProviding {
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0STATE_UNSPECIFIED\0\u{1}STATE_BUILDING\0\u{1}STATE_READY\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0STATE_UNSPECIFIED\0\u{1}STATE_BUILDING\0\u{1}STATE_READY\0\u{1}STATE_REFUSED\0")
 }
 
 nonisolated extension WireListRecordHistory: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {

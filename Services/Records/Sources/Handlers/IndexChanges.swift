@@ -10,6 +10,8 @@ struct IndexChange {
     var record: ItemName
     var removed: Set<[UInt8]>
     var added: Set<[UInt8]>
+    /// By how many bytes more its rows count, at most.
+    var growth: Int64
 }
 
 extension ZoneBatch {
@@ -21,21 +23,27 @@ extension ZoneBatch {
         let indexes = try room.indexes(of: zone)
         guard !indexes.isEmpty else { return }
         let words = try zone.madeWords()
-        var rows = 0
+        var (rows, keyCount) = (0, 0)
         for name in changed {
             let records = try [before(name), result(name)].map { $0.map { QueriedRecord(name: name, record: $0) } }
             for index in indexes {
                 // Of one that is damaged nobody knows what it had. What it leaves is passed over by queries.
                 let keys = records.map { $0.map { index.definition.keys(of: $0, words: words) } ?? [] }
-                let change = IndexChange(
+                var change = IndexChange(
                     index: index.number, record: name, removed: keys[0].subtracting(keys[1]),
-                    added: keys[1].subtracting(keys[0]))
+                    added: keys[1].subtracting(keys[0]), growth: 0)
+                change.growth = change.added.reduce(0) { $0 + IndexRows.counted($1, name) }
+                // Of one that is being made those that were there before may not be in it yet.
+                if index.isReady {
+                    change.growth -= change.removed.reduce(0) { $0 + IndexRows.counted($1, name) }
+                }
                 rows += change.removed.count + change.added.count
-                // To find out what an index of words has takes about as long as to write it.
-                zone.charge(bytes: (keys[0].count + keys[1].count) * Self.bytesPerKey)
+                keyCount += keys[0].count + keys[1].count + 1
                 if !change.removed.isEmpty || !change.added.isEmpty { indexChanges.append(change) }
             }
         }
+        // Those that stay as they are were made too.
+        zone.charge(bytes: keyCount * Self.bytesPerKey)
         guard rows <= room.indexRows else {
             throw CloudError(
                 .limitExceeded, "The request changes too much of the indexes. Divide it.",
@@ -46,13 +54,25 @@ extension ZoneBatch {
     /// What making a key costs, in bytes that are opened.
     private static let bytesPerKey = 128
 
-    func writeIndexes() throws {
-        guard !indexChanges.isEmpty else { return }
+    /// By how many bytes the zone's rows of indexes will count more, at most.
+    var indexGrowth: Int64 { indexChanges.reduce(0) { $0 + $1.growth } }
+
+    /// - Returns: How many bytes less it is than that.
+    func writeIndexes() throws -> Int64 {
+        guard !indexChanges.isEmpty else { return 0 }
+        var growth: Int64 = 0
         let number = try IndexRows.madeNumber(of: zone.scope, in: zone.transaction)
         for change in indexChanges {
             let place = IndexRows.place(zone.scope.partition, zone: number, index: change.index)
-            for key in change.removed { try IndexRows.remove(key, of: change.record, at: place, in: zone.transaction) }
-            for key in change.added { try IndexRows.add(key, of: change.record, at: place, in: zone.transaction) }
+            for key in change.removed {
+                growth -= try IndexRows.remove(key, of: change.record, at: place, in: zone.transaction)
+            }
+            for key in change.added {
+                growth += try IndexRows.add(key, of: change.record, at: place, in: zone.transaction)
+            }
         }
+        try IndexRows.add(bytes: growth, to: zone.scope, in: zone.transaction)
+        // More only where rows were lost: nobody is refused for that once it is written.
+        return max(0, indexGrowth - growth)
     }
 }

@@ -23,16 +23,21 @@ extension RecordsService {
         for definition in saved where !known.contains(where: { $0.definition == definition }) {
             if !added.contains(definition) { added.append(definition) }
         }
+        // Maybe there is room now.
+        let again = known.filter { $0.state == .refused && saved.contains($0.definition) }
         let removed = known.filter { deleted.contains($0.definition) }
         try check(added, beside: known.filter { !deleted.contains($0.definition) }, in: database)
         guard !transaction.isShortOfRoom || added.isEmpty else { throw CloudError.diskFull }
         for index in removed {
             try IndexRows.set(.removing, of: index.number, of: database.scope, in: transaction)
         }
+        for index in again {
+            try IndexRows.set(.building, of: index.number, of: database.scope, in: transaction)
+        }
         for definition in added {
             try IndexRows.add(definition, to: database.scope, .building, in: transaction)
         }
-        if !added.isEmpty || !removed.isEmpty {
+        if !added.isEmpty || !removed.isEmpty || !again.isEmpty {
             transaction.afterCommit { [weak self] in self?.indexing.beginSoon() }
         }
         var reply = WireModifyRecordIndexesReply()
@@ -69,7 +74,7 @@ extension RecordsService {
         try IndexRows.indexes(of: database.scope, in: database.transaction).map { index in
             var state = WireRecordIndexState()
             state.index = index.definition.wire
-            state.state = index.isReady ? .ready : .building
+            state.state = index.isReady ? .ready : index.isKept ? .building : .refused
             return state
         }
     }

@@ -137,7 +137,8 @@ extension RecordsService {
         let zone = try self.zone(id, of: database)
         let head = try zone.head()
         let history = try RecordHistory(rows: zone.rows).bytes()
-        try count(-(Int64(head.liveBytes) + Int64(clamping: history)), in: zone.scope, zone.transaction)
+        let indexed = try IndexRows.bytes(of: zone.scope, in: zone.transaction)
+        try count(-(Int64(head.liveBytes) + Int64(clamping: history) + indexed), in: zone.scope, zone.transaction)
         try zone.end()
         try zone.rows.addRemoval()
         zone.transaction.afterCommit { [weak self] in self?.removals.beginSoon() }

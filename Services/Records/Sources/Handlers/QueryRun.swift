@@ -58,12 +58,12 @@ final class QueryRun {
         explain(query.shape.sort.isEmpty ? .scan : .scanSorted, nil)
         if query.shape.sort.isEmpty {
             guard try query.scans || query.shape.parts.isEmpty || isSmall(RecordLimits.scannedZoneMax) else {
-                throw indexNeeded()
+                throw indexNeeded(indexes)
             }
             try scan()
         } else {
             guard try isSmall(RecordLimits.sortedMax), let names = try allNames(), try inOrder(names) else {
-                throw indexNeeded()
+                throw indexNeeded(indexes)
             }
         }
     }
@@ -105,15 +105,24 @@ final class QueryRun {
         return [plans[best]] + plans.enumerated().filter { $0.offset != best }.map(\.element)
     }
 
-    private func indexNeeded() -> CloudError {
+    private func indexNeeded(_ indexes: [RecordIndex]) -> CloudError {
+        let wanted = QueryPlanner.wanted(for: query.shape)
         var details = ["reason": "index_needed"]
-        if let wanted = QueryPlanner.wanted(for: query.shape) { details["index"] = "\(wanted)" }
+        if let wanted { details["index"] = "\(wanted)" }
+        guard let known = indexes.first(where: { $0.definition == wanted && $0.isKept }) else {
+            return CloudError(
+                .limitExceeded,
+                """
+                The zone has too many records for a query that no index serves in its order. Make the index that the \
+                details name, or ask for one record after the other (scan).
+                """, details: details)
+        }
+        details["reason"] = known.isReady ? "order_needed" : "index_building"
         return CloudError(
             .limitExceeded,
-            """
-            The zone has too many records for a query that no index serves in its order. Make the index that the details \
-            name, or ask for one record after the other (scan).
-            """, details: details)
+            known.isReady
+                ? "The index finds too many records to put them in another order. Ask for them in its order (sort)."
+                : "The index that serves the query is being made. Ask again in a while.", details: details)
     }
 
     // MARK: The ways

@@ -42,7 +42,7 @@ final class RequestRoom {
     /// The indexes of the zone's database. All of a request's zones are of one.
     func indexes(of zone: RecordScope) throws -> [RecordIndex] {
         if let indexes { return indexes }
-        let known = try IndexRows.indexes(of: zone.database, in: zone.transaction)
+        let known = try IndexRows.indexes(of: zone.database, in: zone.transaction).filter(\.isKept)
         indexes = known
         return known
     }

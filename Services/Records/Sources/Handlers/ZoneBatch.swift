@@ -328,7 +328,7 @@ final class ZoneBatch {
     /// By how many bytes the zone will count more, with what is kept of what is overwritten; less than 0: less.
     func growth() throws -> Int64 {
         let entries = try lost().reduce(Int64(0)) { $0 + RecordHistory.counted($1.record, $1.body) }
-        return try changed.reduce(entries) { sum, name in
+        return try changed.reduce(entries + indexGrowth) { sum, name in
             let size = records[name].flatMap { $0 }?.counted(name) ?? 0
             return sum + Int64(size) - Int64(try stored(name).counted)
         }
@@ -360,11 +360,13 @@ extension ZoneBatch {
                         former: tags, sealed: try planned.map { try zone.seal($0.body, as: .item(name)) } ?? [])))
             try writeReferences(of: name, from: former, to: planned)
         }
-        try writeIndexes()
+        let indexed = try writeIndexes()
         zone.charge(bytes: items.reduce(0) { $0 + $1.body.count })
-        let freed = try RecordHistory(rows: zone.rows).add(lost(), at: now) { body, number in
-            try zone.seal(body, as: .history(number))
-        }
+        let freed =
+            try indexed
+            + RecordHistory(rows: zone.rows).add(lost(), at: now) { body, number in
+                try zone.seal(body, as: .history(number))
+            }
         return (told, try zone.transaction.put(zone.scope, items), freed)
     }
 

@@ -84,7 +84,11 @@ struct RecordIndex: Hashable, Sendable {
     /// Of its rows, in the partition.
     var number: Int64
     var definition: IndexDefinition
-    var isReady: Bool
+    var state: IndexRows.State
+
+    var isReady: Bool { state == .ready }
+    /// Whether saves keep it.
+    var isKept: Bool { state == .ready || state == .building }
 }
 
 // MARK: - What is in it
@@ -96,39 +100,32 @@ extension IndexDefinition {
     func keys(of record: QueriedRecord, words: SipHash) -> Set<[UInt8]> {
         guard record.record.type.hasSameBytes(as: type) else { return [] }
         if fields.isEmpty { return Self.wordKeys(of: record, words) }
-        let values = fields.map { field in
-            (whole: field.key(of: record), elements: Self.elements(field, record))
-        }
-        // Of each field the whole, or one of a list's values.
-        let count = values.reduce(1) { $0 * (1 + $1.elements.count) }
-        let isTooMuch = count > RecordLimits.indexRowsOfRecordMax
+        // Of each field the whole, or one of a list's values. Long lists are not even looked at.
+        let most = fields.reduce(1) { min(RecordLimits.listedMax, $0 * (1 + record.listedCount(of: $1.name))) }
+        let isTooMuch = most > RecordLimits.indexRowsOfRecordMax
         var keys: [[UInt8]] = [[]]
-        for (field, value) in zip(fields, values) {
-            var parts = [value.whole]
-            if !value.elements.isEmpty {
-                parts += isTooMuch ? [field.oriented(IndexKey.more)] : Array(value.elements)
-            }
+        for field in fields {
+            let parts = Self.parts(field, record, isTooMuch: isTooMuch)
             keys = keys.flatMap { start in parts.map { start + $0 } }
         }
         return Set(keys)
     }
 
-    private static func elements(_ field: Field, _ record: QueriedRecord) -> Set<[UInt8]> {
-        guard case .list(let values)? = record.value(of: field.name) else { return [] }
-        var keys: Set<[UInt8]> = []
-        for value in values {
-            keys.insert(field.oriented(IndexKey.key(ofElement: value, field.folding)))
-            // As far as it matters how many there are.
-            if keys.count > RecordLimits.indexRowsOfRecordMax { break }
+    private static func parts(_ field: Field, _ record: QueriedRecord, isTooMuch: Bool) -> [[UInt8]] {
+        if isTooMuch, record.listedCount(of: field.name) > 0 {
+            return [IndexKey.key(of: .list([]), field.folding), IndexKey.more].map { field.oriented($0) }
         }
-        return keys
+        let value = record.value(of: field.name)
+        let whole = [field.oriented(IndexKey.key(of: value, field.folding))]
+        guard case .list(let values)? = value else { return whole }
+        return whole + values.map { field.oriented(IndexKey.key(ofElement: $0, field.folding)) }
     }
 
     private static func wordKeys(of record: QueriedRecord, _ words: SipHash) -> Set<[UInt8]> {
         let texts = record.texts
-        guard texts.reduce(0, { $0 + $1.utf8.count }) <= RecordLimits.indexedTextBytesMax else {
-            return [IndexKey.more]
-        }
+        guard texts.count <= RecordLimits.indexedWordsMax,
+            texts.reduce(0, { $0 + $1.utf8.count }) <= RecordLimits.indexedTextBytesMax
+        else { return [IndexKey.more] }
         var keys: Set<[UInt8]> = []
         for text in texts {
             for word in FoldingRule.v1.words(of: text) { keys.insert(wordKey(word, words)) }

@@ -12,6 +12,8 @@ enum IndexRows {
         case building = 1
         case ready = 2
         case removing = 3
+        /// The plan had no room for what was there before. It has no rows, and saves do not keep it.
+        case refused = 4
     }
 
     private static let ofDatabase = "partition_number = ?1 AND owner = ?2 AND records_of = ?3"
@@ -37,7 +39,7 @@ enum IndexRows {
                 let wire = try? WireRecordIndex(serializedBytes: row.blob(1)),
                 let definition = try? IndexDefinition(wire)
             else { return true }
-            indexes.append(RecordIndex(number: row.integer(0), definition: definition, isReady: state == .ready))
+            indexes.append(RecordIndex(number: row.integer(0), definition: definition, state: state))
             return true
         }
         return indexes
@@ -80,7 +82,7 @@ enum IndexRows {
     private static let setPlace = SQL(
         """
         UPDATE record_indexes SET zone_name = ?5, record = ?6,
-            turn = (SELECT MAX(turn) + 1 FROM record_indexes WHERE state = 1)
+            turn = (SELECT MAX(turn) + ?7 FROM record_indexes WHERE state = 1)
         WHERE \(ofDatabase) AND number = ?4
         """)
 
@@ -103,16 +105,18 @@ enum IndexRows {
                     number: row.integer(2),
                     // One that cannot be read has no records, and is made at once.
                     definition: wire.flatMap { try? IndexDefinition($0) } ?? IndexDefinition(type: "", fields: []),
-                    isReady: false),
+                    state: state),
                 zone: ItemName(row.text(4)), record: ItemName(row.text(5)))
         }
     }
 
-    static func set(_ unfinished: Unfinished, in transaction: any Transaction) throws {
+    /// - Parameter turns: After so many of others it has its turn again.
+    static func set(_ unfinished: Unfinished, turns: Int64 = 1, in transaction: any Transaction) throws {
         try transaction.execute(
             setPlace,
             ZoneRows.place(of: unfinished.database) + [
                 .integer(unfinished.index.number), .text(unfinished.zone.rawValue), .text(unfinished.record.rawValue),
+                .integer(turns),
             ])
     }
 
@@ -122,12 +126,14 @@ enum IndexRows {
     private static let newestZone = SQL(
         "SELECT number FROM record_index_zones WHERE partition_number = ?1 ORDER BY number DESC LIMIT 1")
     private static let insertZone = SQL(
-        "INSERT INTO record_index_zones (partition_number, owner, zone, number) VALUES (?1, ?2, ?3, ?4)")
+        "INSERT INTO record_index_zones (partition_number, owner, zone, number, bytes) VALUES (?1, ?2, ?3, ?4, 0)")
+    private static let selectBytes = SQL("SELECT bytes FROM record_index_zones WHERE \(ZoneRows.key)")
+    private static let addBytes = SQL("UPDATE record_index_zones SET bytes = bytes + ?4 WHERE \(ZoneRows.key)")
     private static let deleteZone = SQL("DELETE FROM record_index_zones WHERE \(ZoneRows.key)")
     /// Of a database: its path, and what comes after it and a slash.
     private static let zoneWithRows = SQL(
         """
-        SELECT number FROM record_index_zones WHERE partition_number = ?1 AND owner = ?2 AND zone > ?3 AND zone < ?4
+        SELECT number, zone FROM record_index_zones WHERE partition_number = ?1 AND owner = ?2 AND zone > ?3 AND zone < ?4
             AND EXISTS (SELECT 1 FROM record_index WHERE record_index.partition_number = ?1
                 AND zone_number = record_index_zones.number AND index_number = ?5)
         ORDER BY zone LIMIT 1
@@ -147,6 +153,21 @@ enum IndexRows {
         return newest + 1
     }
 
+    /// What the zone's rows count, in bytes.
+    static func bytes(of zone: ScopeName, in reader: any ReadTransaction) throws -> Int64 {
+        try reader.first(selectBytes, ZoneRows.place(of: zone)) { $0.integer(0) } ?? 0
+    }
+
+    static func add(bytes: Int64, to zone: ScopeName, in transaction: any Transaction) throws {
+        guard bytes != 0 else { return }
+        try transaction.execute(addBytes, ZoneRows.place(of: zone) + [.integer(bytes)])
+    }
+
+    /// What a row counts, in bytes.
+    static func counted(_ key: [UInt8], _ record: ItemName) -> Int64 {
+        Int64(key.count + record.utf8.count + RecordLimits.indexRowBytes)
+    }
+
     // MARK: Rows
 
     private static let ofIndex = "partition_number = ?1 AND zone_number = ?2 AND index_number = ?3"
@@ -160,7 +181,12 @@ enum IndexRows {
     private static let deleteOfIndex = SQL(
         """
         DELETE FROM record_index WHERE \(ofIndex) AND (entry, record) IN (
-            SELECT entry, record FROM record_index WHERE \(ofIndex) LIMIT ?4)
+            SELECT entry, record FROM record_index WHERE \(ofIndex) ORDER BY entry, record LIMIT ?4)
+        """)
+    private static let sizeOfIndex = SQL(
+        """
+        SELECT SUM(LENGTH(entry) + LENGTH(record)), COUNT(*) FROM (
+            SELECT entry, record FROM record_index WHERE \(ofIndex) ORDER BY entry, record LIMIT ?4) AS found
         """)
     private static let deleteOfZone = SQL(
         """
@@ -173,32 +199,42 @@ enum IndexRows {
         [.integer(Int64(partition)), .integer(zone), .integer(index)]
     }
 
-    static func add(_ key: [UInt8], of record: ItemName, at place: [SQLValue], in transaction: any Transaction) throws {
-        try transaction.execute(insertRow, place + [.blob(key), .text(record.rawValue)])
+    /// - Returns: What is counted more, in bytes; 0: it was there.
+    static func add(
+        _ key: [UInt8], of record: ItemName, at place: [SQLValue], in transaction: any Transaction
+    ) throws -> Int64 {
+        let rows = try transaction.execute(insertRow, place + [.blob(key), .text(record.rawValue)])
+        return Int64(rows) * counted(key, record)
     }
 
+    /// - Returns: What is counted less, in bytes; 0: it was not there.
     static func remove(
         _ key: [UInt8], of record: ItemName, at place: [SQLValue], in transaction: any Transaction
-    ) throws {
-        try transaction.execute(deleteRow, place + [.blob(key), .text(record.rawValue)])
+    ) throws -> Int64 {
+        let rows = try transaction.execute(deleteRow, place + [.blob(key), .text(record.rawValue)])
+        return Int64(rows) * counted(key, record)
     }
 
     /// Removes some of an index's rows.
     ///
-    /// - Returns: Whether there may be more.
+    /// - Returns: What is counted less of which zone; nil: there were none.
     static func removeSome(
         of index: Int64, in database: ScopeName, limit: Int, _ transaction: any Transaction
-    ) throws -> Bool {
+    ) throws -> (zone: ScopeName, bytes: Int64)? {
         let place = ZoneRows.place(of: database)
         let zone = try transaction.first(
             zoneWithRows,
             // The character after the slash.
             [place[0], place[1], .text("\(database.path)/"), .text("\(database.path)0"), .integer(index)]
-        ) { $0.integer(0) }
-        guard let zone else { return false }
-        try transaction.execute(
-            deleteOfIndex, Self.place(database.partition, zone: zone, index: index) + [.integer(Int64(limit))])
-        return true
+        ) { (number: $0.integer(0), scope: ScopeName(database.owner, ItemName($0.text(1)))) }
+        guard let zone else { return nil }
+        let values = Self.place(database.partition, zone: zone.number, index: index) + [.integer(Int64(limit))]
+        let bytes = try transaction.first(sizeOfIndex, values) {
+            $0.integer(0) + $0.integer(1) * Int64(RecordLimits.indexRowBytes)
+        }
+        try transaction.execute(deleteOfIndex, values)
+        try add(bytes: -(bytes ?? 0), to: zone.scope, in: transaction)
+        return (zone.scope, bytes ?? 0)
     }
 
     /// Removes some of a zone's rows.

@@ -9,7 +9,7 @@ internal import NephosStorage
 /// - `record_client_tokens`: what devices leave with their changes.
 /// - `record_removals`: zones whose records are still to be removed.
 /// - `record_indexes`: which fields of which types are indexed, and how far those are that are being made or removed.
-/// - `record_index_zones`: zones with rows in indexes, numbered within the partition.
+/// - `record_index_zones`: zones with rows in indexes, numbered within the partition, and what those count.
 /// - `record_index`: those rows, of all indexes: under which keys a record is found.
 enum RecordsMigrations {
     static let all = [
@@ -100,6 +100,8 @@ enum RecordsMigrations {
                     owner TEXT NOT NULL,
                     zone TEXT NOT NULL,
                     number BIGINT NOT NULL,
+                    -- What the rows count.
+                    bytes BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner, zone)) WITHOUT ROWID
                 """,
                 "CREATE UNIQUE INDEX record_index_zones_by_number ON record_index_zones (partition_number, number)",
