@@ -57,6 +57,8 @@ extension RecordDatabase {
         request.zoneID = try id(of: zone)
         request.type = query.type ?? ""
         request.predicate = query.predicate?.description ?? ""
+        // All pages are wanted: however many calls it takes where no index serves.
+        request.scan = true
         if let desired = query.desiredFields {
             request.desiredFields = desired.union(query.sort.map(\.field).filter(RecordLimits.isKey)).sorted()
         }
