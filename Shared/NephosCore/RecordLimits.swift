@@ -63,7 +63,7 @@ public enum RecordLimits {
     /// What a row of an index counts besides its key and the record's name, in bytes.
     public static let indexRowBytes = 32
     /// Rows of indexes that one request makes and removes. One record always can be.
-    public static let indexRowsMax = 8000
+    public static let indexRowsMax = 4400
     /// Rows of indexes that one call of a query reads.
     public static let indexRowsReadMax = 4000
     /// Records that one call of a query puts in order, and bytes of them, as for ``examinedBytesMax``.

@@ -143,12 +143,14 @@ import Testing
     @Test func listsPrefixesWordsAndPlacesAreFound() throws {
         try device.index(
             "Note(tags)", "Note(title[cd])", "Note(words)", "Note(place)", "Note(to)", "Note(_creationDate)")
-        try save(0..<300) {
-            [
-                "tags": .list(["all", "t\($0)", "u\($0 % 50)"]), "title": .string("Título \($0)"),
-                "text": .string("Number \($0), a \($0 % 2 == 0 ? "Straße" : "Café")"),
-                "place": .place(Double($0 % 90), Double($0) - 150), "to": .with("target\($0 % 30)"),
-            ]
+        for range in [0..<150, 150..<300] {
+            try save(range) {
+                [
+                    "tags": .list(["all", "t\($0)", "u\($0 % 50)"]), "title": .string("Título \($0)"),
+                    "text": .string("Number \($0), a \($0 % 2 == 0 ? "Straße" : "Café")"),
+                    "place": .place(Double($0 % 90), Double($0) - 150), "to": .with("target\($0 % 30)"),
+                ]
+            }
         }
         for (predicate, count, examined) in [
             ("ANY tags == 't7'", 1, 1), ("tags CONTAINS 'u7'", 6, 6), ("ANY tags IN {'t1', 't2', 'u1'}", 7, 7),
@@ -236,9 +238,9 @@ import Testing
             uniqueKeysWithValues: (0..<16).map { field in
                 ("f\(field)", WireRecordField.OneOf_Value.list((0..<99).map { "t\($0)" }))
             })
-        #expect(code { try device.modify((0..<6).map { .save("r\($0)", lists) }) } == .limitExceeded)
-        #expect(try device.modify((0..<5).map { .save("r\($0)", lists) }).codes == Array(repeating: nil, count: 5))
-        #expect(try house.rows(of: "record_index") == 5 * 1600)
+        #expect(code { try device.modify((0..<3).map { .save("r\($0)", lists) }) } == .limitExceeded)
+        #expect(try device.modify((0..<2).map { .save("r\($0)", lists) }).codes == [nil, nil])
+        #expect(try house.rows(of: "record_index") == 2 * 1600)
     }
 
     @Test func whatADamagedRecordHasLeftInAnIndexIsPassedOver() throws {

@@ -9,9 +9,9 @@ private import SwiftProtobuf
 /// Indexes are made, and removed, in steps.
 extension RecordsService {
     /// What one step looks at: records, bytes of them, and rows of the index.
-    private static let builtRecordsMax = 200
+    private static let builtRecordsMax = 100
     private static let builtBytesMax = 512 << 10
-    private static let builtRowsMax = 2000
+    private static let builtRowsMax = 500
     private static let removedRowsMax = 1000
     /// Where room is asked for on the plan: when it is tried again, and how many steps of others go before.
     private static let busyPause: Duration = .seconds(1)
