@@ -69,8 +69,9 @@ import Testing
     private func answers(_ leaf: CommandDump.Leaf) -> [String] {
         (leaf.options.contains("yes") ? ["--yes"] : [])
             + (Self.needed[leaf.name] ?? [])
-            // Only with --watch, where that is an option.
-            + (leaf.options.contains("exit-after") && !leaf.options.contains("watch") ? ["--exit-after", "1"] : [])
+            // Only with --watch or --follow, where that is an option.
+            + (leaf.options.contains("exit-after") && leaf.options.isDisjoint(with: ["watch", "follow"])
+                ? ["--exit-after", "1"] : [])
     }
 
     private func check(

@@ -79,7 +79,9 @@ extension RecordsCommand {
             return ids.map { id in
                 let name = RecordValue.string(id.name).json
                 if change.reason == .quotaViolationChange {
-                    let reason = change.error?.sentence ?? ""
+                    let isConflict = change.error?.code == .serverRecordChanged
+                    let reason =
+                        isConflict ? "a conflict, see: nephos records conflicts" : change.error?.sentence ?? ""
                     return output.json
                         ? printableJSON(
                             "{\"event\":\"refused\",\"name\":\(name),\"reason\":\(RecordValue.string(reason).json)}")
