@@ -44,7 +44,7 @@ enum ExitStatus: Int32, CaseIterable, Error {
 
     static func of(_ error: CloudError) -> ExitStatus {
         switch error.code {
-        case .unknownItem: .notFound
+        case .unknownItem, .zoneNotFound: .notFound
         case .quotaExceeded, .limitExceeded, .requestRateLimited: .limit
         case .notSignedIn, .notAuthenticated, .permissionFailure, .missingEntitlement, .wrongCredentials,
             .deviceRevoked, .tokenExpired, .tokenNotBound:

@@ -38,7 +38,8 @@ struct NephosCommand: AsyncParsableCommand {
             CommandGroup(
                 name: "Data",
                 subcommands: [
-                    KeyValueCommand.self, DocumentsCommand.self, WatchCommand.self, WhyCommand.self, VerifyCommand.self,
+                    KeyValueCommand.self, DocumentsCommand.self, RecordsCommand.self, WatchCommand.self,
+                    WhyCommand.self, VerifyCommand.self,
                     ConflictsCommand.self,
                     DiscardCommand.self,
                 ]),

@@ -13,6 +13,8 @@ import Testing
     private func leaves(_ nephos: Program) async throws -> [CommandDump.Leaf] {
         let file = NSTemporaryDirectory() + "nephos-test.json"
         try Data("{\"a\":1}".utf8).write(to: URL(fileURLWithPath: file))
+        let lines = NSTemporaryDirectory() + "nephos-test.jsonl"
+        try Data(#"{"name":"imported","type":"T","fields":{"a":1}}"#.utf8).write(to: URL(fileURLWithPath: lines))
         let leaves = try await CommandDump.leaves(
             of: nephos,
             values: [
@@ -25,6 +27,7 @@ import Testing
             var leaf = leaf
             // Of some commands of documents an argument is a local file, or has to be something else than another's.
             if leaf.name == "docs put" { leaf.sample = [file, "x"] }
+            if leaf.name == "records import" { leaf.sample = [lines] }
             leaf.sample = Self.samples[leaf.name] ?? leaf.sample
             return leaf
         }
@@ -32,10 +35,12 @@ import Testing
         return leaves
     }
 
-    /// Arguments of those that look at documents; the file `x` is there, where anything is.
+    /// Arguments of those that look at documents and records; the file and the record `x` are there, where anything is.
     private static let samples = [
         "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
         "docs mkdir": ["d"], "docs rm": ["removed"], "docs pause": ["x"], "docs resume": ["x"],
+        "records save": ["x", "a=1", "--type", "T"], "records delete": ["removed"],
+        "records resolve": ["x", "--keep", "server"],
     ]
 
     /// What of a person's files a command needs.
@@ -64,8 +69,9 @@ import Testing
     private func answers(_ leaf: CommandDump.Leaf) -> [String] {
         (leaf.options.contains("yes") ? ["--yes"] : [])
             + (Self.needed[leaf.name] ?? [])
-            // Only with --watch, where that is an option.
-            + (leaf.options.contains("exit-after") && !leaf.options.contains("watch") ? ["--exit-after", "1"] : [])
+            // Only with --watch or --follow, where that is an option.
+            + (leaf.options.contains("exit-after") && leaf.options.isDisjoint(with: ["watch", "follow"])
+                ? ["--exit-after", "1"] : [])
     }
 
     private func check(
@@ -137,6 +143,14 @@ import Testing
             ["docs", "put", "-"], ["docs", "put", "x", "--limit-rate", "999"], ["docs", "cat", "x", "--offset=-1"],
             ["docs", "put", "x", "--limit-rate", "5X"], ["docs", "put", "x", "--databases", "take"],
             ["docs", "put", "x", "--rendition", "t"],
+            ["records", "save"], ["records", "save", "x", "--json-line", "{}"], ["records", "save", "-", "a=1"],
+            ["records", "save", "x", "a"], ["records", "save", "x", "--integer", "a=b"],
+            ["records", "save", "x", "a=1", "--string", "a=1"], ["records", "save", "x", "a=1", "--remove", "a"],
+            ["records", "save", "--json-line", "{}"], ["records", "query", "a =="],
+            ["records", "query", "--sort", "?"],
+            ["records", "ls", "--limit", "0"], ["records", "get", "x", "--server", "--offline"],
+            ["records", "changes", "--exit-after", "1"], ["records", "resolve", "x", "--keep", "both"],
+            ["records", "index", "add", "T", "a[x]"],
             ["backup", "x", "--keep", "daily"], ["restore", "x", "--keep-keys", "--recovery-key-stdin"],
             ["restore", "x", "--port", "0"], ["docs", "get", "x", "--rendition", "t", "-r"],
         ] {
@@ -217,6 +231,7 @@ import Testing
             #expect(try await person.run("backup", house.folder + "/backups").status == 0)
             let second = try await house.anotherDevice("second")
             #expect(try await person.run("docs", "ls").status == 0)
+            #expect(try await person.run("records", "ls").status == 0)
             try await putDocuments(person, on: house)
             try await makeConflict(person, second, on: house)
             let versions = try await person.run("docs", "versions", "x", "--json").output
@@ -261,6 +276,10 @@ import Testing
             let put = try await person.run("docs", "put", file, path, "--offline")
             #expect(put.status == 0, "\(put.errors)")
         }
+        for name in ["x", "removed"] {
+            let saved = try await person.run("records", "save", name, "b=1", "--type", "T", "--offline")
+            #expect(saved.status == 0, "\(saved.errors)")
+        }
     }
 
     /// Both write `x` from what they know of it.
@@ -276,6 +295,7 @@ import Testing
         }
         for program in [one, other, one] { #expect(try await program.run("docs", "status").status == 0) }
         #expect(try await one.run("docs", "ls").output.contains("1 conflict"))
+        #expect(try await house.makeRecordConflict(one, other))
     }
 
     @Test func withoutADeploymentItIs8AndWithoutASignIn4() async throws {
@@ -330,6 +350,7 @@ import Testing
             #expect(Set(ofDevice.map(\.name)) == Set(Self.turnedAway.keys))
             #expect(try await house.person.run("kv", "set", "here", "1").status == 0)
             #expect(try await house.person.run("docs", "ls").status == 0)
+            #expect(try await house.person.run("records", "ls").status == 0)
             let other = try await house.anotherDevice("other")
             let signIn = [
                 "sign-in",
@@ -415,6 +436,12 @@ import Testing
         // As far as this device knows, there is none.
         "docs resolve": (2, 2), "storage delete": (2, 2),
         "docs renditions": (0, 0),
+        "records ls": (0, 0), "records get": (0, 0), "records query": (0, 0), "records conflicts": (0, 0),
+        "records refused": (0, 0), "records export": (0, 0), "records zones list": (0, 0),
+        "records save": (7, 4), "records delete": (7, 4), "records import": (7, 4), "records zones make": (7, 4),
+        "records zones delete": (7, 4), "records changes": (7, 4), "records explain": (7, 4),
+        "records index ls": (7, 4), "records index add": (7, 4), "records index remove": (7, 4),
+        "records resolve": (2, 2),
         // What is on its way cannot be held still; how far it is differs.
         "docs pause": (nil, nil), "docs resume": (7, 4),
         // What is about the server, or needs it.

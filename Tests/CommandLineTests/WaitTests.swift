@@ -33,7 +33,7 @@ import Testing
             try await house.begin()
             #expect(try await house.nephos.run("app", "create", "TEST.notes").status == 0)
             let fresh = try await house.anotherDevice("fresh")
-            let stopped = try [ServiceName.identity, .keyValue, .documents].map { try house.holder($0) }
+            let stopped = try [ServiceName.identity, .keyValue, .documents, .records].map { try house.holder($0) }
             for pid in stopped { kill(pid, SIGSTOP) }
             defer { for pid in stopped { kill(pid, SIGCONT) } }
 
@@ -42,6 +42,11 @@ import Testing
             #expect(!mirror.output.contains("Mirroring"), "\(mirror)")
             for command in [["kv", "get", "k", "--app", "TEST.notes"], ["storage"], ["account", "password"]] {
                 _ = try await check(house.person, command)
+            }
+            for command in [
+                ["records", "ls"], ["records", "changes"], ["records", "explain"], ["records", "index"],
+            ] {
+                _ = try await check(fresh, command)
             }
             // Each has services started again, or waits for one.
             for command in [

@@ -63,12 +63,19 @@ struct ConflictsCommand: AsyncParsableCommand {
                 "  written       \(describe(conflict.written)) by \(inLine(devices[conflict.device]))",
                 "  \(what)\(describe(conflict.won)) by \(inLine(devices[conflict.winner]))",
                 "  replaced by   \(replacement(conflict))",
-                "  get it back   \(inLine(conflict.recovery ?? "The server cannot read it any more."))",
             ]
+                + (recovery(conflict).map { ["  get it back   \(inLine($0))"] } ?? [])
                 + zip(["keep this one", "keep that one", "keep both"], conflict.resolutions).map {
                     "  \($0.padding(toLength: 14, withPad: " ", startingAt: 0))\(inLine($1))"
                 }
         }.joined(separator: "\n")
+    }
+
+    /// Nil: there are ways to decide it.
+    private func recovery(_ conflict: ScopeConflict) -> String? {
+        if let recovery = conflict.recovery { return recovery }
+        guard !conflict.isDamaged else { return "The server cannot read it any more." }
+        return conflict.resolutions.isEmpty ? "It is too long for a line: nephos conflicts --json has it." : nil
     }
 
     private func replacement(_ conflict: ScopeConflict) -> String {

@@ -57,7 +57,8 @@ extension RecordZoneModel {
             won: server.flatMap { Timestamp(nanoseconds: $0.time.nanoseconds) } ?? conflict.found)
         told.content = conflict.client?.plainFields
         told.replacement = conflict.server.map { .content($0.plainFields) } ?? .deletion
-        told.resolutions = ["server", "client"].map { kept in
+        // Which keeps this one comes before which keeps the server's.
+        told.resolutions = ["client", "server"].map { kept in
             "nephos records resolve\(options) --keep=\(kept) " + ShellCommand.arguments([conflict.id.name])
         }
         return told
@@ -71,9 +72,19 @@ extension RecordZoneModel {
             device: DeviceID(entry.record.modified.deviceID), winner: DeviceID(entry.winner.deviceID),
             won: time(entry.winner))
         told.isDamaged = entry.damaged
-        if !entry.damaged { told.content = record.plainFields }
+        if !entry.damaged {
+            told.content = record.plainFields
+            let line = RecordJSON.line(record)
+            if line.utf8.count <= Self.lineBytesMax {
+                told.recovery =
+                    "nephos records save\(options) --json-line=\(ShellCommand.word(line))"
+            }
+        }
         return told
     }
+
+    /// What is longer is no line for a person to copy.
+    private static let lineBytesMax = 1000
 
     /// How a command line names the zone, where another would be meant by itself.
     private var options: String {

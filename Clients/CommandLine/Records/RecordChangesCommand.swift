@@ -1,0 +1,114 @@
+import ArgumentParser
+import Foundation
+import NephosCore
+import NephosKit
+import Synchronization
+
+extension RecordsCommand {
+    struct Changes: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Fetch what other devices have changed in a zone, and print it, a line each.",
+            discussion: """
+                What this device has fetched before is not printed again. + is saved, - deleted, ! was refused. With \
+                --follow it goes on until Ctrl-C.
+                """)
+
+        @Flag(help: "Go on, and print what changes.") var follow = false
+        @Option(help: "With --follow: end after so many lines.") var exitAfter: Int?
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var zone: ZoneOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard (exitAfter ?? 1) >= 1 else { throw ValidationError("--exit-after is at least 1.") }
+            guard follow || exitAfter == nil else { throw ValidationError("--exit-after goes with --follow.") }
+        }
+
+        func run() async throws {
+            try await database.withDatabase { database, _ in
+                // Before anything else, so that nothing arrives unseen.
+                let events = database.scope(of: zone.zone).events
+                let limit = wait.duration
+                let lines = LineCount()
+                try await withThrowingTaskGroup(of: Bool.self) { group in
+                    group.addTask {
+                        try await self.print(events, database, lines)
+                        return true
+                    }
+                    group.addTask {
+                        do {
+                            try await database.waitUntilCurrent(in: zone.zone, timeout: limit, isImpatient: true)
+                        } catch {
+                            // It goes on, and says what keeps it from coming.
+                            let error = CloudError(wrapping: error)
+                            guard follow, ExitStatus.of(error) == .unreachable else { throw error }
+                            Standard.error("nephos: \(Standing.words(error))")
+                        }
+                        if follow { return false }
+                        // What was told of it before is printed by now, or in a moment.
+                        try await Task.sleep(for: .milliseconds(300))
+                        return true
+                    }
+                    while let isOver = try await group.next(), !isOver {}
+                    group.cancelAll()
+                }
+                if !output.json, lines.value == 0 { try StandardOutput.line("Nothing is new.") }
+            }
+        }
+
+        private func print(
+            _ events: some AsyncSequence<StoreEvent, Never>, _ database: RecordDatabase, _ count: LineCount
+        ) async throws {
+            for await event in events {
+                guard case .change(let change) = event else { continue }
+                for line in try await lines(change, database) {
+                    try StandardOutput.write(line + "\n")
+                    let printed = count.next()
+                    if let exitAfter, printed >= exitAfter { return }
+                }
+            }
+        }
+
+        private func lines(_ change: ChangeNotification, _ database: RecordDatabase) async throws -> [String] {
+            let ids = change.changedKeys.map { RecordID($0.rawValue, zone: zone.zone) }
+            guard !ids.isEmpty else {
+                return [output.json ? "{\"event\":\"all\"}" : "* everything may be new: nephos records ls"]
+            }
+            let there = try await database.known(ids).records
+            return ids.map { id in
+                let name = RecordValue.string(id.name).json
+                if change.reason == .quotaViolationChange {
+                    let isConflict = change.error?.code == .serverRecordChanged
+                    let reason =
+                        isConflict ? "a conflict, see: nephos records conflicts" : change.error?.sentence ?? ""
+                    return output.json
+                        ? printableJSON(
+                            "{\"event\":\"refused\",\"name\":\(name),\"reason\":\(RecordValue.string(reason).json)}")
+                        : "! \(inLine(id.name)): \(inLine(reason))"
+                }
+                guard let record = there[id] else {
+                    return output.json
+                        ? printableJSON("{\"event\":\"deleted\",\"name\":\(name)}") : "- \(inLine(id.name))"
+                }
+                return output.json
+                    ? "{\"event\":\"saved\",\"record\":\(record.row)}"
+                    : "+ \(inLine(id.name)) (\(inLine(record.type)))  \(shortened(record.fieldsLine, to: 100))"
+            }
+        }
+    }
+}
+
+/// How many lines were printed.
+private final class LineCount: Sendable {
+    private let count = Mutex(0)
+
+    var value: Int { count.withLock { $0 } }
+
+    func next() -> Int {
+        count.withLock { count in
+            count += 1
+            return count
+        }
+    }
+}

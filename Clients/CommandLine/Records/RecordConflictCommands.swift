@@ -1,0 +1,176 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension RecordsCommand {
+    struct Conflicts: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "What was saved on this device and on another without knowing of each other.",
+            discussion: "Until nephos records resolve decides, a record is as the server has it.")
+
+        @OptionGroup var database: DatabaseOptions
+        @Option(name: .long, help: "Of this zone (default: of all).") var zone: String?
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await database.withDatabase { database, session in
+                try await database.refresh(zone ?? RecordZone.defaultName, network)
+                var found: [RecordConflict] = []
+                for zone in try await database.zoneNames(zone) { found += try await database.conflicts(in: zone) }
+                guard !output.json else {
+                    return try StandardOutput.write("[" + found.map(\.row).joined(separator: ",") + "]\n")
+                }
+                guard !found.isEmpty else { return try StandardOutput.line("There are no conflicts.") }
+                let devices = network.offline ? nil : await DeviceNames(session, within: .seconds(1))
+                let parts = found.map { $0.text(devices, options: self.database.options(database, session)) }
+                try StandardOutput.line(parts.joined(separator: "\n"))
+            }
+        }
+    }
+
+    struct Resolve: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Decide a conflict: what the server has stays, or what was saved here takes its place.",
+            discussion: "Exit code 2: the record has no conflict.")
+
+        enum Kept: String, ExpressibleByArgument, CaseIterable {
+            case server
+            case client
+        }
+
+        @Argument(help: "The record's name.") var name: String
+        @Option(help: "What stays: server or client, which is what was saved here.") var keep: Kept
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var zone: ZoneOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await database.withDatabase { database, _ in
+                try await database.refresh(zone.zone, network)
+                let conflict = try await database.conflicts(in: zone.zone).first { $0.id.name == name }
+                guard let conflict else {
+                    throw CloudError(
+                        .unknownItem, "The record has no conflict. See: nephos records conflicts",
+                        details: ["record": name, "zone": zone.zone])
+                }
+                let sent = try await SentRecords(database, zone: zone.zone)
+                let kept = try await database.resolve(conflict, keeping: keep == .server ? .server : .client)
+                try await sent.wait(
+                    [name], network, output,
+                    done: kept == nil ? "Resolved \(inLine(name)): it is deleted." : "Resolved \(inLine(name)).")
+            }
+        }
+    }
+
+    struct Refused: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "What the server did not take, for reasons that are no conflict.",
+            discussion: """
+                It is kept until the record is saved again, or it is dismissed: nephos discard NAME. Once what was in the \
+                way is gone: nephos records refused --lines | nephos records import -
+                """)
+
+        @OptionGroup var database: DatabaseOptions
+        @Option(name: .long, help: "Of this zone (default: of all).") var zone: String?
+        @Flag(help: "What was to be saved, as lines of JSON.") var lines = false
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await database.withDatabase { database, _ in
+                try await database.refresh(zone ?? RecordZone.defaultName, network)
+                var found: [RefusedRecord] = []
+                for zone in try await database.zoneNames(zone) { found += try await database.refused(in: zone) }
+                if lines {
+                    for record in found.compactMap(\.record) {
+                        try StandardOutput.write(printableJSON(RecordJSON.line(record)) + "\n")
+                    }
+                } else if output.json {
+                    try StandardOutput.write("[" + found.map(\.row).joined(separator: ",") + "]\n")
+                } else if found.isEmpty {
+                    try StandardOutput.line("Nothing was refused.")
+                } else {
+                    let rows = found.map { refused in
+                        [
+                            refused.id.description, describe(refused.refused),
+                            refused.record.map { shortened($0.fieldsLine, to: 40) } ?? "(deletion)",
+                            refused.error.sentence,
+                        ]
+                    }
+                    try StandardOutput.line(
+                        table(["RECORD", "WHEN", "WHAT", "WHY"], rows)
+                            + "\nDismiss: nephos discard NAME. Save again: nephos records refused --lines | nephos records import -"
+                    )
+                }
+            }
+        }
+    }
+}
+
+extension RecordDatabase {
+    /// The zone that is meant, or all that this device knows of.
+    func zoneNames(_ zone: String?) async throws -> [String] {
+        if let zone { return [zone] }
+        do { return try await zones().map(\.name) } catch {
+            guard error.code == .storeOutOfStep else { throw error }
+            return [RecordZone.defaultName]
+        }
+    }
+}
+
+extension RecordsCommand.DatabaseOptions {
+    /// How options name the database, where another would be meant by itself; each begins with a space.
+    func options(_ database: RecordDatabase, _ session: Session) -> String {
+        var options = ShellCommand.options(
+            app: database.app, isDefault: (try? session.account)??.defaultApp == database.app, home: session.home)
+        if let container { options += " --container=\(ShellCommand.word(container))" }
+        return options
+    }
+}
+
+extension RecordConflict {
+    fileprivate var row: String {
+        func json(_ record: Record?) -> String { record?.row ?? "null" }
+        return "{\"name\":\(RecordValue.string(id.name).json),\"zone\":\(RecordValue.string(id.zone).json),"
+            + "\"found\":\(found.milliseconds),\"ancestor\":\(json(ancestor)),\"server\":\(json(server)),"
+            + "\"client\":\(json(client))}"
+    }
+
+    /// - Parameter options: What says in a command which database is meant.
+    fileprivate func text(_ devices: DeviceNames?, options: String) -> String {
+        let names = Set([ancestor, server, client].flatMap { $0?.fields.keys.map(\.self) ?? [] }).sorted()
+        func cell(_ record: Record?, _ field: String) -> String {
+            record.map { $0.fields[field]?.shortText ?? "-" } ?? "(deleted)"
+        }
+        func parent(_ record: Record?) -> String { record.map { $0.parent ?? "-" } ?? "(deleted)" }
+        var rows = names.map { name in
+            [name, ancestor == nil ? "-" : cell(ancestor, name), cell(server, name), cell(client, name)]
+        }
+        if [ancestor, server, client].contains(where: { $0?.parent != nil }) {
+            rows.append(["belongs to", ancestor == nil ? "-" : parent(ancestor), parent(server), parent(client)])
+        }
+        // What both have alike is not in question.
+        rows = rows.filter { $0[2] != $0[3] || names.count == 1 }
+        let by = server?.modified.map { " by \(devices?[$0.device] ?? $0.device.rawValue)" }
+        let zone = id.zone == RecordZone.defaultName ? "" : " --zone=\(ShellCommand.word(id.zone))"
+        let command = "nephos records resolve\(options)\(zone) --keep="
+        let name = ShellCommand.arguments([id.name])
+        let heading = ["  FIELD", "BEFORE", "SERVER", "HERE"]
+        return """
+            \(inLine(id.description)): saved here and\(inLine(by ?? " elsewhere")), found \(describe(found))
+            \(table(heading, rows.map { ["  " + $0[0]] + $0.dropFirst() }))
+              keep the server's  \(command)server \(name)
+              keep this one      \(command)client \(name)
+            """
+    }
+}
+
+extension RefusedRecord {
+    fileprivate var row: String {
+        "{\"name\":\(RecordValue.string(id.name).json),\"zone\":\(RecordValue.string(id.zone).json),"
+            + "\"refused\":\(refused.milliseconds),\"error\":\(RecordValue.string(error.code.description).json),"
+            + "\"reason\":\(RecordValue.string(error.sentence).json),\"record\":\(record?.row ?? "null")}"
+    }
+}

@@ -1,0 +1,117 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension RecordsCommand {
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "ls", abstract: "List a zone's records, from this device's copy.",
+            discussion:
+                "Waits for the first download. Exit code 6: it has not finished in time. 2: there is no such zone.")
+
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var zone: ZoneOptions
+        @Option(name: .long, help: "Of this type (default: of all).") var type: String?
+        @Option(name: .long, help: "At most so many (default: all).") var limit: Int?
+        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard (limit ?? 1) >= 1 else { throw ValidationError("--limit is at least 1.") }
+            guard !fresh || !network.offline else {
+                throw ValidationError("--fresh asks the server, and --offline does not. Give one of them.")
+            }
+        }
+
+        func run() async throws {
+            try await database.withDatabase { database, _ in
+                try await database.refresh(zone.zone, network, isFresh: fresh)
+                let records = try await database.records(
+                    matching: RecordQuery(type: type, limit: limit), in: zone.zone)
+                try RecordList.print(records, output, empty: "There are no records.")
+            }
+        }
+    }
+
+    struct Get: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Print records, from this device's copy.",
+            discussion: "Exit code 2: one of them is not there; the others are printed.")
+
+        @Argument(help: "The records' names.") var names: [String]
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var zone: ZoneOptions
+        @Flag(help: "Ask the server, as it is now, without what waits here.") var server = false
+        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard !(fresh || server) || !network.offline else {
+                throw ValidationError("This asks the server, and --offline does not. Give one of them.")
+            }
+        }
+
+        func run() async throws {
+            try await database.withDatabase { database, session in
+                try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
+                let ids = names.map { RecordID($0, zone: zone.zone) }
+                let found = try await database.records(ids, from: server ? .server : .local)
+                let records = ids.compactMap { found[$0] }
+                if output.json {
+                    try RecordList.print(records, output, empty: "")
+                } else if !records.isEmpty {
+                    let devices = network.offline ? nil : await DeviceNames(session, within: .seconds(1))
+                    try StandardOutput.line(records.flatMap { $0.lines(devices) }.joined(separator: "\n"))
+                }
+                if let missing = ids.first(where: { found[$0] == nil }) {
+                    throw CloudError(
+                        .unknownItem, "There is no such record.",
+                        details: ["record": missing.name, "zone": missing.zone])
+                }
+            }
+        }
+    }
+
+    struct Query: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Print records of which a predicate is true.",
+            discussion: """
+                Such as 'count > 3 AND title BEGINSWITH[c] "a"' (docs/predicates.md). Fields that every record has: \
+                _recordName, _creationDate, _modificationDate, _creator, _modifier, _changeTag, _parent. This device's \
+                copy answers, with what waits to be sent; with --server the server does, as it is now. Exit code 2: \
+                nothing was found.
+                """)
+
+        @Argument(help: "What is true of them (default: all).") var predicate: String?
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var zone: ZoneOptions
+        @OptionGroup var which: QueryOptions
+        @Option(name: .long, help: "At most so many (default: all).") var limit: Int?
+        @Option(name: .long, help: "Only these fields, each in a column: title,count.") var fields: String?
+        @Flag(help: "Ask the server, as it is now, without what waits here.") var server = false
+        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard (limit ?? 1) >= 1 else { throw ValidationError("--limit is at least 1.") }
+            guard !(fresh || server) || !network.offline else {
+                throw ValidationError("This asks the server, and --offline does not. Give one of them.")
+            }
+        }
+
+        func run() async throws {
+            let columns = fields.map { $0.split(separator: ",").map(String.init) }
+            let query = try which.query(predicate, limit: limit, fields: columns, output)
+            try await database.withDatabase { database, _ in
+                try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
+                let records = try await database.records(
+                    matching: query, in: zone.zone, from: server ? .server : .local)
+                try RecordList.print(records, output, columns: columns ?? [], empty: "Nothing was found.")
+                if records.isEmpty { throw ExitStatus.notFound }
+            }
+        }
+    }
+}

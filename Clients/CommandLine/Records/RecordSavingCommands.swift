@@ -1,0 +1,176 @@
+import ArgumentParser
+import Foundation
+import NephosCore
+import NephosKit
+
+extension RecordsCommand {
+    struct Save: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Save a record, here at once, and on the server when it can be reached.",
+            discussion: """
+                Of a record that is there the other fields stay. With - for its name, records are read from standard \
+                input, and with --json-line from the argument, as nephos records export writes them: they are then as \
+                the lines say, all or none.
+
+                Where another device has saved the record meanwhile, it becomes a conflict (nephos records conflicts), \
+                unless --policy says that the fields which are changed here win (changed-keys), or all (all-keys).
+                """)
+
+        @Argument(help: "The record's name; `-` reads records from standard input.") var name: String?
+        @OptionGroup var fields: FieldOptions
+        @Option(name: .long, help: "Its type; of one that is there it stays.") var type: String?
+        @Option(name: .long, help: "A field that goes.") var remove: [String] = []
+        @Option(name: .long, help: "The record of the zone that it belongs to; an empty name: none.")
+        var parent: String?
+        @Option(name: .long, help: "A record as a line of JSON.") var jsonLine: String?
+        @Option(name: .long, help: "Where others have saved it since: unchanged, changed-keys or all-keys.")
+        var policy = PolicyArgument.unchanged
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var zone: ZoneOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard (name == nil) != (jsonLine == nil) else {
+                throw ValidationError("Give the record's name, or - for standard input, or --json-line.")
+            }
+            guard name != "-" && jsonLine == nil || fields.isEmpty && remove.isEmpty && type == nil && parent == nil
+            else { throw ValidationError("A record in JSON has its type, fields and parent in it.") }
+        }
+
+        func run() async throws {
+            // Said before anybody is asked for anything.
+            let values = try fields.values()
+            let lines = try readLines()
+            if let twice = remove.first(where: { values[$0] != nil }) {
+                throw CloudError(
+                    .invalidArguments, "A field is to be set and removed. Decide.", details: ["field": twice])
+            }
+            try await database.withDatabase { database, _ in
+                try await database.refresh(zone.zone, network)
+                let records =
+                    if let lines { try await RecordsCommand.merged(lines, in: database).records } else {
+                        [try await changed(values, in: database)]
+                    }
+                let sent = try await SentRecords(database, zone: zone.zone)
+                try await database.modify(saving: records, deleting: [], policy: policy.policy)
+                try await sent.wait(
+                    records.map(\.id.name), network, output,
+                    done: "Saved \(listed(records.map { inLine($0.id.name) })).")
+            }
+        }
+
+        /// - Returns: Nil: it is said by arguments.
+        private func readLines() throws -> [Record]? {
+            if let jsonLine { return [try RecordLines.record(jsonLine, zone: zone.zone)] }
+            guard name == "-" else { return nil }
+            let text = try InputFile.read(
+                "-", bytesMax: RecordLines.lineBytesMax,
+                orElse: CloudError(.limitExceeded, "This is too much at once. Use: nephos records import -"))
+            var records: [Record] = []
+            for (index, line) in text.split(separator: UInt8(ascii: "\n")).enumerated() {
+                records.append(try RecordLines.record(line, number: index + 1, zone: zone.zone))
+            }
+            guard !records.isEmpty else {
+                throw CloudError(.invalidArguments, "There is no record in standard input.")
+            }
+            return records
+        }
+
+        private func changed(_ values: [String: RecordValue], in database: RecordDatabase) async throws -> Record {
+            let id = RecordID(name ?? "", zone: zone.zone)
+            let (known, isDownloaded) = try await database.known([id])
+            var record: Record
+            if let there = known[id] {
+                record = there
+                guard type == nil || type == record.type else {
+                    throw CloudError(
+                        .invalidArguments, "The record has another type, and keeps it.",
+                        details: ["record": id.name, "type": record.type])
+                }
+            } else {
+                guard let type else {
+                    throw CloudError(
+                        isDownloaded ? .unknownItem : .storeOutOfStep,
+                        isDownloaded
+                            ? "There is no such record. A new one needs a type: --type"
+                            : "This device does not know the record. A new one needs a type: --type",
+                        details: ["record": id.name])
+                }
+                record = Record(id, type: type)
+            }
+            record.fields.merge(values) { $1 }
+            for field in remove {
+                guard record.fields.removeValue(forKey: field) != nil else {
+                    throw CloudError(
+                        .unknownItem, "The record has no such field.", details: ["record": id.name, "field": field])
+                }
+            }
+            if let parent { record.parent = parent.isEmpty ? nil : parent }
+            return record
+        }
+    }
+
+    /// Records as they are to be, over what this device has of them.
+    ///
+    /// - Returns: Those that are not so already.
+    static func merged(
+        _ lines: [Record], in database: RecordDatabase
+    ) async throws -> (records: [Record], unchanged: Int) {
+        var known: [RecordID: Record] = [:]
+        for (_, ids) in Dictionary(grouping: lines.map(\.id), by: \.zone) {
+            known.merge(try await database.known(ids).records) { $1 }
+        }
+        var records: [Record] = []
+        for line in lines {
+            guard var record = known[line.id] else {
+                records.append(line)
+                continue
+            }
+            guard record.type == line.type else {
+                throw CloudError(
+                    .invalidArguments, "The record has another type, and keeps it.",
+                    details: ["record": line.id.name, "type": record.type])
+            }
+            (record.fields, record.parent) = (line.fields, line.parent)
+            if record.isChanged { records.append(record) }
+        }
+        return (records, lines.count - records.count)
+    }
+
+    struct Delete: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Delete records, all or none.",
+            discussion: """
+                Records that refer to them, and are to go with them, go too. What another device has saved meanwhile \
+                becomes a conflict, unless --policy is another than unchanged. Exit code 2: one of them is not there; \
+                nothing was deleted then.
+                """)
+
+        @Argument(help: "The records' names.") var names: [String]
+        @Option(name: .long, help: "Where others have saved it since: unchanged, changed-keys or all-keys.")
+        var policy = PolicyArgument.unchanged
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var zone: ZoneOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await database.withDatabase { database, _ in
+                try await database.refresh(zone.zone, network)
+                let ids = names.map { RecordID($0, zone: zone.zone) }
+                let (known, isDownloaded) = try await database.known(ids)
+                let unknown = ids.filter { known[$0] == nil }.map(\.name)
+                if isDownloaded, let missing = unknown.first {
+                    throw CloudError(
+                        .unknownItem, "There is no such record. Nothing was deleted.",
+                        details: ["record": missing, "zone": zone.zone])
+                }
+                let sent = try await SentRecords(database, zone: zone.zone)
+                try await database.modify(saving: [], deleting: ids, policy: policy.policy)
+                try await sent.wait(
+                    names, unknown: unknown, network, output, done: "Deleted \(listed(names.map(inLine))).")
+            }
+        }
+    }
+}

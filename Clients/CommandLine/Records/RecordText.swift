@@ -1,0 +1,111 @@
+import Foundation
+import NephosCore
+import NephosKit
+
+extension RecordValue {
+    /// As a person reads it: texts, dates and names of records as they are, the rest as JSON.
+    var text: String {
+        switch self {
+        case .string(let value): value
+        case .date(let value): value.description
+        case .reference(let value): value.record
+        default: printableJSON(json)
+        }
+    }
+}
+
+extension Record {
+    /// Its fields in one line.
+    var fieldsLine: String {
+        fields.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value.shortText)" }.joined(separator: ", ")
+    }
+
+    /// What a person should know of it besides.
+    var notes: String {
+        [isPending ? "waits to be sent" : nil, isDamaged ? "the server cannot read it" : nil].compactMap { $0 }
+            .joined(separator: ", ")
+    }
+
+    /// As `--json` prints it: a line of `nephos records export`, with what the server says of it besides.
+    var row: String {
+        var text = String(RecordJSON.line(self).dropLast())
+        if let changeTag { text += ",\"change_tag\":\"\(changeTag.base64EncodedString())\"" }
+        if let created { text += ",\"created\":\(created.row)" }
+        if let modified { text += ",\"modified\":\(modified.row)" }
+        if isPending { text += ",\"pending\":true" }
+        if isDamaged { text += ",\"damaged\":true" }
+        return printableJSON(text + "}")
+    }
+
+    /// All that there is to say, a line each.
+    ///
+    /// - Parameter devices: What devices are called, as far as that is known.
+    func lines(_ devices: DeviceNames?) -> [String] {
+        func line(_ name: String, _ value: String) -> String { "  \(pad(name))  \(value)" }
+        let width = min(20, fields.keys.map(\.count).max() ?? 0)
+        func pad(_ name: String) -> String {
+            name.padding(toLength: max(width, name.count), withPad: " ", startingAt: 0)
+        }
+        var lines = ["\(inLine(id.description)) (\(inLine(type)))"]
+        lines += fields.sorted { $0.key < $1.key }.map { line(inLine($0.key), inLine($0.value.text)) }
+        if let parent { lines.append("  belongs to \(inLine(parent))") }
+        if let modified {
+            let device = devices.map { $0[modified.device] } ?? modified.device.rawValue
+            lines.append("  saved \(modified.timeText) by \(inLine(device))")
+        }
+        if !notes.isEmpty { lines.append("  \(notes)") }
+        return lines
+    }
+}
+
+extension RecordValue {
+    private static let shortMax = 40
+
+    var shortText: String { shortened(inLine(String(text.prefix(Self.shortMax + 1))), to: Self.shortMax) }
+}
+
+extension RecordStamp {
+    fileprivate var row: String {
+        "{\"time\":\"\(time)\",\"device\":\(RecordValue.string(device.rawValue).json),"
+            + "\"app\":\(RecordValue.string(app.rawValue).json)}"
+    }
+
+    var timeText: String { time.text }
+}
+
+extension RecordDate {
+    /// As people read it, in this machine's zone.
+    var text: String {
+        guard nanoseconds >= 0 else { return description }
+        return describe(Timestamp(milliseconds: UInt64(nanoseconds) / 1_000_000))
+    }
+}
+
+/// Records as a command prints them.
+enum RecordList {
+    private static let fieldsMax = 60
+
+    /// - Parameter columns: Fields that have a column each; none: all in one.
+    static func print(
+        _ records: [Record], _ output: OutputOptions, columns: [String] = [], empty: String
+    ) throws {
+        guard !output.json else {
+            // One after the other: there may be many.
+            try StandardOutput.write("[")
+            for (index, record) in records.enumerated() {
+                try StandardOutput.write((index == 0 ? "" : ",") + record.row)
+            }
+            return try StandardOutput.write("]\n")
+        }
+        guard !records.isEmpty else { return try StandardOutput.line(empty) }
+        let rows = records.map { record in
+            [record.id.name, record.type]
+                + (columns.isEmpty
+                    ? [shortened(record.fieldsLine, to: fieldsMax)]
+                    : columns.map { record.fields[$0]?.shortText ?? "-" })
+                + [record.modified?.timeText ?? "-", record.notes]
+        }
+        let heading = ["NAME", "TYPE"] + (columns.isEmpty ? ["FIELDS"] : columns) + ["SAVED", ""]
+        try StandardOutput.line(table(heading, rows))
+    }
+}

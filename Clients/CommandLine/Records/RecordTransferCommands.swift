@@ -1,0 +1,287 @@
+import ArgumentParser
+import Foundation
+import NephosCore
+import NephosKit
+import Synchronization
+
+extension RecordsCommand {
+    struct Export: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Print a zone's records as lines of JSON, which nephos records import reads.",
+            discussion: """
+                Every value comes back as it was. What a record belongs to comes before it. Waits for the first download. \
+                Exit code 6: it has not finished in time.
+                """)
+
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var zone: ZoneOptions
+        @Option(name: .long, help: "Of this type (default: of all).") var type: String?
+        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
+        @OptionGroup var network: ReadOptions
+        // It prints JSON in any case; this says how an error is printed.
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard !fresh || !network.offline else {
+                throw ValidationError("--fresh asks the server, and --offline does not. Give one of them.")
+            }
+        }
+
+        func run() async throws {
+            try await database.withDatabase { database, _ in
+                try await database.refresh(zone.zone, network, isFresh: fresh)
+                var records = try await database.records(matching: RecordQuery(type: type), in: zone.zone)
+                let damaged = records.filter(\.isDamaged).map(\.id.name)
+                if !damaged.isEmpty {
+                    Standard.error(
+                        "nephos: the server cannot read these any more, they are as this device knew them last: "
+                            + listed(damaged.map(inLine)))
+                }
+                var printed: Set<String> = []
+                // A parent has to be there before what belongs to it.
+                while !records.isEmpty {
+                    let all = Set(records.map(\.id.name))
+                    var left: [Record] = []
+                    for record in records {
+                        if let parent = record.parent, all.contains(parent), !printed.contains(parent) {
+                            left.append(record)
+                            continue
+                        }
+                        try StandardOutput.write(printableJSON(RecordJSON.line(record)) + "\n")
+                        printed.insert(record.id.name)
+                    }
+                    // Parents in a circle: only what waits to be sent can be so.
+                    guard left.count < records.count else {
+                        for record in left { try StandardOutput.write(printableJSON(RecordJSON.line(record)) + "\n") }
+                        break
+                    }
+                    records = left
+                }
+            }
+        }
+    }
+
+    struct Import: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Save records from lines of JSON, as nephos records export writes them.",
+            discussion: """
+                Records are then as the lines say; what is so already is not saved again. So an import that was \
+                interrupted goes on when it is run again. What cannot be saved is said with the line's number; a line \
+                that is no record ends the import, and what came before it stays saved.
+                """)
+
+        @Argument(help: "The file; `-` is standard input.", completion: .file()) var file: String
+        @Option(name: .long, help: "Into this zone, whatever the lines say (default: as they say).") var zone: String?
+        @Option(name: .long, help: "Where others have saved one since: unchanged, changed-keys or all-keys.")
+        var policy = PolicyArgument.unchanged
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        private struct Failure: Encodable {
+            var line: Int
+            var record: String
+            var error: String
+            var reason: String
+        }
+
+        private struct Report: Encodable {
+            var state: String
+            var saved: Int
+            var unchanged: Int
+            var reason: String?
+            var failures: [Failure]
+        }
+
+        func run() async throws {
+            var lines = try RecordLines(file)
+            defer { lines.close() }
+            try await database.withDatabase { database, _ in
+                var job = ImportJob(database, network, policy: policy.policy, showsProgress: !output.json)
+                Interrupt.first {
+                    ProgressLine(isShown: true).clear()
+                    Standard.error(
+                        "nephos: What was imported so far is kept. Import the same again, and it goes on.")
+                }
+                do {
+                    while let line = try lines.next() {
+                        var record = try RecordLines.record(line, number: lines.number, zone: RecordZone.defaultName)
+                        if let zone, zone != record.id.zone {
+                            let moved = record
+                            record = Record(
+                                RecordID(moved.id.name, zone: zone), type: moved.type, fields: moved.fields,
+                                parent: moved.parent)
+                        }
+                        try await job.add(record, line: lines.number, bytes: line.count)
+                        job.show(lines.bytes, of: lines.size)
+                    }
+                    try await job.finish()
+                } catch {
+                    job.progress.clear()
+                    // What came before the line that is none stays saved, and what waits in the batch is saved too.
+                    var error = CloudError(wrapping: error)
+                    if job.failures.isEmpty { try await job.finish() }
+                    error.details["saved"] = "\(job.saved)"
+                    throw error
+                }
+                job.progress.clear()
+                let report = Report(
+                    state: !job.failures.isEmpty ? "failed" : job.reason == nil && !network.offline ? "sent" : "queued",
+                    saved: job.saved, unchanged: job.unchanged, reason: job.reason,
+                    failures: job.failures.map {
+                        Failure(
+                            line: $0.line, record: $0.name, error: $0.error.code.description, reason: $0.error.sentence)
+                    })
+                for failure in job.failures.prefix(Self.shownMax) where !output.json {
+                    Standard.error(
+                        "nephos: line \(failure.line): \(inLine(failure.name)): \(failure.error.sentence)")
+                }
+                if job.failures.count > Self.shownMax, !output.json {
+                    Standard.error("nephos: and \(job.failures.count - Self.shownMax) more: --json")
+                }
+                try output.print(report, text: text(job))
+                if let first = job.failures.first { throw ExitStatus.of(first.error) }
+            }
+        }
+
+        private static let shownMax = 20
+
+        private func text(_ job: ImportJob) -> String {
+            func count(_ number: Int) -> String { "\(number) \(number == 1 ? "record" : "records")" }
+            var text = "Imported \(count(job.saved))."
+            if job.unchanged > 0 { text += " \(count(job.unchanged)) were so already." }
+            if !job.failures.isEmpty { text += " \(count(job.failures.count)) could not be saved." }
+            if network.offline { return text + " They are kept here, and sent later." }
+            guard let reason = job.reason else { return text }
+            return text + " They are kept on this device: \(reason)\n"
+                + "The next command that reaches the server sends them, or nephos watch while it runs."
+        }
+    }
+}
+
+/// Records that are saved in batches, each within the limits and on the server before the next.
+private struct ImportJob {
+    struct Failure {
+        var line: Int
+        var name: String
+        var error: CloudError
+    }
+
+    private struct Line {
+        var number: Int
+        var record: Record
+    }
+
+    /// Of a batch, as JSON: that is less than half of what it may be on the wire, since a real may be shorter as text.
+    private static let bytesMax = 512 << 10
+    /// After so many it is said, and nothing more is tried.
+    private static let failuresMax = 100
+
+    let progress: ProgressLine
+    private let database: RecordDatabase
+    private let network: RecordsCommand.NetworkOptions
+    private let policy: RecordSavePolicy
+    private var batch: [Line] = []
+    private var ids: Set<RecordID> = []
+    private var bytes = 0
+    private var refreshed: Set<String> = []
+    private(set) var saved = 0
+    private(set) var unchanged = 0
+    private(set) var failures: [Failure] = []
+    /// Why it is only kept here; nil: the server has it so far.
+    private(set) var reason: String?
+
+    init(
+        _ database: RecordDatabase, _ network: RecordsCommand.NetworkOptions, policy: RecordSavePolicy,
+        showsProgress: Bool
+    ) {
+        self.database = database
+        self.network = network
+        self.policy = policy
+        progress = ProgressLine(isShown: showsProgress)
+    }
+
+    func show(_ done: Int, of total: Int?) { if let total { progress.show(done: done, total: total) } }
+
+    mutating func add(_ record: Record, line: Int, bytes: Int) async throws {
+        if !refreshed.contains(record.id.zone) {
+            try await database.refresh(record.id.zone, network)
+            refreshed.insert(record.id.zone)
+        }
+        let isFull = batch.count >= RecordLimits.itemsMax || self.bytes + bytes > Self.bytesMax
+        if isFull || ids.contains(record.id) { try await finish() }
+        batch.append(Line(number: line, record: record))
+        ids.insert(record.id)
+        self.bytes += bytes
+    }
+
+    /// Saves what there is of a batch.
+    mutating func finish() async throws {
+        let lines = batch
+        (batch, ids, bytes) = ([], [], 0)
+        if !lines.isEmpty { try await save(lines) }
+    }
+
+    private mutating func save(_ lines: [Line]) async throws {
+        var changed: [Record]
+        do {
+            let merged = try await RecordsCommand.merged(lines.map(\.record), in: database)
+            changed = merged.records
+            // What is so already may be so because it waits, since an import before.
+            let zones = Set(lines.map(\.record.id.zone)).sorted()
+            var sents: [(zone: String, sent: SentRecords)] = []
+            for zone in zones { sents.append((zone, try await SentRecords(database, zone: zone))) }
+            try await database.modify(saving: changed, deleting: [], policy: policy, atomically: false)
+            unchanged += merged.unchanged
+            saved += changed.count
+            guard !network.offline, reason == nil else { return }
+            try await wait(lines, changed, sents)
+        } catch {
+            // Nothing of it was saved: which one it is, they say one by one.
+            let error = CloudError(wrapping: error)
+            guard error.code == .invalidArguments || error.code == .limitExceeded || error.code == .zoneNotFound else {
+                throw error
+            }
+            guard lines.count > 1 else { return try fail(lines[0], error) }
+            try await save(Array(lines[..<(lines.count / 2)]))
+            try await save(Array(lines[(lines.count / 2)...]))
+        }
+    }
+
+    private mutating func wait(
+        _ lines: [Line], _ changed: [Record], _ sents: [(zone: String, sent: SentRecords)]
+    ) async throws {
+        let numbers = Dictionary(lines.map { ($0.record.id, $0) }) { $1 }
+        for (zone, sent) in sents {
+            if let reason = try await sent.reasonUnsent(within: network.duration) {
+                self.reason = reason
+                return
+            }
+            let names = Set(changed.filter { $0.id.zone == zone }.map(\.id.name))
+            let refused = try await sent.failures(of: names)
+            saved -= refused.count
+            // One request was too much for the server: the same in smaller ones.
+            let isTooMuch = refused.count > 1 && refused.values.allSatisfy { $0.code == .limitExceeded }
+            if isTooMuch {
+                let again = lines.filter { $0.record.id.zone == zone && refused[$0.record.id.name] != nil }
+                try await save(Array(again[..<(again.count / 2)]))
+                try await save(Array(again[(again.count / 2)...]))
+                continue
+            }
+            for (name, error) in refused.sorted(by: { $0.key < $1.key }) {
+                guard let line = numbers[RecordID(name, zone: zone)] else { continue }
+                try fail(line, error)
+            }
+        }
+    }
+
+    /// - Throws: The error, where whatever comes after it fails for the same.
+    private mutating func fail(_ line: Line, _ error: CloudError) throws {
+        failures.append(Failure(line: line.number, name: line.record.id.name, error: error))
+        guard error.code == .quotaExceeded || failures.count >= Self.failuresMax else { return }
+        var error = error
+        error.details["line"] = "\(line.number)"
+        error.details["record"] = line.record.id.name
+        throw error
+    }
+}

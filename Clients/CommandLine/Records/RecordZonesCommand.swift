@@ -1,0 +1,166 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension RecordsCommand {
+    struct Zones: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "The zones of a database.", subcommands: [ListZones.self, Make.self, DeleteZones.self],
+            defaultSubcommand: ListZones.self)
+
+        struct ListZones: AsyncParsableCommand {
+            static let configuration = CommandConfiguration(
+                commandName: "list", abstract: "List the zones, with how many records of each are here.")
+
+            @OptionGroup var database: DatabaseOptions
+            @Flag(help: "Fail if the server does not say what is new.") var fresh = false
+            @OptionGroup var network: ReadOptions
+            @OptionGroup var output: OutputOptions
+
+            private struct Row: Encodable {
+                var name: String
+                var id: String?
+                var created: String?
+                var records: Int?
+                var pending: Bool?
+            }
+
+            func validate() throws {
+                guard !fresh || !network.offline else {
+                    throw ValidationError("--fresh asks the server, and --offline does not. Give one of them.")
+                }
+            }
+
+            func run() async throws {
+                try await database.withDatabase { database, _ in
+                    try await database.refresh(nil, network, isFresh: fresh)
+                    var rows: [Row] = []
+                    var cells: [[String]] = []
+                    for zone in try await database.zones() {
+                        // Of one that was never used here nobody knows.
+                        let count = try? await database.recordCount(in: zone.name)
+                        rows.append(
+                            Row(
+                                name: zone.name, id: zone.id, created: zone.created?.description, records: count,
+                                pending: zone.id == nil ? true : nil))
+                        cells.append([
+                            zone.name, count.map { "\($0)" } ?? "not downloaded", zone.created?.text ?? "-",
+                            zone.id == nil ? "waits to be made" : "",
+                        ])
+                    }
+                    try output.print(rows, text: table(["ZONE", "RECORDS", "MADE", ""], cells))
+                }
+            }
+        }
+
+        struct Make: AsyncParsableCommand {
+            static let configuration = CommandConfiguration(
+                abstract: "Make zones, here at once; what is there already is no error.")
+
+            @Argument(help: "The zones' names.") var zones: [String]
+            @OptionGroup var database: DatabaseOptions
+            @OptionGroup var network: NetworkOptions
+            @OptionGroup var output: OutputOptions
+
+            func run() async throws {
+                try await database.withDatabase { database, _ in
+                    try await database.refresh(nil, network)
+                    let sent = try await SentZones(database)
+                    try await database.modifyZones(saving: zones)
+                    try await sent.wait(zones, network, output, done: "Made \(listed(zones.map(inLine))).")
+                }
+            }
+        }
+
+        struct DeleteZones: AsyncParsableCommand {
+            static let configuration = CommandConfiguration(
+                commandName: "delete", abstract: "Delete zones with all their records, on all devices.",
+                discussion: "Nothing brings them back. Exit code 2: one of them is not there; nothing was deleted then."
+            )
+
+            @Argument(help: "The zones' names.") var zones: [String]
+            @Flag(help: "Do not ask whether it is meant.") var yes = false
+            @OptionGroup var database: DatabaseOptions
+            @OptionGroup var network: NetworkOptions
+            @OptionGroup var output: OutputOptions
+
+            func run() async throws {
+                try await database.withDatabase { database, _ in
+                    try await database.refresh(nil, network)
+                    var counts: [String] = []
+                    for zone in zones {
+                        guard try await database.isKnown(zone) else {
+                            throw CloudError(
+                                .unknownItem, "There is no such zone. Nothing was deleted.", details: ["zone": zone])
+                        }
+                        let count = (try? await database.recordCount(in: zone)).map { " (\($0) records here)" }
+                        counts.append(inLine(zone) + (count ?? ""))
+                    }
+                    if !yes {
+                        try Confirmation.ask(
+                            """
+                            Deletes \(listed(counts)) with all that is in it, on all devices. Nothing brings it back.
+                            """)
+                    }
+                    let sent = try await SentZones(database)
+                    try await database.modifyZones(deleting: zones)
+                    try await sent.wait(zones, network, output, done: "Deleted \(listed(zones.map(inLine))).")
+                }
+            }
+        }
+    }
+}
+
+extension RecordDatabase {
+    /// Whether there may be such a zone: before the first download nobody knows.
+    fileprivate func isKnown(_ zone: String) async throws -> Bool {
+        do { return try await self.zone(zone) != nil } catch {
+            guard error.code == .storeOutOfStep else { throw error }
+            return true
+        }
+    }
+}
+
+/// Waits for the server's word on zones.
+private struct SentZones {
+    private struct Report: Encodable {
+        var state: String
+        var zones: [String]
+        var reason: String?
+    }
+
+    private let database: RecordDatabase
+
+    init(_ database: RecordDatabase) async throws { self.database = database }
+
+    func wait(
+        _ zones: [String], _ network: RecordsCommand.NetworkOptions, _ output: OutputOptions, done: String
+    ) async throws {
+        var report = Report(state: "queued", zones: zones)
+        if network.offline {
+            return try output.print(report, text: "\(done) It is kept here, and sent later.")
+        }
+        do {
+            try await database.scope.waitUntilSent(timeout: network.duration, isImpatient: true)
+        } catch {
+            guard ExitStatus.of(error) == .unreachable else {
+                report.state = "blocked"
+                try output.print(report, text: "\(done) It is kept on this device.")
+                throw error
+            }
+            let cause = try await database.scope.status().problem ?? error
+            report.reason = cause.details["reason"] ?? Standing.words(cause)
+            return try output.print(
+                report,
+                text: """
+                    \(done) It is kept on this device: \(report.reason ?? "")
+                    The next command that reaches the server sends it, or nephos watch while it runs.
+                    """)
+        }
+        // One that was refused before is written anew by this.
+        let refused = try await database.scope.status().refused.first { zones.contains($0.key.rawValue) }
+        if let refused { throw refused.error }
+        report.state = "sent"
+        try output.print(report, text: done)
+    }
+}

@@ -1,0 +1,98 @@
+import Foundation
+import NephosCore
+import NephosKit
+
+/// Waits for the server's word on what was saved and deleted, and says how it went.
+struct SentRecords {
+    private struct Report: Encodable {
+        var state: String
+        var records: [String]
+        var zone: String
+        /// Of a deletion: the records that this device had not. Whether anybody else had, it does not know.
+        var notOnThisDevice: [String]?
+        var reason: String?
+    }
+
+    private let database: RecordDatabase
+    private let zone: String
+    /// What was a conflict before.
+    private let conflicts: Set<RecordConflict>
+
+    init(_ database: RecordDatabase, zone: String) async throws {
+        self.database = database
+        self.zone = zone
+        conflicts = try await Set(database.conflicts(in: zone))
+    }
+
+    /// What became of records that were not taken: of each the error.
+    func failures(of names: Set<String>) async throws -> [String: CloudError] {
+        var failures: [String: CloudError] = [:]
+        for refused in try await database.refused(in: zone) where names.contains(refused.id.name) {
+            failures[refused.id.name] = refused.error
+        }
+        for conflict in try await database.conflicts(in: zone)
+        where names.contains(conflict.id.name) && !conflicts.contains(conflict) {
+            failures[conflict.id.name] = CloudError(
+                .serverRecordChanged,
+                "Another device has saved the record meanwhile. Decide: nephos records conflicts",
+                details: ["record": conflict.id.name])
+        }
+        return failures
+    }
+
+    /// - Parameters:
+    ///   - names: Of what was changed.
+    ///   - done: What was done here.
+    /// - Throws: ``CloudError`` of a refusal, or a conflict.
+    func wait(
+        _ names: [String], unknown: [String] = [], _ network: RecordsCommand.NetworkOptions,
+        _ output: OutputOptions, done: String
+    ) async throws {
+        var report = Report(
+            state: "queued", records: names, zone: zone, notOnThisDevice: unknown.isEmpty ? nil : unknown)
+        if network.offline {
+            return try output.print(report, text: "\(done) It is kept here, and sent later.")
+        }
+        do {
+            if let reason = try await reasonUnsent(within: network.duration) {
+                report.reason = reason
+                return try output.print(
+                    report,
+                    text: """
+                        \(done) It is kept on this device: \(reason)
+                        The next command that reaches the server sends it, or nephos watch while it runs.
+                        """)
+            }
+        } catch {
+            // It waits for a person, who has to hear of it.
+            report.state = "blocked"
+            try output.print(report, text: "\(done) It is kept on this device.")
+            throw error
+        }
+        let failures = try await failures(of: Set(names))
+        if let name = names.first(where: { failures[$0] != nil }), var error = failures[name] {
+            error.details["record"] = name
+            if failures.count > 1 { error.details["refused"] = "\(failures.count)" }
+            throw error
+        }
+        // What was saved before, and not taken: this is over what the server had instead.
+        if try await database.conflicts(in: zone).contains(where: { names.contains($0.id.name) }) {
+            Standard.error("nephos: There is a conflict that nobody has decided. See: nephos records conflicts")
+        }
+        report.state = "sent"
+        try output.print(report, text: done)
+    }
+
+    /// - Returns: Why not all of it was sent; nil: it was.
+    /// - Throws: ``CloudError`` of what needs a person.
+    func reasonUnsent(within limit: Duration) async throws -> String? {
+        do {
+            try await database.waitUntilSent(in: zone, timeout: limit, isImpatient: true)
+            return nil
+        } catch {
+            guard ExitStatus.of(error) == .unreachable else { throw error }
+            let cause = try await database.status(of: zone).problem ?? error
+            return cause.details["reason"] ?? Standing.words(cause)
+        }
+    }
+}

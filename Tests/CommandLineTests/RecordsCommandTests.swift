@@ -1,0 +1,263 @@
+import Foundation
+import NephosCore
+import NephosServiceKit
+import Testing
+
+/// Records, as a person or a script has them.
+@Suite(.serialized) struct RecordsCommandTests {
+    @Test func whatOneDeviceSavesTheOtherFinds() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            let saved = try await one.run(
+                "records", "save", "a", "title=one", "count=3", "size=1.5", "zip=01234", "yes=true",
+                #"tags=["x","y"]"#, "--type", "Note", "--real", "whole=1", "--date", "due=2026-01-31T12:00:00Z",
+                "--reference", "next=b", "--string", "number=7")
+            #expect(saved.status == 0 && saved.output == "Saved a.\n", "\(saved)")
+            #expect(
+                try await one.run("records", "save", "b", "title=two", "--type", "Note", "--parent", "a").status == 0)
+
+            // What would not come out as typed is text.
+            let exported = try await other.run("records", "export")
+            #expect(
+                exported.output == """
+                    {"name":"a","type":"Note","fields":{"count":3,"due":{"$date":"2026-01-31T12:00:00Z"},\
+                    "next":{"$reference":"b"},"number":"7","size":1.5,"tags":["x","y"],"title":"one","whole":1.0,\
+                    "yes":"true","zip":"01234"}}
+                    {"name":"b","type":"Note","parent":"a","fields":{"title":"two"}}
+
+                    """, "\(exported)")
+            for source in [[], ["--server"]] {
+                let found = try await other.run(
+                    ["records", "query", "count > 2 OR title == 'two'", "--sort", "-title", "--fields", "title,count"]
+                        + source)
+                let rows = found.output.split(separator: "\n").map {
+                    $0.split(separator: " ").prefix(4).map(String.init)
+                }
+                #expect(found.status == 0, "\(found)")
+                #expect(rows.first == ["NAME", "TYPE", "title", "count"])
+                #expect(rows.dropFirst() == [["b", "Note", "two", "-"], ["a", "Note", "one", "3"]], "\(found)")
+            }
+            #expect(try await other.run("records", "query", "count > 3", "--json").status == 2)
+
+            // The other fields stay.
+            #expect(try await other.run("records", "save", "a", "count=4", "--remove", "zip").status == 0)
+            let read = try await one.run("records", "get", "a", "nobody", "--json")
+            #expect(read.status == 2 && read.errors.contains("There is no such record."), "\(read)")
+            #expect(read.output.contains(#""count":4"#) && read.output.contains(#""title":"one""#), "\(read)")
+            #expect(!read.output.contains("zip"), "\(read)")
+
+            // With its child, or not at all.
+            let alone = try await one.run("records", "delete", "a")
+            #expect(alone.status == 1 && alone.errors.contains("has children"), "\(alone)")
+            #expect(try await one.run("why").output.contains("a: refused"))
+            let refused = try await one.run("records", "refused")
+            #expect(refused.output.contains("(deletion)") && refused.output.contains("has children"), "\(refused)")
+            #expect(try await one.run("discard", "a").status == 0)
+            #expect(try await one.run("records", "refused").output == "Nothing was refused.\n")
+            #expect(try await one.run("records", "delete", "b", "nobody").status == 2)
+            #expect(try await one.run("records", "delete", "b", "a").status == 0)
+            #expect(try await other.run("records", "ls").output == "There are no records.\n")
+            #expect(try await other.run("verify").status == 0)
+        }
+    }
+
+    @Test func whatBothHaveSavedIsAConflictUntilItIsResolved() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            for (kept, title) in [("server", "of the other"), ("client", "of one")] {
+                #expect(
+                    try await one.run("records", "save", "x", "title=before", "count=1", "--type", "Note").status == 0)
+                #expect(try await house.makeRecordConflict(one, other))
+                let conflicts = try await one.run("records", "conflicts")
+                #expect(conflicts.output.contains("saved here and by other"), "\(conflicts)")
+                #expect(conflicts.output.firstMatch(of: /title +before +of the other +of one/) != nil, "\(conflicts)")
+                // The general list says the same ways out.
+                let label = kept == "client" ? "  keep this one" : "  keep that one"
+                let general = try await one.run("conflicts").output
+                #expect(!general.contains("cannot read it any more"), "\(general)")
+                let line = try #require(general.split(separator: "\n").first { $0.hasPrefix(label) })
+                #expect(line.contains("--keep=\(kept)"), "\(line)")
+                let command = try #require(line.firstRange(of: "nephos records resolve"))
+                let resolved = try await one.run(shell: String(line[command.lowerBound...]))
+                #expect(resolved.status == 0 && resolved.output == "Resolved x.\n", "\(resolved)")
+                #expect(try await one.run("records", "conflicts").output == "There are no conflicts.\n")
+                #expect(try await one.run("records", "resolve", "x", "--keep", "client").status == 2)
+                let read = try await other.run("records", "get", "x", "--json")
+                #expect(read.output.contains("\"title\":\"\(title)\""), "\(kept): \(read)")
+            }
+        }
+    }
+
+    @Test func whatIsExportedIsImportedIntoAnotherAccountToTheByte() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let one = house.person
+            #expect(try await one.run("records", "zones", "make", "work").status == 0)
+            let file = house.folder + "/records.jsonl"
+            // What sorts before its parent comes after it; more than one request has.
+            var lines = (0..<900).map { #"{"name":"r\#($0 + 1000)","type":"T","fields":{"n":\#($0),"size":\#($0).5}}"# }
+            lines += [
+                #"{"name":"z","type":"Note","fields":{"text":"a\u202eb\n\"ü\"","none":{"$list":"dates"}}}"#,
+                #"{"name":"a","type":"Note","parent":"z","fields":{"where":{"$location":{"latitude":52.5,"longitude":-0.0}}}}"#,
+                #"{"name":"b","type":"Note","fields":{"data":{"$data":"AAEC"},"nan":{"$real":"0x7ff8000000000000"}}}"#,
+            ]
+            try Data(lines.joined(separator: "\n").utf8).write(to: URL(fileURLWithPath: file))
+            let imported = try await one.run("records", "import", file, "--zone", "work")
+            #expect(imported.status == 0 && imported.output == "Imported 903 records.\n", "\(imported)")
+            let first = try await one.run("records", "export", "--zone", "work").output
+            let order = first.split(separator: "\n").compactMap { $0.firstMatch(of: /"name":"([az])"/)?.output.1 }
+            #expect(order == ["z", "a"])
+
+            #expect(try await house.person.run("account", "create", "other").status == 0)
+            var other = house.person
+            other.environment["NEPHOS_HOME"] = house.folder + "/home-of-somebody-else"
+            let connection = try await house.nephos.run("status", "--connection").output
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+            #expect(try await other.run("sign-in", connection, "--account", "other").status == 0)
+            try Data(first.utf8).write(to: URL(fileURLWithPath: file))
+            let missing = try await other.run("records", "import", file)
+            #expect(missing.status == 2 && missing.errors.contains("zone: work"), "\(missing)")
+            #expect(try await other.run("records", "zones", "make", "work").status == 0)
+            #expect(try await other.run("records", "import", "-", input: file).status == 0)
+            #expect(try await other.run("records", "export", "--zone", "work").output == first)
+            // It goes on where it was.
+            let again = try await other.run("records", "import", file, "--json")
+            #expect(again.output.contains(#""saved":0,"state":"sent","unchanged":903"#), "\(again)")
+            #expect(try await other.run("verify").status == 0)
+
+            // A line that is none is said, and what came before it stays.
+            let bad = [#"{"name":"c","type":"T"}"#, "", #"{"name":"d","type":"T","fields":{"x":null}}"#]
+            try Data(bad.joined(separator: "\n").utf8).write(to: URL(fileURLWithPath: file))
+            let outcome = try await other.run("records", "import", file)
+            #expect(outcome.status == 64 && outcome.errors.contains("  line: 3\n"), "\(outcome)")
+            #expect(outcome.errors.contains("  saved: 1\n"), "\(outcome)")
+            #expect(try await other.run("records", "get", "c").status == 0)
+            // Records that cannot be saved do not keep the others back.
+            let unlike = [
+                #"{"name":"c","type":"U"}"#, #"{"name":"_d","type":"T"}"#,
+                #"{"name":"e","type":"T","parent":"nobody"}"#,
+                #"{"name":"f","type":"T"}"#,
+            ]
+            try Data(unlike.joined(separator: "\n").utf8).write(to: URL(fileURLWithPath: file))
+            let some = try await other.run("records", "import", file)
+            #expect(some.status == 64 && some.output == "Imported 1 record. 3 records could not be saved.\n", "\(some)")
+            for start in ["line 1: c: ", "line 2: _d: ", "line 3: e: The parent is not there."] {
+                #expect(some.errors.contains("nephos: \(start)"), "\(start): \(some)")
+            }
+            #expect(try await other.run("records", "get", "f").status == 0)
+        }
+    }
+
+    /// By force over what this device had not seen: the server keeps it.
+    @Test func whatIsOverwrittenByForceIsHadBack() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            #expect(try await one.run("records", "save", "x", "title=before", "--type", "Note").status == 0)
+            #expect(try await other.run("records", "get", "x").status == 0)
+            let service = try house.holder(.records)
+            kill(service, SIGSTOP)
+            let kept = try await one.run(
+                "records", "save", "x", "title=by force", "--policy", "all-keys", "--offline")
+            // What it was sent meanwhile is gone with it.
+            kill(service, SIGKILL)
+            #expect(kept.status == 0)
+            #expect(try await other.run("records", "save", "x", "title=lost", "--timeout", "60").status == 0)
+            #expect(try await one.run("records", "changes").status == 0)
+            #expect(try await other.run("records", "get", "x").output.contains("by force"))
+            let conflicts = try await other.run("conflicts").output
+            let line = try #require(conflicts.firstMatch(of: /get it back   (nephos records save.*)/)).output.1
+            #expect(try await other.run(shell: String(line)).status == 0)
+            #expect(try await one.run("records", "get", "x").output.contains("title  lost"))
+        }
+    }
+
+    @Test func anImportThatIsInterruptedGoesOn() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let file = house.folder + "/records.jsonl"
+            let count = 6000
+            let lines = (0..<count).map { #"{"name":"r\#($0)","type":"T","fields":{"n":\#($0)}}"# }
+            try Data(lines.joined(separator: "\n").utf8).write(to: URL(fileURLWithPath: file))
+            let first = try house.person.start(["records", "import", file])
+            try await Task.sleep(for: .milliseconds(1500))
+            first.signal(SIGINT)
+            let ended = await first.outcome()
+            #expect(ended.status == 130 && ended.errors.contains("Import the same again"), "\(ended)")
+            let again = try await house.person.run("records", "import", file, "--json")
+            let numbers = try #require(again.output.firstMatch(of: /"saved":(\d+),.*"unchanged":(\d+)/)).output
+            let (saved, unchanged) = (Int(numbers.1) ?? 0, Int(numbers.2) ?? 0)
+            // Batches are whole.
+            #expect(unchanged > 0 && unchanged % 400 == 0 && saved + unchanged == count, "\(again)")
+            #expect(try await house.person.run("verify").status == 0)
+        }
+    }
+
+    @Test func aZoneIsFollowedAndItsQueriesAreExplained() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            #expect(try await one.run("records", "zones", "make", "work", "--offline").status == 0)
+            #expect(
+                try await one.run("records", "save", "w", "n=1", "--type", "T", "--zone", "work", "--offline").status
+                    == 0)
+            #expect(try await one.run("records", "zones").output.contains("work"))
+            #expect(try await one.run("records", "ls", "--zone", "work").output.contains("n=1"))
+            #expect(try await one.run("status").status == 0)
+            #expect(try await other.run("records", "zones").output.contains("work"))
+            #expect(try await other.run("records", "get", "w", "--zone", "work").status == 0)
+            #expect(try await other.run("records", "ls", "--zone", "nosuch").status == 2)
+            #expect(try await other.run("records", "changes", "--zone", "work").output == "Nothing is new.\n")
+
+            let follow = try other.start(["records", "changes", "--follow", "--exit-after", "2", "--zone", "work"])
+            try await Task.sleep(for: .seconds(1))
+            #expect(try await one.run("records", "save", "w", "n=2", "--zone", "work").status == 0)
+            try await eventually("it is told") { follow.output.contains("+ w (T)  n=2\n") || !isRunning(follow.pid) }
+            #expect(try await one.run("records", "delete", "w", "--zone", "work").status == 0)
+            let followed = await follow.outcome()
+            #expect(followed.status == 0 && followed.output == "+ w (T)  n=2\n- w\n", "\(followed)")
+
+            let plan = try await one.run("records", "explain", "n > 1", "--type", "T", "--zone", "work")
+            let add = try #require(plan.output.firstMatch(of: /nephos records index add.*/)).output
+            #expect(try await one.run(shell: String(add)).status == 0)
+            var explained = plan
+            for _ in 0..<100 where !explained.output.contains("answered  n > 1") {
+                explained = try await one.run("records", "explain", "n > 1", "--type", "T", "--zone", "work")
+            }
+            #expect(explained.output.contains("index     T n"), "\(explained)")
+            #expect(try await one.run("records", "index", "--json").output.contains(#""type":"T""#))
+            #expect(try await one.run("records", "index", "rm", "T", "m").status == 2)
+            #expect(try await one.run("records", "index", "rm", "T", "n").status == 0)
+
+            let asked = try await one.run("records", "zones", "delete", "work")
+            #expect(asked.status == 64 && asked.errors.contains("--yes"), "\(asked)")
+            #expect(try await one.run("records", "zones", "delete", "nosuch", "--yes").status == 2)
+            #expect(try await one.run("records", "zones", "delete", "work", "--yes").status == 0)
+            #expect(try await other.run("records", "zones", "--fresh").output.contains("work") == false)
+        }
+    }
+}
+
+extension Household {
+    /// Both save `x` from what they know of it; the first comes late.
+    ///
+    /// - Returns: Whether it is a conflict.
+    func makeRecordConflict(_ one: Program, _ other: Program) async throws -> Bool {
+        // Also what was kept here before is sent then.
+        guard try await one.run("records", "save", "x", "count=1").status == 0 else { return false }
+        for program in [one, other] {
+            guard try await program.run("records", "get", "x").status == 0 else { return false }
+        }
+        let service = try holder(.records)
+        kill(service, SIGSTOP)
+        let kept = try await one.run("records", "save", "x", "title=of one", "--offline")
+        // What it was sent meanwhile is gone with it.
+        kill(service, SIGKILL)
+        let won = try await other.run("records", "save", "x", "title=of the other", "--timeout", "60")
+        guard kept.status == 0, won.status == 0 else { return false }
+        _ = try await one.run("status", "--service", "records")
+        return try await one.run("records", "conflicts", "--json").output.contains(#""client":{"name":"x""#)
+    }
+}
