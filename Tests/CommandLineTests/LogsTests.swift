@@ -80,7 +80,7 @@ import Testing
             try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
             try "".write(toFile: folder + "/supervisor.log", atomically: true, encoding: .utf8)
             try """
-            2026-03-01T12:00:00.001Z info keyvalue: First
+            2026-03-01T12:00:00.001Z info keyvalue: First what="a\\\" request.id=def b"
             2026-03-01T12:00:00.003Z warning keyvalue: Third request.id=abc
             Fatal error: not good \u{1b}[2J
 
@@ -103,6 +103,9 @@ import Testing
                 all[3].hasPrefix("2026-03-01T12:00:00.003Z error keyvalue: Fatal error") && !all[3].contains("\u{1b}"))
             #expect(try await found("--level", "warning").count == 3)
             #expect(try await found("--request", "abc").count == 2)
+            #expect(try await found("--request", "ab").isEmpty)
+            // Within a value it is none.
+            #expect(try await found("--request", "def").isEmpty)
             #expect(
                 try await found("--service", "records", "--lines", "1") == [
                     "2026-03-01T12:00:00.004Z debug records: Fourth"
@@ -151,6 +154,24 @@ import Testing
             let piped = try await house.nephos.run(shell: "timeout 30 nephos logs | head -1; echo ${PIPESTATUS[0]}")
             #expect(piped.errors.isEmpty && !piped.output.hasSuffix("124\n"), "\(piped)")
             #expect(piped.output.split(separator: "\n").count == 2, "\(piped)")
+        }
+    }
+
+    /// Also of the supervisor, which has more to do than to say what it does.
+    @Test func aReaderThatGoesEndsNoService() async throws {
+        try await withHousehold { house in
+            let piped = try house.nephos.start(
+                ["up", "--foreground"], before: ["bash", "-c", "\"$0\" \"$@\" 2>&1 | head -1"])
+            try await eventually("all run") { house.held.count == RunFolder.Place.all.count }
+            let (supervisor, before) = (try house.holder(.supervisor), try house.holder(.keyValue))
+            kill(before, SIGKILL)
+            try await eventually("it is started again") {
+                let now = house.run.holder(of: .service(.keyValue))
+                return now != nil && now != before || !isRunning(supervisor)
+            }
+            #expect(isRunning(supervisor))
+            #expect(try await house.nephos.run("down").status == 0)
+            #expect(await piped.outcome().output.split(separator: "\n").count == 1)
         }
     }
 }

@@ -31,8 +31,39 @@ struct LogTests {
             #expect(line.utf8.count { $0 < 0x20 } == 1 && line.hasSuffix("\n"))
         }
         #expect(!kept.all[0].contains("\u{202e}"))
+        #expect(kept.all[0].contains(#"\"\\\u{202e}"#))
         let object = try JSONSerialization.jsonObject(with: Data(kept.all[1].utf8)) as? [String: String]
         #expect(object?["v"] == hostile)
+    }
+
+    /// Not for a reader who has stopped, and not with half a line before the next.
+    @Test func nobodyWaitsForWhoeverReadsTheLog() throws {
+        var ends: [Int32] = [0, 0]
+        #expect(pipe(&ends) == 0)
+        let (from, to) = (ends[0], ends[1])
+        defer { close(from) }
+        let line = [UInt8](repeating: 0x61, count: 4999) + [0x0a]
+        let done = DispatchSemaphore(value: 0)
+        let written = DispatchSemaphore(value: 0)
+        DispatchQueue.global().async {
+            let output = LogOutput(to)
+            for _ in 0..<100 { output.write(line) }
+            written.signal()
+            done.wait()
+            output.write(Array("next\n".utf8))
+            close(to)
+        }
+        #expect(written.wait(timeout: .now() + 10) == .success)
+        var bytes = [UInt8](repeating: 0, count: 1 << 20)
+        let first = read(from, &bytes, bytes.count)
+        #expect((1 << 15..<100 * line.count).contains(first))
+        var text = String(decoding: bytes.prefix(max(0, first)), as: UTF8.self)
+        done.signal()
+        while case let count = read(from, &bytes, bytes.count), count > 0 {
+            text += String(decoding: bytes.prefix(count), as: UTF8.self)
+        }
+        let lines = text.split(separator: "\n")
+        #expect(lines.last == "next" && lines.dropLast(2).allSatisfy { $0.utf8.count == 4999 })
     }
 
     @Test func aValueIsBounded() {

@@ -62,7 +62,21 @@ struct LoggedLine {
     /// Whether it is about the request, or was caused by it.
     func concerns(_ request: String) -> Bool {
         if let fields { return fields["request.id"] == request || fields["cause.id"] == request }
-        return message.contains("request.id=\(request)") || message.contains("cause.id=\(request)")
+        return Self.unquoted(message).split(separator: " ").contains {
+            $0 == "request.id=\(request)" || $0 == "cause.id=\(request)"
+        }
+    }
+
+    /// What is not within a value that has spaces: what stands there may look like another field.
+    private static func unquoted(_ message: String) -> String {
+        var rest = String.UnicodeScalarView()
+        var isQuoted = false
+        var isEscaped = false
+        for scalar in message.unicodeScalars {
+            if scalar == "\"", !isEscaped { isQuoted.toggle() } else if !isQuoted { rest.append(scalar) }
+            isEscaped = scalar == "\\" && !isEscaped
+        }
+        return String(rest)
     }
 }
 

@@ -48,6 +48,8 @@ struct Supervisor {
         sigemptyset(&signals)
         for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD] { sigaddset(&signals, signal) }
         pthread_sigmask(SIG_BLOCK, &signals, nil)
+        // In the foreground, whoever reads what it says may go.
+        signal(SIGPIPE, SIG_IGN)
 
         // What a crash tells goes to the log: where it was, and not what memory held then, which may be anybody's.
         setenv("SWIFT_BACKTRACE", "registers=none,images=none,color=no", 0)

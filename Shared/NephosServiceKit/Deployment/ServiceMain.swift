@@ -42,6 +42,8 @@ public func runService(
     make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 ) async throws {
     StandardStreams.occupy()
+    // Whoever reads its log may go. It has more to do than to log.
+    signal(SIGPIPE, SIG_IGN)
     let settings = Settings.ofEnvironment(name)
     let format = Result { try logFormat(settings) }
     let sink = LogSink((try? format.get()) ?? .text, of: name)

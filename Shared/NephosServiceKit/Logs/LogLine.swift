@@ -58,7 +58,7 @@ struct LogLine {
     }
 
     private static func plain(_ text: String) -> String {
-        escaped(bounded(text), ["\""]) { "\\u{\(String($0.value, radix: 16))}" }
+        escaped(bounded(text), ["\\", "\""]) { "\\u{\(String($0.value, radix: 16))}" }
     }
 
     private static func bounded(_ text: String) -> String {
@@ -115,11 +115,11 @@ public struct OwnLog: Sendable {
         format = ProcessInfo.processInfo.environment["NEPHOS_LOG_FORMAT"].flatMap(LogFormat.init) ?? .text
     }
 
-    /// A line; lost where the disk is full, and that is all.
+    /// A line; lost where nobody takes it, and that is all.
     public func write(_ message: String, isError: Bool = false) {
         let line = LogLine(
             time: .ofSystem, level: isError ? .error : .notice, service: name, message: message, fields: []
         ).written(as: format)
-        LogSink.write(line, to: 1)
+        LogOutput.standard.write(line)
     }
 }

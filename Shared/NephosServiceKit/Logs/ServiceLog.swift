@@ -58,20 +58,7 @@ final class LogSink: Sendable {
         }
     }
 
-    /// Lost where nobody can take it; a service goes on.
-    private static let print: @Sendable ([UInt8]) -> Void = { write($0, to: 2) }
-
-    static func write(_ line: [UInt8], to descriptor: Int32) {
-        line.withUnsafeBytes { bytes in
-            var rest = bytes
-            while !rest.isEmpty {
-                let count = Foundation.write(descriptor, rest.baseAddress, rest.count)
-                if count < 0, errno == EINTR { continue }
-                guard count > 0 else { return }
-                rest = UnsafeRawBufferPointer(rebasing: rest.dropFirst(count))
-            }
-        }
-    }
+    private static let print: @Sendable ([UInt8]) -> Void = { LogOutput.error.write($0) }
 
     private static let systemTime: @Sendable () -> (wall: Timestamp, monotonic: Duration) = {
         var time = timespec()
