@@ -147,6 +147,9 @@ import Testing
                 #expect(some.errors.contains("nephos: \(start)"), "\(start): \(some)")
             }
             #expect(try await other.run("records", "get", "f").status == 0)
+            try Data((unlike + ["{"]).joined(separator: "\n").utf8).write(to: URL(fileURLWithPath: file))
+            let both = try await other.run("records", "import", file)
+            #expect(both.status == 64 && both.errors.contains("  line: 5\n"), "\(both)")
         }
     }
 

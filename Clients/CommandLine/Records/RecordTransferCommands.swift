@@ -122,6 +122,7 @@ extension RecordsCommand {
                     var error = CloudError(wrapping: error)
                     if job.failures.isEmpty { try await job.finish() }
                     error.details["saved"] = "\(job.saved)"
+                    tell(job.failures)
                     throw error
                 }
                 job.progress.clear()
@@ -132,19 +133,24 @@ extension RecordsCommand {
                         Failure(
                             line: $0.line, record: $0.name, error: $0.error.code.description, reason: $0.error.sentence)
                     })
-                for failure in job.failures.prefix(Self.shownMax) where !output.json {
-                    Standard.error(
-                        "nephos: line \(failure.line): \(inLine(failure.name)): \(failure.error.sentence)")
-                }
-                if job.failures.count > Self.shownMax, !output.json {
-                    Standard.error("nephos: and \(job.failures.count - Self.shownMax) more: --json")
-                }
+                tell(job.failures)
                 try output.print(report, text: text(job))
                 if let first = job.failures.first { throw ExitStatus.of(first.error) }
             }
         }
 
         private static let shownMax = 20
+
+        /// Says to a person what could not be saved.
+        private func tell(_ failures: [ImportJob.Failure]) {
+            guard !output.json else { return }
+            for failure in failures.prefix(Self.shownMax) {
+                Standard.error("nephos: line \(failure.line): \(inLine(failure.name)): \(failure.error.sentence)")
+            }
+            if failures.count > Self.shownMax {
+                Standard.error("nephos: and \(failures.count - Self.shownMax) more: --json")
+            }
+        }
 
         private func text(_ job: ImportJob) -> String {
             func count(_ number: Int) -> String { "\(number) \(number == 1 ? "record" : "records")" }
