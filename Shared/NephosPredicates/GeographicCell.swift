@@ -25,7 +25,8 @@ struct GeographicCell {
     private static func step(_ degrees: Double, within limit: Double) -> UInt64 {
         guard degrees > -limit else { return 0 }
         guard degrees < limit else { return 1 << bits - 1 }
-        return UInt64((degrees + limit) / (2 * limit) * 0x1p32) & (1 << bits - 1)
+        // Just below the limit it is rounded up to it.
+        return min(UInt64((degrees + limit) / (2 * limit) * 0x1p32), 1 << bits - 1)
     }
 
     /// With a 0 before each bit.

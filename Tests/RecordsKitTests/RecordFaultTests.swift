@@ -154,4 +154,28 @@ import Testing
             #expect(try await here.database.recordCount() == 0)
         }
     }
+
+    @Test func aSaveThatNamesALaterRecordDoesNotOvertakeIt() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            try await here.database.save(Record("target", ["n": 0]))
+            try await here.settle()
+            here.setOffline(true)
+            let child = try await here.database.save(Record("child", ["n": 0]))
+            var other = try await here.database.save(Record("other", ["n": 0]))
+            try await here.database.save(Record("parent", ["n": 0]))
+            try await here.database.delete(RecordID("target"))
+            var moved = child
+            moved.parent = "parent"
+            try await here.database.save(moved)
+            other["to"] = .reference(RecordReference("target", deletesSelf: true))
+            try await here.database.save(other)
+            here.setOffline(false)
+            try await here.settle()
+            #expect(try await here.database.refused().isEmpty)
+            #expect(try await here.contents().keys.sorted() == ["child", "other", "parent"])
+            #expect(try await here.database.record(RecordID("child"))?.parent == "parent")
+            #expect(try await here.proves())
+        }
+    }
 }

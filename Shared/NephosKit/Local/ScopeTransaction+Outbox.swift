@@ -48,6 +48,13 @@ extension ScopeTransaction {
             arguments: [account, service, scope.name]) ?? 0
     }
 
+    /// Where the operation is that is sent last; nil: none waits.
+    func newestPosition() throws -> Int64? {
+        try Int64.fetchOne(
+            cached("SELECT max(position) FROM outbox WHERE account = ?1 AND service = ?2 AND scope = ?3"),
+            arguments: [account, service, scope.name])
+    }
+
     /// - Parameter payload: Its content; empty where that is in its model's own table.
     /// - Returns: Its position.
     @discardableResult

@@ -126,14 +126,16 @@ struct RecordDraft {
         }
     }
 
-    /// A save over one that was never sent takes its place, if that is all that would be sent with it.
+    /// A save over one that was never sent takes its place, if that is all that would be sent with it. One that names other
+    /// records stays behind what was saved and deleted of them meanwhile.
     private func coalesce(_ request: WireZoneChanges) throws -> Bool {
         guard changes.count == 1, request.conditions.isEmpty, case .save(var save) = changes[0].change.kind,
             let last = try records.pending(of: changes[0].change.record).last,
             case .save(let former) = last.change.kind, former.version == save.base, former.policy == save.policy,
             !former.replace, !save.replace, try records.pending(at: last.position).count == 1,
             let operation = try records.rows.operation(at: last.position),
-            operation.state == .unsent, operation.payload == (try request.serializedData())
+            operation.state == .unsent, operation.payload == (try request.serializedData()),
+            try !save.namesOthers || records.rows.newestPosition() == last.position
         else { return false }
         let named = Set(save.fields.map(\.name))
         save.fields = former.fields.filter { !named.contains($0.name) } + save.fields
@@ -143,6 +145,19 @@ struct RecordDraft {
         change.change.save = save
         try records.put(change, place: 0)
         return true
+    }
+}
+
+extension WireSaveRecord {
+    /// Whether it sets a parent or a reference.
+    fileprivate var namesOthers: Bool {
+        !parent.isEmpty
+            || fields.contains { field in
+                switch field.value {
+                case .reference, .references: true
+                default: false
+                }
+            }
     }
 }
 

@@ -142,11 +142,16 @@ final class QueryRun {
         }
     }
 
+    /// Rows that an index is read in its order by at least: more than the first ones of all of its spans.
+    private static let walkedMin = 1000
+
     /// In the order of an index.
     private func walk(_ walk: IndexWalk) throws {
+        // What was read in vain before leaves some: a call that reads nothing has no place where the next one goes on.
+        let room = max(RecordLimits.indexRowsReadMax - indexRows, Self.walkedMin)
         defer { indexRows += walk.rowCount }
         while let row = try walk.next() {
-            guard hasRoom, indexRows + walk.rowCount <= RecordLimits.indexRowsReadMax else {
+            guard hasRoom, walk.rowCount <= room else {
                 hasMore = true
                 return
             }
