@@ -312,7 +312,8 @@ def notes(one, victim):
         def rendition(number):
             content = documents_pb2.DocumentContent(
                 version=os.urandom(16), length=4096, inline=os.urandom(4096))
-            return change(rendition=documents_pb2.SetRendition(name=b"%d" % number, content=content))
+            return change(rendition=documents_pb2.SetRendition(
+                name=b"%d" % number, content=content, of_version=os.urandom(16)))
         one.call(one.apply(*[announce(1 << 30) for _ in range(8)]))
         one.refused("an announcement too many", errors_pb2.ERROR_CODE_LIMIT_EXCEEDED, one.apply(announce(1)))
         one.call(one.apply(*[rendition(number) for number in range(8)]))
