@@ -89,6 +89,22 @@ import Testing
         }
     }
 
+    /// However much it is: it was on this disk before it was refused.
+    @Test func nothingOfWhatIsRefusedIsDropped() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            try await here.database.save(Record("small", ["n": 1]))
+            try await here.settle()
+            try cloud.setPlan(bytes: 64 << 10)
+            let data = Data(repeating: 7, count: 900 << 10)
+            for number in 0..<6 { try await here.database.save(Record("\(number)", ["data": .data(data)])) }
+            try await here.settle()
+            let refused = try await here.database.refused()
+            #expect(refused.map(\.id.name) == (0..<6).map { "\($0)" })
+            #expect(refused.allSatisfy { $0.record?["data"] == data })
+        }
+    }
+
     @Test func whatThePlanHasNoRoomForIsKeptAndListed() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()

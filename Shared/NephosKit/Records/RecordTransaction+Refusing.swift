@@ -62,9 +62,8 @@ extension RecordTransaction {
 
     // MARK: Refusals
 
-    /// Bytes of the records that are kept of one zone; of more the newest.
-    private static let refusedBytesMax = 4 << 20
-
+    /// Keeps what was refused. There is no bound: all of it waited on this disk already, and nobody else has it.
+    ///
     /// - Parameters:
     ///   - client: What was to be; nil: deleted.
     ///   - ancestor: What it was made from; nil: it would be a new record.
@@ -78,19 +77,6 @@ extension RecordTransaction {
             rows.account, rows.scope.name, name, try client?.serializedData() as Data?,
             try ancestor?.serializedData() as Data?, Int64(bitPattern: now.milliseconds), StoredError.encode(error),
         ])
-        var bytes = 0
-        let kept = try Row.fetchAll(
-            rows.cached(
-                "SELECT name, length(body) AS size FROM record_refusals WHERE account = ?1 AND scope = ?2 "
-                    + "AND body IS NOT NULL ORDER BY refused DESC, name"),
-            arguments: [rows.account, rows.scope.name])
-        for row in kept {
-            bytes += row["size"] as Int
-            guard bytes > Self.refusedBytesMax else { continue }
-            try rows.cached(
-                "UPDATE record_refusals SET body = NULL, ancestor = NULL WHERE account = ?1 AND scope = ?2 AND name = ?3"
-            ).execute(arguments: [rows.account, rows.scope.name, row["name"] as String])
-        }
     }
 
     func refusals() throws -> [RefusedRecord] {
