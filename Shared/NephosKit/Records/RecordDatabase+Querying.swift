@@ -79,7 +79,8 @@ extension RecordDatabase {
     }
 }
 
-/// The order of records by their fields, which is that of the server's indexes.
+/// The order of records by their fields, which is that of the server's indexes but for two things: there, places come by
+/// the cell that they lie in, and texts that are alike in their first 128 bytes by their records' names.
 ///
 /// What has no value comes first; then lists, places and what is no number; then numbers, dates, texts and data. Numbers
 /// are compared exactly, texts and data by their bytes; lists are alike. What is alike comes by its name.
