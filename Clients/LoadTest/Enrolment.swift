@@ -29,6 +29,9 @@ struct Enrolment {
     let subscriptions: ServerAddress
     let identity: ServerAddress
     let documents: ServerAddress
+    let records: ServerAddress
+    /// What the app keeps records in.
+    let container: String
     /// Where documents take and give content.
     let bulk: ServerAddress
     private let account: String
@@ -48,11 +51,13 @@ struct Enrolment {
         keyValue = try Self.address(of: .keyValue, in: roster) { $0.publicRequests ?? $0.requests }
         subscriptions = try Self.address(of: .notifications, in: roster) { $0.publicSubscriptions ?? $0.subscriptions }
         documents = try Self.address(of: .documents, in: roster) { $0.publicRequests ?? $0.requests }
+        records = try Self.address(of: .records, in: roster) { $0.publicRequests ?? $0.requests }
         bulk = try Self.address(of: .documents, in: roster) { $0.publicBulk ?? $0.bulk }
         var generator = SystemRandomNumberGenerator()
         let name = LoadNames.prefix + String(UInt64.random(in: 0..<1 << 48, using: &generator), radix: 32)
         account = name.lowercased()
         store = name
+        container = name
         let client = OperatorClient(identity: identity, keys: try files.operatorKeys(), transport: transport)
         let account = account
         cleanup = deployment.isOwn ? nil : Cleanup.shared.add { client.remove(account: account, app: name) }
@@ -60,6 +65,7 @@ struct Enrolment {
             var app = WireCreateApp()
             app.app.appID = name
             app.app.storeID = name
+            app.app.containerIds = [name]
             _ = try client.call(app, returning: WireCreateAppReply.self)
             var person = WireCreateAccount()
             person.accountName = account

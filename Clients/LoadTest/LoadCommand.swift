@@ -13,7 +13,8 @@ struct LoadCommand: ParsableCommand {
             """,
         subcommands: [
             KVWriteCommand.self, KVPropagationCommand.self, FanOutCommand.self, CrashCommand.self,
-            KVReadCommand.self, BulkCommand.self, QueryCommand.self, HostileCommand.self, CleanCommand.self,
+            KVReadCommand.self, BulkCommand.self, QueryCommand.self, RecordsCommand.self, HostileCommand.self,
+            CleanCommand.self,
         ]
     )
 

@@ -23,7 +23,7 @@ final class LoadDeployment: Sendable {
             return
         }
         isOwn = true
-        for service in ["IDENTITY", "KEYVALUE", "DOCUMENTS", "NOTIFICATIONS"] where !hasBudgets {
+        for service in ["IDENTITY", "KEYVALUE", "DOCUMENTS", "RECORDS", "NOTIFICATIONS"] where !hasBudgets {
             setenv("NEPHOS_\(service)_BUDGET_CAPACITY", "0", 1)
             setenv("NEPHOS_\(service)_ACCOUNT_BUDGET_CAPACITY", "0", 1)
         }
