@@ -61,7 +61,8 @@ final class BulkMover: Sendable {
     /// Begins, on a loop of its own.
     func begin(_ direction: Direction, for duration: Duration) throws -> Run {
         let run = Run()
-        let loop = try transport.startLoop(named: "mover") { [self] loop in
+        // It has a machine of its own, and gives way to the writer's.
+        let loop = try transport.startLoop(named: "mover", for: .content) { [self] loop in
             let client = try connect(loop)
             switch direction {
             case .store: Storing(client, loop, self, run, for: duration).begin()

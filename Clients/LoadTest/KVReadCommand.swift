@@ -55,7 +55,8 @@ struct KVReadCommand: ParsableCommand {
         let reads = Shared(ReadSummary.Reads())
         let interval: Duration = .nanoseconds(Int64(1e9 * Double(readers) / Double(rate)))
         let loops = try devices.enumerated().map { number, device in
-            try transport.startLoop(named: "reader \(number)") { loop in
+            // They have machines of their own, and give way to the writer's.
+            try transport.startLoop(named: "reader \(number)", for: .content) { loop in
                 let reader = try Reader(loop, reading, device, every: interval, reads)
                 loop.schedule(after: interval / readers * number) { reader.start() }
             }

@@ -15,7 +15,7 @@ final class BulkLoop {
         roomBytes: Int, commit: @escaping Receiving.Commit, found: @escaping Sending.Found
     ) throws {
         let made = Made()
-        handle = try transport.startLoop(named: name) { loop in
+        handle = try transport.startLoop(named: name, for: .content) { loop in
             let door = try BulkDoor(
                 loop: loop, endpoint: endpoint, keys: keys, work: work,
                 room: Room(perKeyMax: BulkLimits.creditBytes, max: roomBytes), commit: commit, found: found)

@@ -21,12 +21,27 @@ public protocol Transport: Sendable {
     /// Returns when `setUp` has returned; what `setUp` throws (an address in
     /// use, a malformed key) is thrown here, and the loop is gone.
     func startLoop(
-        named name: String,
+        named name: String, for work: LoopWork,
         _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle
 
     /// A fresh CURVE key pair.
     func makeKeyPair() throws -> KeyPair
+}
+
+extension Transport {
+    /// A loop of small messages.
+    public func startLoop(
+        named name: String, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
+    ) throws -> any LoopHandle { try startLoop(named: name, for: .requests, setUp) }
+}
+
+/// What a loop moves, and so whom its threads give way to.
+public enum LoopWork: Sendable {
+    /// Small messages, for which somebody waits.
+    case requests
+    /// Content by the megabyte: it gives way to whoever has a small message.
+    case content
 }
 
 /// A loop as other threads see it.

@@ -170,7 +170,7 @@ private final class HandedOverTransport: Transport {
     }
 
     func startLoop(
-        named _: String, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
+        named _: String, for _: LoopWork, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
         let inner = try simulation.use { try InProcessTransport($0.network).startLoop(named: name, setUp) }
         return Handle(simulation: simulation, inner: inner)

@@ -10,9 +10,6 @@ final class OffloadPool: Sendable {
     /// Does the work, and returns what to run on the loop.
     typealias Work = @Sendable () -> LoopMailbox.Job
 
-    /// The kernel's scale: such a thread gets about a tenth of the time of one of the loop's that it competes with.
-    private static let niceness: Int32 = 10
-
     /// What the threads share with the pool, and outlive it with.
     private final class Queue: Sendable {
         struct State {
@@ -48,10 +45,13 @@ final class OffloadPool: Sendable {
     private let threadCount: Int
     private let waitingMax: Int
     private let mailbox: LoopMailbox
+    /// Of the loop beside which it works.
+    private let loopWork: LoopWork
     private let queue = Queue()
 
     /// - Parameter waitingMax: Pieces of work that run or wait; with more, there is no room.
-    init(threadCount: Int, waitingMax: Int, mailbox: LoopMailbox) {
+    init(threadCount: Int, waitingMax: Int, mailbox: LoopMailbox, besideLoopFor loopWork: LoopWork) {
+        self.loopWork = loopWork
         self.threadCount = threadCount
         self.waitingMax = waitingMax
         self.mailbox = mailbox
@@ -90,8 +90,8 @@ final class OffloadPool: Sendable {
     }
 
     private func startThread() {
-        let thread = Thread { [queue, mailbox] in
-            _ = nice(Self.niceness)
+        let thread = Thread { [queue, mailbox, loopWork] in
+            ThreadTurns.beginBesideLoop(of: loopWork)
             while let work = queue.next() {
                 let job = work()
                 queue.state.withLock { $0.running -= 1 }

@@ -25,18 +25,20 @@ final class ZeroMQLoop: BusLoop {
     private var busyPoll: BusyPoll
     let wallClock: any WallClock = SystemClock()
 
-    private init(context: ZeroMQContext, mailbox: LoopMailbox, busyPollMax: Duration) {
+    private init(context: ZeroMQContext, mailbox: LoopMailbox, work: LoopWork, busyPollMax: Duration) {
         self.context = context
         busyPoll = BusyPoll(longest: busyPollMax)
         self.mailbox = mailbox
+        func pool(_ threadCount: Int, waitingMax: Int) -> OffloadPool {
+            OffloadPool(threadCount: threadCount, waitingMax: waitingMax, mailbox: mailbox, besideLoopFor: work)
+        }
         pools = [
-            .computing: OffloadPool(threadCount: 2, waitingMax: 64, mailbox: mailbox),
+            .computing: pool(2, waitingMax: 64),
             // One processor is left to the loop.
-            .reading: OffloadPool(
-                threadCount: max(1, min(4, ProcessInfo.processInfo.activeProcessorCount - 1)), waitingMax: 1024,
-                mailbox: mailbox),
+            .reading: pool(
+                max(1, min(4, ProcessInfo.processInfo.activeProcessorCount - 1)), waitingMax: 1024),
             // One thread seals while another waits for the disk.
-            .content: OffloadPool(threadCount: 2, waitingMax: 64, mailbox: mailbox),
+            .content: pool(2, waitingMax: 64),
         ]
         rebuildPolled()
     }
@@ -47,15 +49,22 @@ final class ZeroMQLoop: BusLoop {
 
     /// Starts the thread; returns once `setUp` has run on it.
     static func start(
-        named name: String, ioThreads: Int, busyPollMax: Duration,
+        named name: String, for work: LoopWork, ioThreads: Int, busyPollMax: Duration,
         _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
-        let context = try ZeroMQContext(ioThreads: ioThreads)
         let mailbox = try LoopMailbox()
         let result = Mutex<Result<Void, any Error>?>(nil)
         let started = DispatchSemaphore(value: 0)
         let thread = Thread {
-            let loop = ZeroMQLoop(context: context, mailbox: mailbox, busyPollMax: busyPollMax)
+            // Before libzmq starts its threads, which take after this one.
+            ThreadTurns.begin(for: work)
+            let context: ZeroMQContext
+            do { context = try ZeroMQContext(ioThreads: ioThreads) } catch {
+                result.withLock { $0 = .failure(error) }
+                started.signal()
+                return mailbox.finish()
+            }
+            let loop = ZeroMQLoop(context: context, mailbox: mailbox, work: work, busyPollMax: busyPollMax)
             let outcome = Result { try setUp(loop) }
             result.withLock { $0 = outcome }
             started.signal()

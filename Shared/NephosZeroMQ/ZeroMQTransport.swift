@@ -23,9 +23,9 @@ public final class ZeroMQTransport: Transport {
     }
 
     public func startLoop(
-        named name: String, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
+        named name: String, for work: LoopWork, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
-        try ZeroMQLoop.start(named: name, ioThreads: ioThreads, busyPollMax: busyPollMax, setUp)
+        try ZeroMQLoop.start(named: name, for: work, ioThreads: ioThreads, busyPollMax: busyPollMax, setUp)
     }
 
     public func makeKeyPair() throws -> KeyPair {

@@ -266,7 +266,7 @@ public struct InProcessTransport: Transport {
     public init(_ network: SimulatedNetwork) { self.network = network }
 
     public func startLoop(
-        named name: String, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
+        named name: String, for _: LoopWork, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
         let loop = SimulatedLoop(name: name, network: network)
         network.add(loop)

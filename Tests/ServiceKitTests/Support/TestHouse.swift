@@ -274,7 +274,7 @@ struct TestHouse {
 /// Makes keys that are no keys: the loopback bus believes what it is told.
 struct KeysOnly: Transport {
     func startLoop(
-        named name: String, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
+        named name: String, for _: LoopWork, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
         throw CloudError(.internalError, "There is no loop here.")
     }
