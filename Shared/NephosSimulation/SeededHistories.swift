@@ -7,7 +7,8 @@ package enum SeededHistories {
         package var error: String
     }
 
-    /// Runs a history for each seed from 1 to `count`, or to `NEPHOS_SEEDS`; or for `NEPHOS_SEED` alone.
+    /// Runs a history for each seed from 1, or from `NEPHOS_FIRST_SEED`, to `count`, or to `NEPHOS_SEEDS`; or for
+    /// `NEPHOS_SEED` alone.
     ///
     /// Simulations share nothing, so each core takes its part, on a thread of
     /// its own: what waits for the cooperative threads must not wait for these.
@@ -21,6 +22,7 @@ package enum SeededHistories {
             return failure(of: seed, history).map { [$0] } ?? []
         }
         let count = environment["NEPHOS_SEEDS"].flatMap { Int($0) } ?? count
+        let first = max(1, environment["NEPHOS_FIRST_SEED"].flatMap { Int($0) } ?? 1)
         let lanes = ProcessInfo.processInfo.activeProcessorCount
         return await withTaskGroup(of: [Failure].self) { group in
             for lane in 0..<lanes {
@@ -28,8 +30,8 @@ package enum SeededHistories {
                     await withCheckedContinuation { done in
                         Thread.detachNewThread {
                             done.resume(
-                                returning: stride(from: lane, to: count, by: lanes).compactMap {
-                                    failure(of: UInt64($0 + 1), history)
+                                returning: stride(from: first + lane, through: count, by: lanes).compactMap {
+                                    failure(of: UInt64($0), history)
                                 })
                         }
                     }

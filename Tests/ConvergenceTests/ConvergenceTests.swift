@@ -11,7 +11,7 @@ import Testing
 /// Whatever happens on the way, all devices end with the same content, and no
 /// write is lost but to a newer one.
 ///
-/// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_SEED=S` tries one.
+/// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_FIRST_SEED=S` where they begin, `NEPHOS_SEED=S` tries one.
 @Suite struct ConvergenceTests {
     @Test func everyHistoryConverges() async {
         let failures = await History.failures(of: 500, suite: "ConvergenceTests")

@@ -11,7 +11,7 @@ import Testing
 /// still has is not lost, what was deleted stays deleted, and everybody ends
 /// with the same content.
 ///
-/// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_SEED=S` tries one.
+/// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_FIRST_SEED=S` where they begin, `NEPHOS_SEED=S` tries one.
 @Suite struct RestoreTests {
     @Test func noHistoryWithRestoresLosesWhatADeviceHas() async {
         let failures = await RestoreHistory.failures(of: 120, suite: "RestoreTests")
