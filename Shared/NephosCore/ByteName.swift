@@ -102,6 +102,17 @@ extension String {
         hasher.combine(0xff as UInt8)
     }
 
+    /// The text's bytes, valid during the call. Unlike `withUTF8` it needs no copy of the text that it could change, and
+    /// so counts no references: that is done a dozen times for every write.
+    @inlinable
+    public func withUTF8Bytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
+        if let result = try utf8.withContiguousStorageIfAvailable({ try body(UnsafeRawBufferPointer($0)) }) {
+            return result
+        }
+        var copy = self
+        return try copy.withUTF8 { try body(UnsafeRawBufferPointer($0)) }
+    }
+
     /// Without copying, unless the text came from Objective-C.
     private func withBytes<Result>(_ body: (UnsafeBufferPointer<UInt8>) -> Result) -> Result {
         if let result = utf8.withContiguousStorageIfAvailable(body) { return result }

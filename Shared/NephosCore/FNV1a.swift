@@ -8,7 +8,6 @@ public enum FNV1a {
     }
 
     public static func hash(_ text: String) -> UInt64 {
-        var text = text
-        return text.withUTF8 { hash(UnsafeRawBufferPointer($0)) }
+        text.withUTF8Bytes { hash($0) }
     }
 }

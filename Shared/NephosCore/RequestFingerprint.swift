@@ -14,8 +14,7 @@ public struct RequestFingerprint: Hashable, Sendable {
 
     /// - Parameter body: As it arrived. The same message encoded in another way counts as another.
     public init(method: String, body: UnsafeRawBufferPointer) {
-        var method = method
-        let seed = method.withUTF8 { Self.hash(UnsafeRawBufferPointer($0), seed: 0) }
+        let seed = method.withUTF8Bytes { Self.hash($0, seed: 0) }
         rawValue = Self.hash(body, seed: seed)
     }
 

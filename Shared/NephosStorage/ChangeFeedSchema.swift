@@ -16,6 +16,8 @@
 ///   entry as a whole to compare it, with all the pages that it overflows to.
 /// - `feed_operations`: replies, clustered by operation id: ids of one time lie
 ///   side by side, so that inserting appends and pruning cuts off the front.
+/// - `feed_operation_packs`: the same of groups that had several of one time, a
+///   row for them together (``OperationPacks``).
 public enum ChangeFeedSchema {
     /// For ``SQLiteEngine``. They come before the service's own.
     public static let migrations = migrations(in: .sqlite)
@@ -103,6 +105,15 @@ public enum ChangeFeedSchema {
                     "ALTER TABLE feed_items ADD COLUMN body_id BIGINT NOT NULL DEFAULT 0",
                 ]),
             Migration(name: "feed-003-restored", statements: [restoredTable]),
+            Migration(
+                name: "feed-004-operation-packs",
+                statements: [
+                    """
+                    CREATE TABLE feed_operation_packs (
+                        id \(dialect.integerKey),
+                        operations \(dialect.bytes) NOT NULL)
+                    """
+                ]),
         ]
     }
 

@@ -5,30 +5,57 @@ extension Feed {
         to operation: OperationID, by principal: String, request: RequestFingerprint
     ) throws -> [UInt8]? {
         // Nearly every operation is new.
-        guard operations?.mayKnow(operation) != false else { return nil }
-        return try first(FeedStatements.reply, [.blob(operation.bytes), .integer(Self.number(of: principal))]) {
-            guard RequestFingerprint(rawValue: UInt64(bitPattern: $0.integer(1))) == request else {
-                throw CloudError.operationReused
-            }
-            return $0.blob(0)
+        guard operations?.mayKnow(operation) != false,
+            let known = try reply(to: operation, by: Self.number(of: principal))
+        else { return nil }
+        guard known.request == request else { throw CloudError.operationReused }
+        return known.reply
+    }
+
+    private func reply(
+        to operation: OperationID, by principal: Int64
+    ) throws -> (reply: [UInt8], request: RequestFingerprint)? {
+        if let waiting = waitingReplies.first(where: { $0.operation == operation && $0.principal == principal }) {
+            return (waiting.reply, waiting.request)
         }
+        let stored = try first(FeedStatements.reply, [.blob(operation.bytes), .integer(principal)]) {
+            ($0.blob(0), RequestFingerprint(rawValue: UInt64(bitPattern: $0.integer(1))))
+        }
+        return try stored ?? OperationPacks.reply(to: operation, by: principal, in: transaction)
     }
 
     public func remember(
         _ reply: [UInt8], of operation: OperationID, by principal: String, request: RequestFingerprint
     ) throws {
         operations?.note(operation)
+        let waiting = WaitingReply(
+            operation: operation, principal: Self.number(of: principal), request: request, reply: reply)
+        guard reply.count <= OperationPacks.replyBytesMax else { return try store(waiting) }
+        waitingReplies.append(waiting)
+    }
+
+    /// Stores what waits, together.
+    func flushReplies() throws {
+        guard !waitingReplies.isEmpty else { return }
+        let waiting = waitingReplies
+        waitingReplies = []
+        for single in try OperationPacks.store(waiting, in: transaction) { try store(single) }
+    }
+
+    private func store(_ waiting: WaitingReply) throws {
         try execute(
             FeedStatements.remember,
             [
-                .blob(operation.bytes), .integer(Self.number(of: principal)),
-                .integer(Int64(bitPattern: request.rawValue)), .blob(reply),
+                .blob(waiting.operation.bytes), .integer(waiting.principal),
+                .integer(Int64(bitPattern: waiting.request.rawValue)), .blob(waiting.reply),
             ])
     }
 
-    /// The greatest id of an operation whose reply is stored.
+    /// No operation whose reply is stored has a greater id; nil: there is none.
     public static func newestOperation(in transaction: any Transaction) throws -> OperationID? {
-        try transaction.first(FeedStatements.newestOperation) { OperationID(bytes: $0.blob(0)) } ?? nil
+        let single = try transaction.first(FeedStatements.newestOperation) { OperationID(bytes: $0.blob(0)) } ?? nil
+        guard let packed = try OperationPacks.bound(in: transaction) else { return single }
+        return single.map { max($0, packed) } ?? packed
     }
 
     /// FNV-1a of the principal. Eight bytes are enough: a reply is found only
@@ -43,7 +70,9 @@ extension Feed {
     /// - Returns: Whether there may be more; call again in a later group.
     public func pruneOperations(before operation: OperationID, limit: Int) throws -> Bool {
         let limit = max(1, limit)
+        try flushReplies()
+        let morePacks = try OperationPacks.prune(before: operation, limit: limit, in: transaction)
         return try execute(
-            FeedStatements.pruneOperations, [.blob(operation.bytes), .integer(Int64(limit))]) == limit
+            FeedStatements.pruneOperations, [.blob(operation.bytes), .integer(Int64(limit))]) == limit || morePacks
     }
 }

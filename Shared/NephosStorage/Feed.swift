@@ -5,10 +5,12 @@ public import NephosCore
 /// Make one for each group, and call ``flush()`` before the transaction ends.
 /// When the transaction is rolled back, empty the cache.
 public final class Feed: FeedTransaction {
-    private let transaction: any Transaction
+    let transaction: any Transaction
     /// When this group runs, for the age of its tombstones.
     private let now: Timestamp
     let operations: OperationMemory?
+    /// Replies of this group that are not stored yet.
+    var waitingReplies: [WaitingReply] = []
     private var knownEpoch: UInt64?
     let heads: FeedHeads
     let cache: FeedCache
@@ -183,8 +185,9 @@ public final class Feed: FeedTransaction {
         return try all(FeedStatements.scopesAfter, values, scopeState).map { ($0.name, try head($0)) }
     }
 
-    /// Writes the heads that have changed; the group's last call before the commit.
+    /// Writes the heads that have changed, and replies; the group's last call before the commit.
     public func flush() throws {
+        try flushReplies()
         for place in heads.changedScopes {
             let scope = heads.scopes[place]
             guard let id = scope.id else { continue }

@@ -135,4 +135,15 @@ enum FeedStatements {
         DELETE FROM feed_operations WHERE (id, principal) IN
             (SELECT id, principal FROM feed_operations WHERE id < ?1 ORDER BY id, principal LIMIT ?2)
         """)
+
+    static let insertPack = SQL("INSERT INTO feed_operation_packs (id, operations) VALUES (?1, ?2)")
+    static let packs = SQL("SELECT operations FROM feed_operation_packs WHERE id >= ?1 AND id < ?2 ORDER BY id")
+    static let newestPack = SQL("SELECT id FROM feed_operation_packs ORDER BY id DESC LIMIT 1")
+    static let newestPackBelow = SQL(
+        "SELECT id FROM feed_operation_packs WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT 1")
+    static let prunePacks = SQL(
+        """
+        DELETE FROM feed_operation_packs WHERE id IN
+            (SELECT id FROM feed_operation_packs WHERE id < ?1 ORDER BY id LIMIT ?2)
+        """)
 }

@@ -66,8 +66,8 @@ final class SQLiteTransaction: Transaction {
             case .null: return sqlite3_bind_null(handle, index)
             case .integer(let number): return sqlite3_bind_int64(handle, index, number)
             case .real(let number): return sqlite3_bind_double(handle, index, number)
-            case .text(var text):
-                let bytes = text.withUTF8 { keep(UnsafeRawBufferPointer($0), &offset) }
+            case .text(let text):
+                let bytes = text.withUTF8Bytes { keep($0, &offset) }
                 let start = bytes.baseAddress?.assumingMemoryBound(to: CChar.self)
                 return sqlite3_bind_text64(handle, index, start, UInt64(bytes.count), nil, UInt8(SQLITE_UTF8))
             case .blob(let blob) where blob.isEmpty:

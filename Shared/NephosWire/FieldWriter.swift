@@ -53,8 +53,7 @@ public struct FieldWriter: Sendable {
 
     public mutating func text(_ field: UInt8, _ value: String) {
         guard !value.isEmpty else { return }
-        var value = value
-        value.withUTF8 { data(field, UnsafeRawBufferPointer($0)) }
+        value.withUTF8Bytes { data(field, $0) }
     }
 
     /// Bytes, or a nested message that is encoded already.

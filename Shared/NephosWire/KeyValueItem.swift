@@ -72,8 +72,7 @@ extension KeyValueItem {
         }
 
         mutating func append(_ text: String) {
-            var text = text
-            text.withUTF8 { append(lengthAndBytes: UnsafeRawBufferPointer($0)) }
+            text.withUTF8Bytes { append(lengthAndBytes: $0) }
         }
     }
 }

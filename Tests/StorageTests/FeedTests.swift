@@ -255,8 +255,8 @@ import Testing
         try engine.group { feed in
             #expect(try feed.reply(to: operation, by: "one", request: .none) == nil)
             try feed.remember([1, 2, 3], of: operation, by: "one", request: .none)
-            try feed.remember([], of: operation, by: "two", request: .none)
         }
+        try engine.group { try $0.remember([], of: operation, by: "two", request: .none) }
         #expect(try engine.group { try $0.reply(to: operation, by: "one", request: .none) } == [1, 2, 3])
         #expect(try engine.group { try $0.reply(to: operation, by: "two", request: .none) } == [])
         #expect(try engine.group { try $0.reply(to: operation, by: "three", request: .none) } == nil)
@@ -265,9 +265,9 @@ import Testing
     }
 
     @Test func operationsArePrunedInSteps() throws {
-        let operations = (0..<25).map { OperationID(at: Timestamp(milliseconds: 1000 + $0)) }
+        let operations = (0..<25).map { OperationID(at: Timestamp(milliseconds: 1000 + 10 * $0)) }
         try engine.group { feed in for id in operations { try feed.remember([], of: id, by: "p", request: .none) } }
-        let bound = OperationID.lowerBound(at: Timestamp(milliseconds: 1020))
+        let bound = OperationID.lowerBound(at: Timestamp(milliseconds: 1200))
         var steps = 1
         while try engine.group({ try $0.pruneOperations(before: bound, limit: 8) }) { steps += 1 }
         #expect(steps == 3)

@@ -129,7 +129,10 @@ final class GroupCommit {
             spent.note(item, charge)
             shares.note(item)
         }
-        try group.flush()
+        // A row that is there already concerns whoever wrote it alone.
+        do { try group.flush() } catch let error as CloudError where error.code == .constraintViolation {
+            throw HalfDone()
+        }
         effects.events = group.events
         effects.heads = group.heads
         effects.proof = group.proof

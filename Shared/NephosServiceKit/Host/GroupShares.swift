@@ -16,6 +16,9 @@ struct GroupShares {
 
     private var rows = 0
     private var accounts: [AccountID: Int] = [:]
+    /// Whose was the last one, who is most likely next: comparing costs less than hashing. Its cost is here, and in the
+    /// table when another one comes.
+    private var latest: (account: AccountID, cost: Int)?
     /// Of those that wait: their connections' requests are carried out in their order.
     private var connections: Set<UInt64> = []
 
@@ -23,10 +26,10 @@ struct GroupShares {
     mutating func defers(_ item: GroupItem) -> Bool {
         // The service's own work is in steps, and what was prepared off the loop has waited long enough.
         guard case .request = item.work, let account = item.context.caller?.account else { return false }
-        let own = accounts[account] ?? 0
+        let own = cost(of: account)
         guard
             own >= Self.rowsOfAccountMax || own > 0 && rows >= Self.rowsMax
-                || connections.contains(item.context.peer.connection)
+                || !connections.isEmpty && connections.contains(item.context.peer.connection)
         else { return false }
         connections.insert(item.context.peer.connection)
         item.isDeferred = true
@@ -37,6 +40,16 @@ struct GroupShares {
     mutating func note(_ item: GroupItem) {
         let cost = max(1, item.cost.rows + (item.bytes + item.cost.bytes) / RequestCost.bytesPerRow)
         rows += cost
-        if let account = item.context.caller?.account { accounts[account, default: 0] += cost }
+        guard let account = item.context.caller?.account else { return }
+        guard latest?.account == account else {
+            if let latest { accounts[latest.account] = latest.cost }
+            return latest = (account, (accounts[account] ?? 0) + cost)
+        }
+        latest?.cost += cost
+    }
+
+    private func cost(of account: AccountID) -> Int {
+        if let latest, latest.account == account { return latest.cost }
+        return accounts[account] ?? 0
     }
 }

@@ -70,6 +70,8 @@ struct Push: ~Copyable {
         let offered: MergeRule.Stamp
         let current: StoredKey?
         let decision: MergeRule.Decision
+        /// Of the value that is there; nil: there is none.
+        let previousSize: Int?
 
         init(
             key: ItemName, value: [UInt8]?, offered: MergeRule.Stamp, current: StoredKey?, decision: MergeRule.Decision
@@ -79,6 +81,7 @@ struct Push: ~Copyable {
             self.offered = offered
             self.current = current
             self.decision = decision
+            previousSize = current.flatMap { $0.sealed == nil ? nil : $0.size }
         }
 
         /// What a write that was not accepted was compared with: every write has its outcome.
@@ -88,7 +91,7 @@ struct Push: ~Copyable {
         }
 
         var sizeChange: SizeChange {
-            SizeChange(key: key, size: value?.count, previousSize: current?.sealed == nil ? nil : current?.size)
+            SizeChange(key: key, size: value?.count, previousSize: previousSize)
         }
     }
 
@@ -255,13 +258,14 @@ struct Push: ~Copyable {
     private func overwritten(
         _ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext
     ) -> KeyHistory.Entry? {
-        guard let current = write.current, current.sealed != nil else { return nil }
+        guard write.previousSize != nil, let previous = write.current?.stamp else { return nil }
         // Kept, it would take the very room that deleting it is to make.
         if store.transaction.isShortOfRoom { return nil }
-        if current.stamp.device == winner.device {
-            let stood = winner.timestamp.time.since(current.stamp.timestamp.time)
+        if previous.device == winner.device {
+            let stood = winner.timestamp.time.since(previous.timestamp.time)
             guard stood >= KeyHistory.ownStandingMin else { return nil }
         }
+        guard let current = write.current else { return nil }
         // Of another size it is another one, and need not be opened. (One that is damaged is listed as such.)
         if current.size == write.value?.count {
             guard let value = try? store.value(of: current), value != write.value else { return nil }
