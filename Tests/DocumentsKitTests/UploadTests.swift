@@ -435,6 +435,24 @@ import Testing
         }
     }
 
+    /// To make a connection costs more than to move many chunks: who goes on soon does so over the one that is there.
+    @Test func whatFollowsSoonGoesOverTheConnectionThatIsThere() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            for number in 1...3 {
+                try await one.container.put(bytes(100_000, seed: UInt64(number)), at: "\(number)")
+                try await one.container.scope.waitUntilSent(timeout: .seconds(60))
+            }
+            #expect(try await cloud.connectionCount(of: one) == 1)
+            // Nobody has used it for a while: it is closed.
+            cloud.simulation.pass(.seconds(10))
+            try await one.container.put(bytes(100_000, seed: 4), at: "4")
+            try await one.container.scope.waitUntilSent(timeout: .seconds(60))
+            #expect(try await cloud.connectionCount(of: one) == 2)
+        }
+    }
+
     @Test func aLetterDoesNotWaitForAFilm() async throws {
         try await withContainers { cloud in
             let one = try await cloud.open()
@@ -460,6 +478,12 @@ extension ContainerCloud {
         let _: Bool = try await device.container.scope.perform { driver, completion in
             if let uploads = (driver.model as? DocumentsModel)?.uploads { body(uploads) }
             completion(.success(true))
+        }
+    }
+
+    func connectionCount(of device: Device) async throws -> Int {
+        try await device.container.scope.perform { driver, completion in
+            completion(.success((driver.model as? DocumentsModel)?.uploads.connectionCount ?? 0))
         }
     }
 

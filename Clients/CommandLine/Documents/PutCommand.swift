@@ -43,6 +43,9 @@ extension DocumentsCommand {
         @OptionGroup var transfer: TransferOptions
         @OptionGroup var output: OutputOptions
 
+        /// Batches that are read at a time.
+        private static let preparedMax = 2
+
         func validate() throws {
             guard !paths.isEmpty else { throw ValidationError("Name a file.") }
             guard !move || !paths.contains("-") else {
@@ -89,17 +92,18 @@ extension DocumentsCommand {
                     }
                 }
                 var failures = collected.failures
-                // The next are read while these are put.
+                // The next two are read while these are put: while one is flushed, the other goes on.
                 let batches = collected.batches
                 let readsAll = checksum
                 let prepare = { [container] (batch: [LocalFiles.Source]) in
                     let sources = batch.map(\.source)
                     return Task { try await container.prepareEach(sources, readsAll: readsAll) }
                 }
-                var next = batches.first.map(prepare)
+                var ahead = batches.prefix(Self.preparedMax).map(prepare)
                 for (number, batch) in batches.enumerated() {
-                    guard let prepared = try await next?.value else { break }
-                    next = number + 1 < batches.count ? prepare(batches[number + 1]) : nil
+                    let prepared = try await ahead.removeFirst().value
+                    let next = number + Self.preparedMax
+                    if next < batches.count { ahead.append(prepare(batches[next])) }
                     let results = try await container.put(prepared, makesFolders: parents || recursive)
                     for (put, result) in zip(batch, results) {
                         switch result {

@@ -61,6 +61,17 @@ extension ContentUploads {
     /// How often it is looked whether it has to be said anew that a content is on its way.
     static let announcePause: Duration = .seconds(3600)
 
+    /// What is over before anybody would look is not told: each telling is a change of its own.
+    static let announceDelay: Duration = .seconds(2)
+
+    func announceLater(_ upload: ContentUpload) {
+        upload.announced = engine.loop.monotonicNow
+        engine.loop.schedule(after: Self.announceDelay) { [weak self, weak upload] in
+            guard let self, let upload, isOn(upload) else { return }
+            announce(upload)
+        }
+    }
+
     /// Tells the other devices what takes a while, as far as they were not told.
     func announce(_ upload: ContentUpload) {
         upload.announced = engine.loop.monotonicNow

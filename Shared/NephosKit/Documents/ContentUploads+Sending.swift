@@ -96,12 +96,12 @@ extension ContentUploads {
         }
     }
 
-    /// The service counts what all of a device's connections have sent: two share it.
+    /// The service counts what all of a device's connections have sent: they share it.
     private func hasRoom(for place: ContentUpload.Place, _ client: BulkClient) -> Bool {
-        let room = client.room
-        let isShared = running.count { $0.client != nil } > 1
-        guard isShared, room < client.creditBytes else { return room >= BulkLimits.counted(place.length) }
-        return room - client.creditBytes / 2 >= BulkLimits.counted(place.length)
+        let (room, credit) = (client.room, client.creditBytes)
+        let sharing = running.count { $0.client != nil }
+        guard sharing > 1, room < credit else { return room >= BulkLimits.counted(place.length) }
+        return credit - room + BulkLimits.counted(place.length) <= credit / sharing
     }
 
     func refused(_ upload: ContentUpload, _ place: ContentUpload.Place, _ error: CloudError) {

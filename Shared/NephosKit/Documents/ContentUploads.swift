@@ -8,8 +8,8 @@ internal import SwiftProtobuf
 
 /// Stores the contents that requests need before those are sent. On the loop only.
 ///
-/// Two requests at a time: the one that has waited longest, and beside it the shortest of the short ones, so that a
-/// letter does not wait for a film. What is done is on disk, or in the service's upload: whoever sends for the home
+/// Four requests at a time: the one that has waited longest, and beside it the shortest of the short ones, so that a
+/// letter does not wait for a film, and of many none waits for the answers to another. What is done is on disk, or in the service's upload: whoever sends for the home
 /// goes on with what is left, also in another process.
 ///
 /// What the service is in the way of is tried again for all, after a pause that grows; what is wrong with one request's
@@ -24,10 +24,16 @@ final class ContentUploads {
 
     unowned let model: DocumentsModel
     var engine: DeviceEngine { model.engine }
-    /// The one that has waited longest, if it is not done, and one that is short.
+    /// How many of them there are at most, the first among them.
+    static let runningMax = 4
+    /// Of those that wait, how many are looked at for the shortest.
+    private static let weighedMax = 64
+    /// The one that has waited longest, if it is not done, and some that are short.
     private(set) var running: [ContentUpload] = []
     /// A connection that the next one goes on with, for a moment.
     private var spare: (client: BulkClient, account: AccountID?, closing: any LoopTimer)?
+    /// How many were made.
+    private(set) var connectionCount = 0
     /// Until then nothing is begun: the service is in the way.
     var pause: (any LoopTimer)?
     /// How often in a row it was.
@@ -73,7 +79,7 @@ final class ContentUploads {
             while pause == nil, let upload = try takeNext(driver) {
                 waiting = nil
                 running.append(upload)
-                announce(upload)
+                announceLater(upload)
                 goOn(upload)
             }
         } catch {
@@ -129,9 +135,9 @@ final class ContentUploads {
         }
     }
 
-    /// What is to be begun now; nil: nothing, or both places are taken. Then somebody looks again when something is due.
+    /// What is to be begun now; nil: nothing, or all places are taken. Then somebody looks again when something is due.
     private func takeNext(_ driver: ScopeDriver) throws(CloudError) -> ContentUpload? {
-        guard running.count < 2 else { return nil }
+        guard running.count < Self.runningMax else { return nil }
         let onlyShort = running.contains { !$0.isShort }
         let moment = driver.moment
         return try driver.read { rows in
@@ -145,14 +151,14 @@ final class ContentUploads {
                 let wait = times.wait(for: request.position, until: request.nextAttempt, at: moment)
                 if wait > .zero {
                     soonest = min(soonest ?? wait, wait)
-                } else if !onlyShort || request.length <= shortBytesMax {
+                } else {
                     due.append(request)
                 }
             }
             // What has failed before is behind what has not.
             let chosen =
                 onlyShort
-                ? due.min { ($0.length, $0.position) < ($1.length, $1.position) }
+                ? try shortest(of: due, documents)
                 : due.min { ($0.attempts, $0.position) < ($1.attempts, $1.position) }
             guard let chosen,
                 let operation = try rows.operation(at: chosen.position)
@@ -162,6 +168,15 @@ final class ContentUploads {
             }
             return try read(operation, isShort: onlyShort, documents)
         }
+    }
+
+    /// - Returns: Nil: none is short.
+    private func shortest(
+        of due: [DocumentTransaction.Unstored], _ documents: DocumentTransaction
+    ) throws -> DocumentTransaction.Unstored? {
+        try due.prefix(Self.weighedMax).map { (request: $0, bytes: try documents.unstoredBytes(at: $0.position)) }
+            .filter { $0.bytes <= shortBytesMax }
+            .min { ($0.bytes, $0.request.position) < ($1.bytes, $1.request.position) }?.request
     }
 
     func read(
@@ -357,6 +372,7 @@ final class ContentUploads {
     func takeClient(for purpose: BulkClient.Purpose) throws -> BulkClient {
         guard let spare, spare.account == model.driver?.scope?.account, spare.client.resume(for: purpose) else {
             closeSpare()
+            connectionCount += 1
             return try engine.makeBulkClient(of: .documents, app: model.app, purpose)
         }
         self.spare = nil

@@ -103,24 +103,34 @@ extension DocumentTransaction {
     /// A request that was never sent and has to wait for its contents.
     struct Unstored {
         var position: Int64
-        /// Bytes of those that are here.
-        var length: UInt64
         var attempts: Int
         var nextAttempt: Timestamp
     }
 
+    /// Those, the oldest first. It is asked for each time that something is sent: of a request's contents one is looked at.
     func unstored() throws -> [Unstored] {
         try Row.fetchAll(
             cached(
-                "SELECT c.position, sum(iif(c.source IS NULL, c.length, 0)) AS bytes, o.attempts, o.next_attempt FROM document_contents c "
-                    + "JOIN outbox o ON o.position = c.position AND o.state = 'unsent' "
-                    + "WHERE c.account = ?1 AND c.container = ?2 AND c.is_stored = 0 GROUP BY c.position"),
+                "SELECT o.position, o.attempts, o.next_attempt FROM outbox o "
+                    + "WHERE o.account = ?1 AND o.service = 'documents' AND o.scope = ?2 AND o.state = 'unsent' "
+                    + "AND EXISTS (SELECT 1 FROM document_contents c WHERE c.position = o.position AND c.is_stored = 0 "
+                    + "AND c.account = ?1 AND c.container = ?2) ORDER BY o.position"),
             arguments: arguments()
         ).map { row in
             Unstored(
-                position: row["position"], length: UInt64(clamping: row["bytes"] as Int64), attempts: row["attempts"],
+                position: row["position"], attempts: row["attempts"],
                 nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)))
         }
+    }
+
+    /// Bytes of the contents that a request has to wait for and that are here.
+    func unstoredBytes(at position: Int64) throws -> UInt64 {
+        UInt64(
+            clamping: try Int64.fetchOne(
+                cached(
+                    "SELECT sum(length) FROM document_contents WHERE position = ?3 AND account = ?1 AND container = ?2 "
+                        + "AND is_stored = 0 AND source IS NULL"),
+                arguments: arguments(position)) ?? 0)
     }
 
     /// Counts that what a request needs is sent once more.

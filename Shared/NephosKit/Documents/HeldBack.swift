@@ -58,18 +58,23 @@ struct RequestFootprint {
 /// The footprints of what waits, which is looked at with each request that is sent: none is made twice.
 struct RequestFootprints {
     private static let countMax = 256
-    private var known: [Int64: (payload: Data, footprint: RequestFootprint)] = [:]
+    private var known: [Int64: (edits: Int64, created: Timestamp, footprint: RequestFootprint)] = [:]
 
     /// As it was when the request was looked at first: what it concerns may have been deleted here since.
+    ///
+    /// - Parameter operation: With or without its content, which is read where it is not known.
     mutating func footprint(
         of operation: OutboxOperation, _ documents: DocumentTransaction
     ) throws -> RequestFootprint {
-        if let known = known[operation.position], known.payload == operation.payload { return known.footprint }
+        if let known = known[operation.position], known.edits == operation.edits, known.created == operation.created {
+            return known.footprint
+        }
+        let payload = try documents.rows.payload(at: operation.position)
         // A question is about nothing that waits.
-        let request = try DocumentQuestion(operation.payload) == nil ? operation.payload : Data()
+        let request = try DocumentQuestion(payload) == nil ? payload : Data()
         let footprint = try RequestFootprint(WireApplyChanges(serializedBytes: request), documents)
         if known.count >= Self.countMax { known = [:] }
-        known[operation.position] = (operation.payload, footprint)
+        known[operation.position] = (operation.edits, operation.created, footprint)
         return footprint
     }
 }

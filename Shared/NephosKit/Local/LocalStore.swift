@@ -255,6 +255,10 @@ enum LocalSchema {
         migrator.registerMigration("4: when refused writes were written") { database in
             try database.execute(sql: "ALTER TABLE refused ADD COLUMN timestamp INTEGER NOT NULL DEFAULT 0")
         }
+        // By which what was read of an operation's content is known to be so still.
+        migrator.registerMigration("5: edits of what waits") { database in
+            try database.execute(sql: "ALTER TABLE outbox ADD COLUMN edits INTEGER NOT NULL DEFAULT 0")
+        }
         return migrator
     }
 

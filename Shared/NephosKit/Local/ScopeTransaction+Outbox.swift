@@ -6,11 +6,19 @@ import SwiftProtobuf
 
 /// The scope's operations that wait to be sent, in the order in which they were written.
 extension ScopeTransaction {
+    private static let columns =
+        "position, operation, head, state, writer, created, attempts, next_attempt, error, edits"
+
     /// The oldest operations.
-    func operations(limit: Int = .max, where condition: String = "1") throws -> [OutboxOperation] {
+    ///
+    /// - Parameter withPayloads: Whether their contents are read too, of which there may be a quarter of a megabyte each.
+    func operations(
+        limit: Int = .max, where condition: String = "1", withPayloads: Bool = true
+    ) throws -> [OutboxOperation] {
         try Row.fetchAll(
             database.makeStatement(
-                sql: "SELECT * FROM outbox WHERE account = ?1 AND service = ?2 AND scope = ?3 AND \(condition) "
+                sql: "SELECT \(Self.columns)\(withPayloads ? ", payload" : "") FROM outbox "
+                    + "WHERE account = ?1 AND service = ?2 AND scope = ?3 AND \(condition) "
                     + "ORDER BY position LIMIT ?4"),
             arguments: [account, service, scope.name, limit]
         ).map { row in
@@ -25,13 +33,13 @@ extension ScopeTransaction {
                 attempts: row["attempts"],
                 nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)),
                 error: (row["error"] as Data?).flatMap(StoredError.decode),
-                payload: row["payload"] as Data? ?? Data())
+                payload: withPayloads ? row["payload"] as Data? ?? Data() : Data(), edits: row["edits"])
         }
     }
 
-    /// What may be sent, the oldest first.
+    /// What may be sent, the oldest first, without contents: it is looked at with each of them that is sent.
     func sendable(limit: Int) throws -> [OutboxOperation] {
-        try operations(limit: limit, where: "state <> 'blocked'")
+        try operations(limit: limit, where: "state <> 'blocked'", withPayloads: false)
     }
 
     /// The operation at this position; nil: it is done with.
@@ -39,8 +47,15 @@ extension ScopeTransaction {
         try operations(limit: 1, where: "position = \(position)").first
     }
 
+    /// An operation's content; empty: it has none here, or is done with.
+    func payload(at position: Int64) throws -> Data {
+        try Data.fetchOne(cached("SELECT payload FROM outbox WHERE position = ?1"), arguments: [position]) ?? Data()
+    }
+
     /// The first that waits for a person.
-    func firstBlocked() throws -> OutboxOperation? { try operations(limit: 1, where: "state = 'blocked'").first }
+    func firstBlocked() throws -> OutboxOperation? {
+        try operations(limit: 1, where: "state = 'blocked'", withPayloads: false).first
+    }
 
     func operationCount() throws -> Int {
         try Int.fetchOne(
@@ -89,7 +104,7 @@ extension ScopeTransaction {
     /// Puts another operation into an operation's place.
     func replace(_ operation: OutboxOperation) throws {
         try update(operation)
-        try cached("UPDATE outbox SET payload = ?2 WHERE position = ?1")
+        try cached("UPDATE outbox SET payload = ?2, edits = edits + 1 WHERE position = ?1")
             .execute(arguments: [operation.position, operation.payload])
     }
 
@@ -97,7 +112,7 @@ extension ScopeTransaction {
     ///
     /// - Returns: False: it was sent, or is gone.
     func setPayload(_ payload: Data, at position: Int64) throws -> Bool {
-        try cached("UPDATE outbox SET payload = ?2 WHERE position = ?1 AND state = 'unsent'")
+        try cached("UPDATE outbox SET payload = ?2, edits = edits + 1 WHERE position = ?1 AND state = 'unsent'")
             .execute(arguments: [position, payload])
         return database.changesCount > 0
     }

@@ -32,8 +32,10 @@ struct OutboxOperation: Equatable {
     /// Not before this; 0: at once.
     var nextAttempt: Timestamp
     var error: CloudError?
-    /// Its content; empty where that is in its model's own table.
+    /// Its content; empty where that is in its model's own table, or was not read.
     var payload = Data()
+    /// Rises with each other content that it gets.
+    var edits: Int64 = 0
     /// It must neither overtake another nor be overtaken.
     var goesAlone = false
     /// While it is on its way: nothing can have been sent under its id before.

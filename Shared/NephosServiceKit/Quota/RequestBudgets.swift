@@ -86,6 +86,8 @@ public struct BudgetConfiguration: Hashable, Sendable {
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid` for a value that cannot be; `details` name the key.
     public init(_ settings: Settings) throws(CloudError) {
+        // A folder that is put is some thousand rows in a second: its device may use most of what its account may.
+        if settings.service == .documents { device = Limit(capacity: 4000, refillPerSecond: 400) }
         device = try Self.limit(settings, "budget", default: device)
         account = try Self.limit(settings, "account_budget", default: account)
         stranger = try Self.limit(settings, "stranger_budget", default: stranger)
