@@ -14,6 +14,10 @@ final class ContentConnections {
         init(_ client: BulkClient) { self.client = client }
     }
 
+    /// Bytes of chunks that have come and are being written beside the loop, and how many may be.
+    var writingBytes = 0
+    static let writingBytesMax = 8 << 20
+
     private unowned let engine: DeviceEngine
     private var connections: [AppID: Connection] = [:]
     /// What somebody waits for, who may give up.

@@ -256,15 +256,44 @@ final class ContentDownload {
 
     private func take(_ result: Result<BulkFrame, CloudError>, _ chunk: CutChunk, _ offset: Int) {
         guard !isOver else { return }
-        fetching -= 1
         lastMoved = engine.loop.monotonicNow
         do {
             let frame = try result.get()
             guard frame.contentBytes == chunk.length else { throw ContentReading.damaged }
-            try frame.withContent { try sink.write(UnsafeRawBufferPointer($0), at: offset) }
-            moved(chunk)
-            fill()
+            // To write takes longer than to fetch, and the loop has to hear of the next meanwhile. What is held so is bounded:
+            // beyond, the loop writes itself, and the service hears of no room before it has.
+            let contents = engine.contents
+            guard contents.writingBytes + chunk.length <= ContentConnections.writingBytesMax else {
+                try Self.write(frame, at: offset, to: sink)
+                return written(chunk)
+            }
+            contents.writingBytes += chunk.length
+            engine.loop.offload(to: .content) { [sink] in
+                try Self.write(frame, at: offset, to: sink)
+            } then: { [self] result in
+                contents.writingBytes -= chunk.length
+                guard !isOver else { return }
+                do {
+                    if case .failure(let error) = result {
+                        // The pool may be full.
+                        guard CloudError(wrapping: error).code == .serviceBusy else { throw error }
+                        try Self.write(frame, at: offset, to: sink)
+                    }
+                    written(chunk)
+                } catch { end(.failure(LocalFailure.error(of: error, at: nil))) }
+            }
         } catch { end(.failure(LocalFailure.error(of: error, at: nil))) }
+    }
+
+    private static func write(_ frame: BulkFrame, at offset: Int, to sink: any ContentSink) throws {
+        try frame.withContent { try sink.write(UnsafeRawBufferPointer($0), at: offset) }
+    }
+
+    private func written(_ chunk: CutChunk) {
+        fetching -= 1
+        lastMoved = engine.loop.monotonicNow
+        moved(chunk)
+        fill()
     }
 
     private func watch() {
