@@ -3,13 +3,15 @@ package import NephosCore
 internal import NephosFiles
 internal import Synchronization
 
-/// A file that has the bytes of what is at the path already, and need not be read.
+/// A file that has the bytes of what is at the path already, and need not be read; or a folder that is there.
 struct UnchangedFile: Sendable {
     var path: DocumentPath
     var item: DocumentID
-    /// The content that it has.
+    /// The content that it has; empty: it is a folder.
     var version: Data
     var isExecutable: Bool
+    /// Whether there is nothing about it to be changed.
+    var isSame: Bool
 }
 
 /// A source as far as it is known before the container is changed.
@@ -44,6 +46,15 @@ package final class PreparedDocuments: Sendable {
         for (number, source) in sources.enumerated() where !(number < isKept.count && isKept[number]) {
             if case .success(.staged(let source)) = source { folder.remove(source) }
         }
+    }
+
+    /// What is there, if all of it is as it was put: when it was looked at, it was put.
+    fileprivate var unchanged: [Result<DocumentID, CloudError>]? {
+        let items = sources.compactMap { source -> Result<DocumentID, CloudError>? in
+            guard case .success(.unchanged(let file)) = source, file.isSame else { return nil }
+            return .success(file.item)
+        }
+        return items.count == sources.count ? items : nil
     }
 
     /// The database knows of these.
@@ -82,6 +93,8 @@ extension UbiquityContainer {
     package func put(
         _ prepared: PreparedDocuments, makesFolders: Bool
     ) async throws(CloudError) -> [Result<DocumentEntry, CloudError>] {
+        // Nothing is written then, and nobody has to be told.
+        if let unchanged = prepared.unchanged { return try read { try $0.entries(unchanged) } }
         let (results, bytesThere) = try change { draft in
             (try draft.putEach(prepared.sources, prepared.folder, makesFolders: makesFolders), draft.unchanged)
         } reading: { documents, drafted in
@@ -121,6 +134,14 @@ extension UbiquityContainer {
             var found: [Int: UnchangedFile] = [:]
             var draft = DocumentDraft(documents, now: session.engine.stamp.now, makeID: session.engine.makeDocumentID)
             for (index, source) in sources.enumerated() {
+                if source.content == nil {
+                    guard case .success(let path) = source.path, case .item(let item)? = try draft.lookUp(path),
+                        item.isFolder
+                    else { continue }
+                    found[index] = UnchangedFile(
+                        path: path, item: item.id, version: Data(), isExecutable: false, isSame: true)
+                    continue
+                }
                 guard case .file(let file, let allowsOpenDatabase)? = source.content,
                     case .success(let path) = source.path,
                     let status = try? file.status(followsLinks: true), status.st_mode & S_IFMT == S_IFREG,
@@ -128,9 +149,10 @@ extension UbiquityContainer {
                     try documents.hasBytes(of: item, FileStamp(status)),
                     allowsOpenDatabase || DatabaseFiles.refusal(of: file) == nil
                 else { continue }
+                let isExecutable = status.st_mode & S_IXUSR != 0
                 found[index] = UnchangedFile(
-                    path: path, item: item.id, version: item.wire.content.version,
-                    isExecutable: status.st_mode & S_IXUSR != 0)
+                    path: path, item: item.id, version: item.wire.content.version, isExecutable: isExecutable,
+                    isSame: item.wire.attributes.executable == isExecutable)
             }
             return found
         }
@@ -166,7 +188,7 @@ extension DocumentDraft {
                 .constraintViolation, "What is at the path was changed while this was put. Put it again.",
                 details: ["path": file.path.text])
         }
-        setExecutable(file.isExecutable, of: item)
+        if !item.isFolder { setExecutable(file.isExecutable, of: item) }
         return item.id
     }
 }
