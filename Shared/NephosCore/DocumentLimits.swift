@@ -50,6 +50,8 @@ public enum DocumentLimits {
     public static let versionsRemovedMax = 1000
     /// Conflicts of an item that nobody has resolved.
     public static let conflictsMax = 16
+    /// Versions with the same bytes of which a content says that it took their place.
+    public static let sameAsMax = 8
     /// Further contents of an item, and bytes of the name of one.
     public static let renditionsMax = 8
     public static let renditionNameBytesMax = 64

@@ -105,6 +105,48 @@ import Testing
         #expect(try house.counted() == 0 && house.sum() == 0 && house.usage().isEmpty)
     }
 
+    /// Whoever was away has made something from the version that is gone: nobody has changed anything beside it.
+    @Test func whatIsMadeFromAVersionWhosePlaceTheSameBytesTookIsNoConflict() throws {
+        let file = try here.makeFile("a", "1")
+        let first = try here.item(file).content.version
+        var base = first
+        for _ in 0..<3 {
+            let same = WireDocumentContent.inline("1", base: base)
+            try there.apply([.replace(file, same)])
+            base = same.version
+        }
+        let mine = WireDocumentContent.inline("2", base: first)
+        try here.apply([.replace(file, mine)])
+        let item = try here.item(file)
+        #expect(item.conflicts.isEmpty && item.content.version == mine.version && item.content.base == base)
+        #expect(try here.versions(of: file).map(\.version) == [mine.version, base])
+        // Nobody says so of a version of their own.
+        var claimed = WireDocumentContent.inline("3", base: mine.version)
+        claimed.sameAs = [first]
+        try there.apply([.replace(file, claimed)])
+        #expect(try here.item(file).content.sameAs.isEmpty)
+    }
+
+    /// The two are merged by what they were made from.
+    @Test func whatAConflictWasMadeFromStaysThoughTheSameBytesCome() throws {
+        let file = try here.makeFile("a", "1")
+        let first = try here.item(file).content.version
+        let lost = WireDocumentContent.inline("2", base: first)
+        // As a device offers it that had it beside what the service has.
+        var offered = WireDocumentChange.replace(file, lost)
+        offered.replace.over = Data(ContainerDevice.makeID().bytes)
+        offered.offered = true
+        try there.apply([offered])
+        #expect(try here.item(file).conflicts.map(\.base) == [first])
+        let same = WireDocumentContent.inline("1", base: first)
+        try here.apply([.replace(file, same)])
+        #expect(try here.item(file).content.version == same.version)
+        #expect(try Set(here.versions(of: file).map(\.version)) == [first, lost.version, same.version])
+        try here.apply([.trash(file), .remove(file)])
+        house.cloud.network.run(for: .seconds(10))
+        #expect(try house.counted() == 0 && house.sum() == 0 && house.usage().isEmpty)
+    }
+
     /// Versions are called as devices like, and two items may have one of the same name.
     @Test func whatTakesAVersionsPlaceIsOfThatItemAlone() throws {
         let file = try here.makeFile("a", "")
@@ -155,6 +197,28 @@ import Testing
         try here.apply([.trash(folder), .remove(folder)])
         house.cloud.network.run(for: .seconds(5))
         #expect(try house.counted() == 0)
+    }
+
+    /// What a version's row counts lies beside what is sealed; with its item, or by itself.
+    @Test(arguments: [true, false]) func aDamagedVersionGivesBackItsRow(isRemovedByItself: Bool) throws {
+        let file = try here.makeFile("a", "1")
+        let first = try here.item(file).content.version
+        let second = WireDocumentContent.inline("2", base: first)
+        try there.apply([.replace(file, second)])
+        let counted = try house.counted()
+        let damage = SQL("UPDATE document_versions SET sealed = x'00' WHERE version = ?1")
+        for version in isRemovedByItself ? [first] : [first, second.version] {
+            try house.cloud.storage(of: .documents).write { _ = try $0.execute(damage, [.blob([UInt8](version))]) }
+        }
+        if isRemovedByItself {
+            try here.apply([.removeVersions(file, [first])])
+            // Of its bytes nobody knows any more how many they were.
+            #expect(try house.counted() == counted - 512 && house.sum() == house.counted())
+            #expect(try house.usage() == [here.mover.device.rawValue: 258, there.mover.device.rawValue: 513])
+        }
+        try here.apply([.trash(file), .remove(file)])
+        house.cloud.network.run(for: .seconds(10))
+        #expect(try house.counted() == (isRemovedByItself ? 1 : 2))
     }
 
     @Test func aFullPlanTakesNoMoreItemsAndLetsThemGo() throws {

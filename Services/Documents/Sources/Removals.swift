@@ -44,9 +44,10 @@ extension DocumentsService {
         }
         let versions = try rows.oldestVersions(of: folder, limit: Self.step)
         for version in versions {
-            if let content = try container.open(version, of: folder) {
-                try giveBack(UsedContent(content, rowBytes: version.counted), in: container)
-            }
+            let content = try container.open(version, of: folder)
+            try giveBack(
+                content.map { UsedContent($0, rowBytes: version.counted) } ?? UsedContent(rowOf: version), in: container
+            )
             try rows.removeVersion(version.id, of: folder)
         }
         // By their rows, so that they go with an item that is damaged too.

@@ -340,6 +340,10 @@ public nonisolated struct WireDocumentContent: Sendable {
   /// By which the service knows these three again, of this content of this item (see "Offering again"). Keep it.
   public var seal: UInt64 = 0
 
+  /// Filled in by the service: versions with the same bytes whose place it took, the newest first, up to 8. What is made
+  /// from one of them is made from this.
+  public var sameAs: [Data] = []
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -1723,7 +1727,7 @@ nonisolated extension WireAnnouncement: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireDocumentContent: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DocumentContent"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}base\0\u{1}length\0\u{1}inline\0\u{1}root\0\u{1}depth\0\u{1}modified\0\u{3}device_id\0\u{3}app_id\0\u{1}committed\0\u{1}seal\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}base\0\u{1}length\0\u{1}inline\0\u{1}root\0\u{1}depth\0\u{1}modified\0\u{3}device_id\0\u{3}app_id\0\u{1}committed\0\u{1}seal\0\u{3}same_as\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1742,6 +1746,7 @@ nonisolated extension WireDocumentContent: SwiftProtobuf.Message, SwiftProtobuf.
       case 9: try { try decoder.decodeSingularStringField(value: &self.appID) }()
       case 10: try { try decoder.decodeSingularSInt64Field(value: &self.committed) }()
       case 11: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
+      case 12: try { try decoder.decodeRepeatedBytesField(value: &self.sameAs) }()
       default: break
       }
     }
@@ -1781,6 +1786,9 @@ nonisolated extension WireDocumentContent: SwiftProtobuf.Message, SwiftProtobuf.
     if self.seal != 0 {
       try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 11)
     }
+    if !self.sameAs.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.sameAs, fieldNumber: 12)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1796,6 +1804,7 @@ nonisolated extension WireDocumentContent: SwiftProtobuf.Message, SwiftProtobuf.
     if lhs.appID != rhs.appID {return false}
     if lhs.committed != rhs.committed {return false}
     if lhs.seal != rhs.seal {return false}
+    if lhs.sameAs != rhs.sameAs {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

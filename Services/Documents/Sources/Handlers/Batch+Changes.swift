@@ -88,8 +88,13 @@ extension Batch {
     }
 
     /// Notes a new version, with who made it.
-    private func commit(_ content: WireDocumentContent, of id: DocumentID) throws -> WireDocumentContent {
-        let content = try signed(content, of: id) { .content($0) }
+    ///
+    /// - Parameter former: The version with the same bytes whose place it takes; nil: it takes nobody's.
+    private func commit(
+        _ content: WireDocumentContent, of id: DocumentID, insteadOf former: WireDocumentContent? = nil
+    ) throws -> WireDocumentContent {
+        var content = try signed(content, of: id) { .content($0) }
+        content.sameAs = former.map { Array(([$0.version] + $0.sameAs).prefix(DocumentLimits.sameAsMax)) } ?? []
         versions.append((id, content))
         return content
     }
@@ -100,11 +105,18 @@ extension Batch {
     }
 
     private func replace(_ id: DocumentID, _ request: WireReplaceContent) throws {
-        var item = try self.item(id)
+        var (item, request) = (try self.item(id), request)
         guard item.hasContent else {
             throw CloudError(.invalidArguments, "A folder has no content.", details: Self.details(id))
         }
         try ContentRule.check(request.content, of: item.kind, in: containerClass)
+        // Of what is offered again the seal would not be its own any more.
+        if !isOffered,
+            let heir = ([item.content] + item.conflicts).first(where: { $0.sameAs.contains(request.content.base) })
+        {
+            // The version is gone that it was made from, and its bytes are there under another name.
+            request.content.base = heir.version
+        }
         if try isKnown(request.content.version, of: id) { return }
         // Nobody would find it there.
         if !isOffered { try checkLives(id, item) }
@@ -114,10 +126,12 @@ extension Batch {
             // What was made from it came before it.
             _ = try commit(request.content, of: id)
         } else if base == item.content.version {
-            if item.content.hasBytes(of: request.content) {
-                try inherit(item.content, by: [UInt8](request.content.version), of: id)
-            }
-            item.content = try commit(request.content, of: id)
+            // What somebody has lost was made from stays: without it nobody can merge the two.
+            let takesPlace =
+                item.content.hasBytes(of: request.content)
+                && !item.conflicts.contains { $0.base == item.content.version }
+            if takesPlace { try inherit(item.content, by: [UInt8](request.content.version), of: id) }
+            item.content = try commit(request.content, of: id, insteadOf: takesPlace ? item.content : nil)
             if isOffered, let index = item.conflicts.firstIndex(where: { $0.base == request.content.version }) {
                 // So did what somebody has made from it, and sent before.
                 item.content = item.conflicts.remove(at: index)

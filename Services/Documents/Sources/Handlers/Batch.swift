@@ -322,7 +322,9 @@ final class Batch {
         }
         try container.rows.add(
             ContainerRows.Version(
-                id: version, number: number, counted: counted(content.version, of: id), sealed: sealed),
+                id: version, number: number, counted: counted(content.version, of: id),
+                maker: CountChanges.Maker(app: AppID(content.appID), device: DeviceID(content.deviceID)),
+                sealed: sealed),
             committed: content.committed, of: id)
     }
 
@@ -347,13 +349,13 @@ final class Batch {
         return old
     }
 
-    /// - Returns: What it used; nothing where it is not there, or damaged.
+    /// - Returns: What it used; nothing where it is not there, and of one that is damaged what its row counts.
     func takeVersion(_ version: [UInt8], of id: DocumentID) throws -> [UsedContent] {
         guard let row = try container.rows.version(version, of: id) else { return [] }
         let content = try container.open(row, of: id)
         try container.rows.removeVersion(version, of: id)
-        guard let content else { return [] }
         let isInherited = inherited.contains(ItemVersion(item: id, version: version))
+        guard let content else { return isInherited ? [] : [UsedContent(rowOf: row)] }
         let used = UsedContent(content, rowBytes: isInherited ? 0 : row.counted)
         // What was handed on is not given back.
         return isInherited && used.isInline ? [] : [used]

@@ -1,3 +1,4 @@
+internal import NephosBulk
 internal import NephosCore
 internal import NephosStorage
 
@@ -7,20 +8,22 @@ extension ContainerRows {
         "SELECT 1 FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
     private static let insertVersion = SQL(
         """
-        INSERT INTO document_versions (partition_number, owner, container, item, version, number, sealed, committed, counted)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+        INSERT INTO document_versions (
+            partition_number, owner, container, item, version, number, sealed, committed, counted, app, device)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
         """)
     private static let selectVersions = SQL(
         """
-        SELECT version, number, counted, sealed FROM document_versions WHERE \(key) AND item = ?4
+        SELECT version, number, counted, app, device, sealed FROM document_versions WHERE \(key) AND item = ?4
         ORDER BY number DESC, committed DESC LIMIT ?5
         """)
     private static let selectOneVersion = SQL(
-        "SELECT number, counted, sealed FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5")
+        "SELECT version, number, counted, app, device, sealed FROM document_versions WHERE \(key) AND item = ?4 AND version = ?5"
+    )
     private static let countVersions = SQL("SELECT COUNT(*) FROM document_versions WHERE \(key) AND item = ?4")
     private static let selectOldest = SQL(
         """
-        SELECT version, number, counted, sealed FROM document_versions WHERE \(key) AND item = ?4
+        SELECT version, number, counted, app, device, sealed FROM document_versions WHERE \(key) AND item = ?4
         ORDER BY number, committed LIMIT ?5
         """)
     private static let selectLatest = SQL(
@@ -43,7 +46,20 @@ extension ContainerRows {
         var number: Int64
         /// What its row counts, in bytes; 0: an earlier release has written it.
         var counted: UInt64
+        /// For whom that counts; of a row of an earlier release nobody. It lies beside the content, so that it is given back
+        /// also when that is damaged.
+        var maker: CountChanges.Maker
         var sealed: [UInt8]
+
+        init(id: [UInt8], number: Int64, counted: UInt64, maker: CountChanges.Maker, sealed: [UInt8]) {
+            (self.id, self.number, self.counted, self.maker, self.sealed) = (id, number, counted, maker, sealed)
+        }
+
+        fileprivate init(_ row: any SQLRow) {
+            self.init(
+                id: row.blob(0), number: row.integer(1), counted: UInt64(clamping: row.integer(2)),
+                maker: CountChanges.Maker(app: AppID(row.text(3)), device: DeviceID(row.text(4))), sealed: row.blob(5))
+        }
     }
 
     func hasVersion(_ version: [UInt8], of item: DocumentID) throws -> Bool {
@@ -57,6 +73,7 @@ extension ContainerRows {
             place + [
                 .blob(item.bytes), .blob(version.id), .integer(version.number), .blob(version.sealed),
                 .integer(committed), .integer(Int64(clamping: version.counted)),
+                .text(version.maker.app.rawValue), .text(version.maker.device.rawValue),
             ])
     }
 
@@ -81,17 +98,11 @@ extension ContainerRows {
 
     /// The newest first.
     func versions(of item: DocumentID, limit: Int = .max) throws -> [Version] {
-        try transaction.all(Self.selectVersions, place + [.blob(item.bytes), .integer(Int64(limit))]) {
-            Version(
-                id: $0.blob(0), number: $0.integer(1), counted: UInt64(clamping: $0.integer(2)), sealed: $0.blob(3))
-        }
+        try transaction.all(Self.selectVersions, place + [.blob(item.bytes), .integer(Int64(limit))]) { Version($0) }
     }
 
     func version(_ version: [UInt8], of item: DocumentID) throws -> Version? {
-        try transaction.first(Self.selectOneVersion, place + [.blob(item.bytes), .blob(version)]) {
-            Version(
-                id: version, number: $0.integer(0), counted: UInt64(clamping: $0.integer(1)), sealed: $0.blob(2))
-        }
+        try transaction.first(Self.selectOneVersion, place + [.blob(item.bytes), .blob(version)]) { Version($0) }
     }
 
     func versionCount(of item: DocumentID) throws -> Int {
@@ -99,10 +110,7 @@ extension ContainerRows {
     }
 
     func oldestVersions(of item: DocumentID, limit: Int) throws -> [Version] {
-        try transaction.all(Self.selectOldest, place + [.blob(item.bytes), .integer(Int64(limit))]) {
-            Version(
-                id: $0.blob(0), number: $0.integer(1), counted: UInt64(clamping: $0.integer(2)), sealed: $0.blob(3))
-        }
+        try transaction.all(Self.selectOldest, place + [.blob(item.bytes), .integer(Int64(limit))]) { Version($0) }
     }
 
     func removeVersion(_ version: [UInt8], of item: DocumentID) throws {

@@ -214,5 +214,12 @@ enum DocumentsMigrations {
                 "DROP INDEX document_trash_by_time",
                 "CREATE INDEX document_trash_by_end ON document_trash (ends)",
             ]),
+        Migration(
+            name: "documents-011-makers-of-rows",
+            statements: [
+                // For whom the row counts. Empty: an earlier release has written it, and only the content says so.
+                "ALTER TABLE document_versions ADD COLUMN app TEXT NOT NULL DEFAULT ''",
+                "ALTER TABLE document_versions ADD COLUMN device TEXT NOT NULL DEFAULT ''",
+            ]),
     ]
 }
