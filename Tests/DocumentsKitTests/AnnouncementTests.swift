@@ -2,6 +2,7 @@ import Foundation
 import NephosCore
 import NephosSimulation
 import NephosWire
+import Synchronization
 import Testing
 
 @testable import NephosKit
@@ -65,6 +66,7 @@ import Testing
             try await one.container.put(film, at: "films/film")
             try await one.container.put(bytes(2_000_000, seed: 3), at: "films/next")
             try await one.container.put(bytes(500_000, seed: 2), at: "films/note")
+            cloud.simulation.pass(.seconds(3))
             var coming: [ComingDocument] = []
             for _ in 0..<20 where coming.isEmpty {
                 try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
@@ -101,6 +103,7 @@ import Testing
             try await two.settle()
             one.session.setTransferLimits(TransferLimits(upload: 50_000))
             try await one.container.put(bytes(3_000_000, seed: 1), at: "film")
+            cloud.simulation.pass(.seconds(3))
             for _ in 0..<50 {
                 try await one.container.scope.waitUntilCurrent(timeout: .seconds(60))
                 try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
@@ -133,6 +136,58 @@ import Testing
             try await two.settle()
             #expect(try await two.container.item(at: "film")?.incoming.isEmpty == true)
             #expect(try await two.text("film") == "old")
+        }
+    }
+
+    /// What has expired is not on its way, whether the service has said so already or not; and nobody is told of a change
+    /// of something that is no item.
+    @Test func whatHasExpiredIsNotSeenAndNoAnnouncementIsAnItem() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("old".utf8), at: "there")
+            try await one.settle()
+            try await two.settle()
+            let told = Mutex<Set<ItemName>>([])
+            let events = two.container.scope.events
+            let listening = Task {
+                for await event in events {
+                    if case .change(let change) = event { told.withLock { $0.formUnion(change.changedKeys) } }
+                }
+            }
+            defer { listening.cancel() }
+            one.session.setTransferLimits(TransferLimits(upload: 50_000))
+            try await one.container.put(bytes(3_000_000, seed: 1), at: "film")
+            try await one.container.put(bytes(3_000_000, seed: 2), at: "there")
+            cloud.simulation.pass(.seconds(3))
+            var isSeen = false
+            for _ in 0..<50 where !isSeen {
+                try await one.container.scope.waitUntilCurrent(timeout: .seconds(60))
+                try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
+                let coming = try await two.container.coming(isDeep: true)
+                let there = try await two.container.item(at: "there")
+                isSeen = !coming.isEmpty && there?.incoming.isEmpty == false
+            }
+            #expect(isSeen)
+            let path = try DocumentPath("there")
+            let later: (Int, Int) = try two.container.read { documents in
+                let now = try #require(documents.known.now)
+                documents.known.now = now.advanced(by: DocumentLimits.announcementLifetime + .seconds(1))
+                let item = try documents.item(at: path)
+                return (
+                    try documents.comingDocuments(in: DocumentPath("/"), isDeep: true).count,
+                    try documents.incoming(to: item.wire).count
+                )
+            }
+            #expect(later == (0, 0))
+            one.session.setTransferLimits(TransferLimits())
+            try await one.settle()
+            try await two.settle()
+            try await two.container.put(Data("x".utf8), at: "note")
+            try await two.settle()
+            let device = try #require(try one.session.account?.deviceID)
+            let film = try #require(try await two.container.item(at: "film")?.id)
+            #expect(told.withLock { $0.contains(film.name) && !$0.contains(DocumentID.coming(from: device).name) })
         }
     }
 }

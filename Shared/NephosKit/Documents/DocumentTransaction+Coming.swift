@@ -59,9 +59,9 @@ extension DocumentTransaction {
 
     /// What other devices are about to make, where it will lie.
     func comingDocuments(in folder: DocumentPath, isDeep: Bool) throws -> [ComingDocument] {
-        let own = try device
+        let (own, now) = (try device, known.now?.nanoseconds ?? .min)
         return try comingItems().flatMap(\.announcements).compactMap { said in
-            guard DeviceID(said.deviceID) != own, let id = DocumentID(bytes: said.item),
+            guard DeviceID(said.deviceID) != own, said.expires > now, let id = DocumentID(bytes: said.item),
                 let parent = DocumentID(bytes: said.parent),
                 // It has come; what became of it since is told of itself.
                 try synced(id.name) == nil, let place = try path(ofFolder: parent),

@@ -111,6 +111,8 @@ struct DocumentTransaction {
 
     /// What is looked up once.
     final class Known {
+        /// When this is read, by the server's clock as far as that is known; nil: it does not matter.
+        var now: Timestamp?
         var rule: DocumentNameRule?
         var damage: ContainerDamage?
         var hasDoubts: Bool?

@@ -82,8 +82,9 @@ extension DocumentTransaction {
     /// Contents of an item that other devices send.
     func incoming(to item: WireDocumentItem) throws -> [IncomingContent] {
         guard !item.announcements.isEmpty else { return [] }
-        let own = try device
-        return item.announcements.map { announcement in
+        let (own, now) = (try device, known.now?.nanoseconds ?? .min)
+        // What has expired the service takes back, of which this device may hear later.
+        return item.announcements.filter { $0.expires > now }.map { announcement in
             IncomingContent(
                 device: DeviceID(announcement.deviceID), size: announcement.length,
                 since: Timestamp(nanoseconds: announcement.announced))

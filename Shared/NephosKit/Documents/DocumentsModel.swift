@@ -107,7 +107,7 @@ final class DocumentsModel: ScopeModel {
             }
             if mine == nil { offers += try offerOfDoubt(over: theirs, documents) }
             guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { continue }
-            if mine?.body != theirs.body { changed.append(name) }
+            if Self.isNews(theirs, after: mine) { changed.append(name) }
             try documents.put(theirs, replacing: mine, &state)
         }
         for item in local.values.sorted(by: { $0.name < $1.name }) {
@@ -143,13 +143,19 @@ final class DocumentsModel: ScopeModel {
             let theirs = DocumentTransaction.Synced(change, sequence: min(sequence, segment.token.sequence))
             let mine = try documents.synced(theirs.name)
             if let mine, mine.sequence > theirs.sequence { continue }
-            if mine?.body != theirs.body { changed.append(theirs.name) }
+            if Self.isNews(theirs, after: mine) { changed.append(theirs.name) }
             if mine == nil { offers += try offerOfDoubt(over: theirs, documents) }
             try documents.put(theirs, replacing: mine, &state)
         }
         try offer(offers, in: documents)
         downloads.look()
         return MergedChanges(news: news(.serverChange, changed, isFirst: false))
+    }
+
+    /// Whether an item has changed: what a device is about to make is none, and nobody knows it by its name.
+    private static func isNews(_ theirs: DocumentTransaction.Synced, after mine: DocumentTransaction.Synced?) -> Bool {
+        guard mine?.body != theirs.body else { return false }
+        return !(theirs.body == nil ? mine?.isComing ?? false : theirs.isComing)
     }
 
     func news(_ reason: ChangeReason, _ changed: [ItemName], isFirst: Bool) -> ChangeNotification? {

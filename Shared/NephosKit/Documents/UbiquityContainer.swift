@@ -157,7 +157,9 @@ public final class UbiquityContainer: Sendable {
                 .storeOutOfStep, "This device has not downloaded the container yet, so nobody here knows what is in it."
             )
         }
-        return DocumentTransaction(rows)
+        let documents = DocumentTransaction(rows)
+        documents.known.now = session.engine.stamp.now
+        return documents
     }
 
     /// Requests of one container that may wait.

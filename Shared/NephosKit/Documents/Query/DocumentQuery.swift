@@ -185,7 +185,8 @@ public final class DocumentQuery: AsyncSequence, Sendable {
                 account: account.accountID, container: container.id, predicate: compiled,
                 fields: compiled.fields.map { DocumentField(rawValue: $0.rawValue) },
                 includesTrash: compiled.fields.contains { $0.rawValue == DocumentField.isTrashed.rawValue },
-                scope: scope, sorts: sorts, batchMax: batchMax), session.local,
+                scope: scope, sorts: sorts, batchMax: batchMax, now: { [session] in session.engine.stamp.now }),
+            session.local,
             isPaused: { [weak self] in self?.isPaused.load(ordering: .sequentiallyConsistent) ?? false })
     }
 }

@@ -29,6 +29,8 @@ final class QueryWork {
         var sorts: [DocumentSort]
         /// Items of one event.
         var batchMax: Int
+        /// The server's time, as far as that is known.
+        var now: @Sendable () -> Timestamp
     }
 
     /// Items that a step looks at.
@@ -82,7 +84,10 @@ final class QueryWork {
         }
         let rows = ScopeTransaction(
             database, LocalScope(account: plan.account, service: .documents, path: plan.container))
-        return try rows.state().synced ? DocumentTransaction(rows) : nil
+        guard try rows.state().synced else { return nil }
+        let documents = DocumentTransaction(rows)
+        documents.known.now = plan.now()
+        return documents
     }
 
     /// One step in one state of the home.
