@@ -27,6 +27,7 @@ import Testing
             let film = bytes(3_000_000, seed: 1)
             try await one.container.put(film, at: "film")
             try await one.container.put(bytes(500_000, seed: 2), at: "note")
+            cloud.simulation.pass(.seconds(3))
             try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
             try? await two.container.scope.waitUntilSent(timeout: .seconds(5))
             var entry: DocumentEntry?
