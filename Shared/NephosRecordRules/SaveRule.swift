@@ -16,11 +16,21 @@ package enum SaveRule {
         package var isDamaged = false
         /// Change tags that it had before, the newest first; of one that was deleted, too.
         package var former: [[UInt8]] = []
+        /// Of one that was deleted: by whom, and when; nil: that is not known.
+        package var deletion: WireRecordStamp?
+        /// It was saved or deleted since the service came back from a copy, and not as it had been before.
+        package var isSince = false
 
-        package init(record: WireRecord? = nil, isDamaged: Bool = false, former: [[UInt8]] = []) {
+        package init(
+            record: WireRecord? = nil, isDamaged: Bool = false, former: [[UInt8]] = [],
+            deletion: WireRecordStamp? = nil,
+            isSince: Bool = false
+        ) {
             self.record = record
             self.isDamaged = isDamaged
             self.former = former
+            self.deletion = deletion
+            self.isSince = isSince
         }
 
         package var isThere: Bool { record != nil || isDamaged }
@@ -47,6 +57,7 @@ package enum SaveRule {
             let gone = state.isDamaged ? damaged : deletedSince
             guard !state.former.contains(version) else { throw gone }
             guard save.base.isEmpty || save.policy != .ifServerRecordUnchanged else { throw gone }
+            let stamp = later(stamp, than: state)
             return .write(made(save, from: WireRecord(), created: stamp, stamp), overwrites: false)
         }
         // Its own save, again.
@@ -55,7 +66,7 @@ package enum SaveRule {
             throw CloudError(
                 .invalidArguments, "The record has another type, and keeps it.", details: ["argument": "type"])
         }
-        let result = made(save, from: stored, created: stored.created, stamp)
+        let result = made(save, from: stored, created: stored.created, later(stamp, than: state))
         guard stored.version != save.base else { return .write(result, overwrites: false) }
         // Equal content is no conflict.
         if hasSameContent(result, stored) { return .same(stored) }
@@ -74,6 +85,17 @@ package enum SaveRule {
         guard state.isThere, !base.isEmpty, state.record?.version != base else { return }
         throw CloudError(
             .serverRecordChanged, "The record was saved since this device read it. Look again, and delete it then.")
+    }
+
+    /// The times of a record's saves and deletions rise, whatever the clock does: by them it is known after a restore
+    /// which of two was the later one.
+    package static func later(_ stamp: WireRecordStamp, than state: State) -> WireRecordStamp {
+        guard let last = state.record?.modified.time ?? state.deletion?.time, last >= stamp.time, last < .max else {
+            return stamp
+        }
+        var later = stamp
+        later.time = last + 1
+        return later
     }
 
     private static let deletedSince = CloudError(
@@ -103,6 +125,7 @@ package enum SaveRule {
         record.version = save.version
         record.created = created
         record.modified = stamp
+        record.seal = 0
         if save.hasParent { record.parent = save.parent }
         record.fields = merged(save.replace ? [] : stored.fields, save.fields)
         return record

@@ -91,7 +91,8 @@ extension Feed {
         }
         try keepHead(ofPartition: Self.partition(ofScopeWithID: scope))
         try execute(FeedStatements.removeScope, [.integer(scope)])
-        cache.heads.removeAll()
+        // As above: the heads of all others stay known.
+        cache.heads.forget(scopeWithID: scope)
         return false
     }
 }

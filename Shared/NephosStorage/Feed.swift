@@ -301,7 +301,7 @@ public final class Feed: FeedTransaction {
             $0.tombstones = tombstones
         }
         heads.advance(partition: number, to: sequence)
-        if tombstones > Self.tombstonesMax { try forgetTombstones(ofScopeAt: place, id) }
+        try forgetTombstones(ofScopeAt: place, id, beyond: Self.tombstonesMax)
         return ScopeChange(
             scope: scope, partition: number, token: try token(sequence, in: number),
             previousSequence: previous, previousPartitionSequence: before, digest: digest)
@@ -331,8 +331,15 @@ public final class Feed: FeedTransaction {
     /// a reader whose token is from before it has to fetch everything.
     static let tombstonesMax = 4096
 
-    private func forgetTombstones(ofScopeAt place: Int, _ id: Int64) throws {
-        let count = heads.scopes[place].tombstones - Self.tombstonesMax + Self.tombstonesMax / 8
+    public func keepTombstones(of scope: ScopeName, atMost max: Int) throws {
+        let place = try place(of: scope)
+        guard let id = heads.scopes[place].id else { return }
+        try forgetTombstones(ofScopeAt: place, id, beyond: max)
+    }
+
+    private func forgetTombstones(ofScopeAt place: Int, _ id: Int64, beyond max: Int) throws {
+        guard heads.scopes[place].tombstones > max else { return }
+        let count = heads.scopes[place].tombstones - max + max / 8
         let oldest = try all(FeedStatements.tombstonesOfScope, [.integer(id), .integer(Int64(count))]) {
             (name: ItemName($0.text(0)), sequence: UInt64(bitPattern: $0.integer(1)))
         }
@@ -341,7 +348,7 @@ public final class Feed: FeedTransaction {
         }
         heads.change(scope: place) {
             $0.tombstones -= oldest.count
-            $0.floor = max($0.floor, oldest.last?.sequence ?? 0)
+            $0.floor = Swift.max($0.floor, oldest.last?.sequence ?? 0)
         }
     }
 

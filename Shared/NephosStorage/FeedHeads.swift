@@ -86,6 +86,12 @@ final class FeedHeads {
     /// Its scopes' rows will say so.
     func advance(partition number: Int, to sequence: UInt64) { partitions[number]?.sequence = sequence }
 
+    /// Its row was removed; nothing of it waits to be written.
+    func forget(scopeWithID id: Int64) {
+        guard let place = scopes.firstIndex(where: { $0.id == id }) else { return }
+        scopes[place] = ScopeState(name: scopes[place].name, partition: scopes[place].partition)
+    }
+
     /// Not while something of it waits to be written.
     func drop(partition number: Int) {
         partitions[number] = nil

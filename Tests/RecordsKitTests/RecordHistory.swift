@@ -8,7 +8,9 @@ import NephosSimulation
 /// services crash, messages and replies are lost. Then everything heals, and what was accepted is held against what the
 /// devices and the service have.
 final class RecordHistory {
-    private static let zones = [RecordZone.defaultName, "one", "two"]
+    private static let zones = [RecordZone.defaultName, "one", "-two '/"]
+    /// Odd ones among them.
+    private static let names = ["r0", "r1", "r2", "r3", "a/b", "-x", "~ \"q' %", String(repeating: "n", count: 255)]
     let cloud: RecordCloud
     private var generator: SplitMix64
     private var devices: [RecordCloud.Device] = []
@@ -24,16 +26,21 @@ final class RecordHistory {
     /// Dropped by whoever resolved a conflict.
     private var dropped: Set<Data> = []
     private var deleted: Set<RecordID> = []
+    private var ended: [RecordID: Set<Data>] = [:]
     /// What each device saved last of its own field of a record that all save by force.
     private var own: [RecordID: [String: Int64]] = [:]
     private(set) var conflictCount = 0
     /// What the service once had on disk; and whether it comes back from that.
     private var copies: [StorageCopy] = []
     private let hasRestores: Bool
+    /// What the service once said of each save, and of which zone it was: by its change tag.
+    private var stamps: [Data: (zone: String?, stamps: [RecordStamp?])] = [:]
+    /// Change tags that all devices knew the deletion of.
+    private var gone: [RecordID: Set<Data>] = [:]
 
     init(seed: UInt64) throws {
         var generator = SplitMix64(seed: seed)
-        hasRestores = Double.random(in: 0..<1, using: &generator) < 0.3
+        hasRestores = Double.random(in: 0..<1, using: &generator) < 0.5
         self.generator = generator
         cloud = try RecordCloud(seed: seed)
     }
@@ -42,12 +49,19 @@ final class RecordHistory {
         defer { cloud.close() }
         do {
             for _ in 0..<3 { devices.append(try await cloud.open()) }
+            // One is a day behind, and one an hour ahead.
+            if flip(0.5) {
+                for (device, offset) in zip(devices, [Duration.seconds(-86_400), .seconds(3600)]) {
+                    cloud.simulation.use { $0.network.setClockOffset(device.name, offset) }
+                }
+            }
             for _ in 0..<Int.random(in: 20...50, using: &generator) {
                 try await step()
                 cloud.simulation.pass(.milliseconds(Int64.random(in: 0...2000, using: &generator)))
             }
             try heal()
             try await settle()
+            try await observe()
             try await checkEnd()
         } catch { throw Violation("\(error)" + trace.map { "\n\($0)" }.joined()) }
     }
@@ -60,7 +74,8 @@ final class RecordHistory {
         let number = Int.random(in: 0..<devices.count, using: &generator)
         let device = devices[number]
         let id = RecordID(
-            "r\(Int.random(in: 0..<4, using: &generator))", zone: Self.zones.randomElement(using: &generator) ?? "")
+            Self.names.randomElement(using: &generator) ?? "", zone: Self.zones.randomElement(using: &generator) ?? "")
+        if flip(0.3) { try await ask(device, id.zone, .local) }
         switch Double.random(in: 0..<1, using: &generator) {
         case ..<0.35: try await save([id], on: device, number)
         case ..<0.45:
@@ -82,13 +97,21 @@ final class RecordHistory {
                 copies.append(try cloud.simulation.use { try $0.copyStorage(of: .records) })
                 trace.append("records copied")
             }
-        case ..<0.91:
+        case ..<0.91 where hasRestores && !isCrashed && offline.isEmpty:
+            try cloud.simulation.use { try $0.faults.clear() }
+            try await settle()
+            try await observe()
+            trace.append("all settle")
+        case ..<0.93:
             isCrashed.toggle()
             try cloud.simulation.use { if isCrashed { $0.crash(.records) } else { try $0.start(.records) } }
             trace.append("records crashed: \(isCrashed)")
         default:
             let place =
-                ["records.send", "records.receive", "records.commit", "records.publish"]
+                [
+                    "records.send", "records.receive", "records.commit", "records.publish", "notifications.send",
+                    "records.commit",
+                ]
                 .randomElement(using: &generator) ?? ""
             try cloud.simulation.use { try $0.faults.fail(place) }
             trace.append("fails once: \(place)")
@@ -108,7 +131,9 @@ final class RecordHistory {
         for id in ids {
             var record = try await device.database.record(id) ?? Record(id, type: "Note")
             counter += 1
-            record["v"] = .integer(counter)
+            record["v"] = flip(0.9) ? .integer(counter) : nil
+            record["t"] = flip(0.5) ? .string(PlainQuery.texts.randomElement(using: &generator) ?? "") : record["t"]
+            record["tags"] = flip(0.3) ? .strings(["x", "y", "z"].filter { _ in flip(0.5) }) : record["tags"]
             records.append(record)
         }
         let before = records.map(\.changeTag)
@@ -133,8 +158,10 @@ final class RecordHistory {
 
     private func delete(_ id: RecordID, on device: RecordCloud.Device, _ number: Int) async throws {
         guard try await hasZone(id.zone, on: device), try await device.database.record(id) != nil else { return }
+        let tag = try await device.database.record(id)?.changeTag
         try await device.database.delete(id)
         deleted.insert(id)
+        if let tag { ended[id, default: []].insert(tag) }
         trace.append("\(number) deletes \(id)")
     }
 
@@ -173,6 +200,56 @@ final class RecordHistory {
             if found.insert(next).inserted { left += parents[next] ?? [] }
         }
         return found
+    }
+
+    // MARK: Queries
+
+    /// What is found is what a plain reading of all records finds; both in the order of names, and page by page.
+    private func ask(_ device: RecordCloud.Device, _ zone: String, _ source: RecordSource) async throws {
+        do {
+            let all = try await device.database.records(matching: RecordQuery(), in: zone)
+            guard all.map(\.id.name) == all.map(\.id.name).sorted() else { throw Violation("Not in order: \(all)") }
+            for query in PlainQuery.all(Int64.random(in: 0...max(1, counter), using: &generator)) {
+                let asked = RecordQuery(type: flip(0.5) ? "Note" : nil, try QueryPredicate(parsing: query.text))
+                let expected = all.filter { (asked.type == nil || $0.type == asked.type) && query.holds($0) }
+                let found = try await device.database.records(matching: asked, in: zone, from: source)
+                guard found == expected else {
+                    throw Violation("\(query.text) of \(device.name) finds \(found) and not \(expected).")
+                }
+                guard source == .local else { continue }
+                var paged: [Record] = []
+                for try await page in device.database.pages(matching: asked, in: zone, size: 2) { paged += page }
+                guard paged == expected else { throw Violation("\(query.text) in pages finds \(paged).") }
+            }
+        } catch let error as CloudError where error.code == .storeOutOfStep || error.code == .zoneNotFound {}
+    }
+
+    // MARK: What all see
+
+    /// Where all have the same: what the service has said of a save stays so, and what is gone stays gone.
+    private func observe() async throws {
+        for zone in try await devices[0].database.zones() {
+            for device in devices { try await ask(device, zone.name, .server) }
+            let records = try await devices[0].database.records(matching: RecordQuery(), in: zone.name)
+            for record in records where !record.isPending {
+                guard let tag = record.changeTag else { throw Violation("A record has no change tag.") }
+                guard gone[record.id]?.contains(tag) != true else {
+                    throw Violation("\(record.id) is there again, as it was deleted.")
+                }
+                let said = [record.created, record.modified]
+                guard let former = stamps[tag], former.zone == zone.id else {
+                    stamps[tag] = (zone.id, said)
+                    continue
+                }
+                guard former.stamps == said else {
+                    throw Violation("\(record.id) was \(former.stamps), and is \(said).")
+                }
+            }
+            let names = Set(records.map(\.id))
+            for (id, tags) in ended where id.zone == zone.name && !names.contains(id) {
+                for tag in tags { gone[id, default: []].formUnion(lineage(of: tag)) }
+            }
+        }
     }
 
     // MARK: The end

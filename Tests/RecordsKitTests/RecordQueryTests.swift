@@ -86,8 +86,8 @@ import Testing
         ]
         for (left, first) in order.enumerated() {
             for (right, second) in order.enumerated() {
-                let sign = left < right ? -1 : left == right ? 0 : 1
-                #expect(RecordOrder.compare(first, second) == sign, "\(left) \(right)")
+                let keys = [first, second].map { IndexKey.key(of: $0, []) }
+                #expect(keys[0].lexicographicallyPrecedes(keys[1]) == (left < right), "\(left) \(right)")
             }
         }
     }

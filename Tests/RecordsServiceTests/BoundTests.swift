@@ -206,4 +206,24 @@ import Testing
         // Page by page.
         #expect(try device.history().count == 1)
     }
+
+    /// They count on no plan: a zone of many keeps few.
+    @Test func aDatabaseWithManyZonesKeepsFewDeletionsOfEach() throws {
+        for start in [0, 400, 800] {
+            var request = WireModifyZones()
+            request.container = device.container
+            request.save = (start..<min(start + 400, 999)).map { number in
+                var zone = WireNewZone()
+                (zone.name, zone.zoneID) = ("z\(number)", RecordDevice.zoneID())
+                return zone
+            }
+            try device.call("ModifyZones", request, as: WireModifyZonesReply.self)
+        }
+        for _ in 0..<2 {
+            try device.modify((0..<100).map { .save("r\($0)") })
+            try device.modify((0..<100).map { .delete("r\($0)") })
+        }
+        #expect(try (56...65).contains(house.rows(of: "feed_items WHERE deleted_at > 0")))
+        #expect(try device.list().isEmpty)
+    }
 }

@@ -43,6 +43,38 @@ import Testing
         #expect(try house.used(of: device.mover.account) == 0)
     }
 
+    @Test func aDamagedDigestKeyIsMadeAnewAndSoAreTheDigests() throws {
+        let version = try device.save("a", ["n": .integer(0)])
+        for start in [0, 250] {
+            try device.modify((start..<start + 250).map { .save("r\($0)", ["n": .integer(Int64($0))]) })
+        }
+        try device.makeZone("other")
+        let before = try (device.list(), device.zones())
+        try house.cloud.storage(of: .records).write { transaction in
+            let scopes = try transaction.all(SQL("SELECT id, metadata FROM feed_scopes"), []) {
+                ($0.integer(0), $0.blob(1))
+            }
+            for (id, metadata) in scopes where metadata.count > 8 {
+                try transaction.execute(
+                    SQL("UPDATE feed_scopes SET metadata = ?1 WHERE id = ?2"),
+                    [.blob(metadata.dropLast(4) + [1, 2, 3, 4]), .integer(id)])
+            }
+        }
+        house.cloud.crash(.records)
+        try house.cloud.start(.records)
+        house.cloud.network.run(for: .seconds(1))
+        // A write finds out, and goes on; a reader too.
+        try device.save("a", ["n": .integer(1)], base: version)
+        house.cloud.network.run(for: .seconds(5))
+        var after = try device.list()
+        #expect(after.removeValue(forKey: "a")?["n"] == .integer(1))
+        #expect(after == before.0.filter { $0.key != "a" })
+        _ = try device.zones()
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try device.zones() == before.1)
+        #expect(try house.rows(of: "record_mendings") == 0)
+    }
+
     @Test func aDamagedRecordIsSavedAnew() throws {
         let version = try device.save("a", ["text": .string("lost"), "to": .with("target")])
         try damage("a")

@@ -299,8 +299,24 @@ import Testing
         #expect(try house.used(of: account) == 0)
     }
 
+    @Test func theNextPageInTheOrderOfNamesReadsNoRowAgain() throws {
+        let device = try house.device()
+        try device.modify((0..<300).map { .save("p\($0)", ["n": .integer(Int64($0))]) })
+        try device.index("Note(n)")
+        try device.settleIndexes()
+        let first = try device.page("n > 10", limit: 50)
+        #expect(first.plan.way == .indexSorted && first.plan.rows > 280)
+        let second = try device.page("n > 10", after: first.after, limit: 50)
+        #expect(second.plan.rows == 0 && second.records.count == 50)
+        // Another query's are its own.
+        #expect(try device.page("n > 20", after: first.after, limit: 50).plan.rows > 270)
+        try device.save("new", ["n": .integer(300)])
+        #expect(try device.page("n > 10", after: second.after, limit: 50).plan.rows > 280)
+        #expect(try device.query("n > 10", limit: 50).count == 290)
+    }
+
     @Test func anIndexThatThePlanHasNoRoomForIsRefusedAndLeavesNothing() throws {
-        try house.cloud.savePlan("small", bytes: 300_000)
+        try house.cloud.savePlan("small", bytes: 304_050)
         try house.cloud.createAccount("poor", plan: "small")
         let device = try house.device(account: "poor")
         for start in [0, 150, 300] {

@@ -27,9 +27,8 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase { database, _ in
                 try await database.refresh(zone.zone, network, isFresh: fresh)
-                let records = try await database.records(
-                    matching: RecordQuery(type: type, limit: limit), in: zone.zone)
-                try RecordList.print(records, output, empty: "There are no records.")
+                let pages = database.pages(matching: RecordQuery(type: type, limit: limit), in: zone.zone)
+                try await RecordList.print(pages, output, empty: "There are no records.")
             }
         }
     }
@@ -107,9 +106,15 @@ extension RecordsCommand {
             let query = try which.query(predicate, limit: limit, fields: columns, output)
             try await database.withDatabase { database, _ in
                 try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
-                let records = try await database.records(
-                    matching: query, in: zone.zone, from: server ? .server : .local)
-                try RecordList.print(records, output, columns: columns ?? [], empty: "Nothing was found.")
+                let nothing = "Nothing was found."
+                guard server else {
+                    let pages = database.pages(matching: query, in: zone.zone)
+                    let count = try await RecordList.print(pages, output, columns: columns ?? [], empty: nothing)
+                    if count == 0 { throw ExitStatus.notFound }
+                    return
+                }
+                let records = try await database.records(matching: query, in: zone.zone, from: .server)
+                try RecordList.print(records, output, columns: columns ?? [], empty: nothing)
                 if records.isEmpty { throw ExitStatus.notFound }
             }
         }

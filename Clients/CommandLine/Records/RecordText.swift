@@ -98,13 +98,47 @@ enum RecordList {
             return try StandardOutput.write("]\n")
         }
         guard !records.isEmpty else { return try StandardOutput.line(empty) }
-        let rows = records.map { record in
-            [record.id.name, record.type]
-                + (columns.isEmpty
-                    ? [shortened(record.fieldsLine, to: fieldsMax)]
-                    : columns.map { record.fields[$0]?.shortText ?? "-" })
-                + [record.modified?.timeText ?? "-", record.notes]
+        try printTable(records.map { row($0, columns) }, columns)
+    }
+
+    /// The same page by page; of a table only the lines are held.
+    ///
+    /// - Returns: How many there were.
+    @discardableResult
+    static func print(
+        _ pages: RecordPages, _ output: OutputOptions, columns: [String] = [], empty: String
+    ) async throws -> Int {
+        var count = 0
+        var rows: [[String]] = []
+        for try await page in pages {
+            for record in page {
+                if output.json {
+                    try StandardOutput.write((count == 0 ? "[" : ",") + record.row)
+                } else {
+                    rows.append(row(record, columns))
+                }
+                count += 1
+            }
         }
+        if output.json {
+            try StandardOutput.write(count == 0 ? "[]\n" : "]\n")
+        } else if count == 0 {
+            try StandardOutput.line(empty)
+        } else {
+            try printTable(rows, columns)
+        }
+        return count
+    }
+
+    private static func row(_ record: Record, _ columns: [String]) -> [String] {
+        [record.id.name, record.type]
+            + (columns.isEmpty
+                ? [shortened(record.fieldsLine, to: fieldsMax)]
+                : columns.map { record.fields[$0]?.shortText ?? "-" })
+            + [record.modified?.timeText ?? "-", record.notes]
+    }
+
+    private static func printTable(_ rows: [[String]], _ columns: [String]) throws {
         let heading = ["NAME", "TYPE"] + (columns.isEmpty ? ["FIELDS"] : columns) + ["SAVED", ""]
         try StandardOutput.line(table(heading, rows))
     }

@@ -30,32 +30,15 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase { database, _ in
                 try await database.refresh(zone.zone, network, isFresh: fresh)
-                var records = try await database.records(matching: RecordQuery(type: type), in: zone.zone)
-                let damaged = records.filter(\.isDamaged).map(\.id.name)
-                if !damaged.isEmpty {
+                var job = ExportJob(database: database, zone: zone.zone)
+                for try await page in database.pages(matching: RecordQuery(type: type), in: zone.zone) {
+                    try job.add(page)
+                }
+                try await job.finish()
+                if !job.damaged.isEmpty {
                     Standard.error(
                         "nephos: the server cannot read these any more, they are as this device knew them last: "
-                            + listed(damaged.map(inLine)))
-                }
-                var printed: Set<String> = []
-                // A parent has to be there before what belongs to it.
-                while !records.isEmpty {
-                    let all = Set(records.map(\.id.name))
-                    var left: [Record] = []
-                    for record in records {
-                        if let parent = record.parent, all.contains(parent), !printed.contains(parent) {
-                            left.append(record)
-                            continue
-                        }
-                        try StandardOutput.write(printableJSON(RecordJSON.line(record)) + "\n")
-                        printed.insert(record.id.name)
-                    }
-                    // Parents in a circle: only what waits to be sent can be so.
-                    guard left.count < records.count else {
-                        for record in left { try StandardOutput.write(printableJSON(RecordJSON.line(record)) + "\n") }
-                        break
-                    }
-                    records = left
+                            + listed(job.damaged.map(inLine)))
                 }
             }
         }
@@ -162,6 +145,55 @@ extension RecordsCommand {
             return text + " They are kept on this device: \(reason)\n"
                 + "The next command that reaches the server sends them, or nephos watch while it runs."
         }
+    }
+}
+
+/// Prints records page by page. What belongs to another comes after all that belong to none, by its name and its parent's
+/// until then: of a zone of any size no more is in memory.
+private struct ExportJob {
+    let database: RecordDatabase
+    let zone: String
+    private(set) var damaged: [String] = []
+    private var parents: [String: String] = [:]
+
+    init(database: RecordDatabase, zone: String) {
+        self.database = database
+        self.zone = zone
+    }
+
+    mutating func add(_ page: [Record]) throws {
+        for record in page {
+            if let parent = record.parent {
+                parents[record.id.name] = parent
+            } else {
+                try write(record)
+            }
+        }
+    }
+
+    /// Those that belong to others, the highest first. Parents in a circle, as what waits to be sent may have, have an end
+    /// too.
+    mutating func finish() async throws {
+        let known = parents
+        func depth(_ name: String) -> Int {
+            var (depth, above) = (0, known[name])
+            while let name = above, depth < RecordLimits.parentsMax {
+                depth += 1
+                above = known[name]
+            }
+            return depth
+        }
+        let names = parents.keys.map { (depth: depth($0), name: $0) }.sorted { $0 < $1 }.map(\.name)
+        for start in stride(from: 0, to: names.count, by: RecordLimits.itemsMax) {
+            let ids = names[start..<min(start + RecordLimits.itemsMax, names.count)].map { RecordID($0, zone: zone) }
+            let found = try await database.records(ids)
+            for record in ids.compactMap({ found[$0] }) { try write(record) }
+        }
+    }
+
+    private mutating func write(_ record: Record) throws {
+        if record.isDamaged { damaged.append(record.id.name) }
+        try StandardOutput.write(printableJSON(RecordJSON.line(record)) + "\n")
     }
 }
 

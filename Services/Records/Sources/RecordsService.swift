@@ -17,12 +17,17 @@ public final class RecordsService: CloudService {
 
     private var keys: OwnerKeys?
     private let digestKeys = DigestKeys()
+    let gathered = GatheredNames()
     private(set) weak var runtime: (any ServiceRuntime)?
     private(set) lazy var removals = SteppedWork("Removing a zone's records", every: .seconds(60)) { [unowned self] in
         try removeSome(in: $0)
     }
     private(set) lazy var indexing = SteppedWork("Making an index of records", every: .seconds(60)) { [unowned self] in
         try indexSome(in: $0)
+    }
+    private(set) lazy var mendings = SteppedWork("Making digests of records anew", every: .seconds(60)) {
+        [unowned self] in
+        try mendSome(in: $0)
     }
     private(set) lazy var pruning = SteppedWork("Removing former records", every: .seconds(600)) { [unowned self] in
         try pruneSome(in: $0)
@@ -31,14 +36,17 @@ public final class RecordsService: CloudService {
     public init() {}
 
     public func register(on router: inout Router) {
-        router.write(WireModifyZones.self, idsAge: false, makesRoom: true) { [unowned self] in
-            try modifyZones($0, $1, $2)
+        router.write(WireModifyZones.self, idsAge: false, makesRoom: true) {
+            [unowned self] request, context, transaction in
+            try mending(transaction) { try modifyZones(request, context, transaction) }
         }
         router.write(
             WireModifyRecords.self, bytesMax: RecordLimits.requestBytesMax, idsAge: false, makesRoom: true,
             // The smallest save has some 40 bytes.
             rows: { $0.count / 40 }, decoding: { try $0.decode(WireModifyRecords.self) },
-            encoding: { [unowned self] in Frame(encoding: try modifyRecords($0, $1, $2)) })
+            encoding: { [unowned self] request, context, transaction in
+                Frame(encoding: try mending(transaction) { try modifyRecords(request, context, transaction) })
+            })
         router.bulk(
             WireFetchRecords.self, bytesMax: Self.fetchBytesMax, reserves: Self.fetchReserves,
             begin: { [unowned self] in try beginFetch($0, $1, $2) }, read: Self.fetch, finish: { $0 })
@@ -57,6 +65,7 @@ public final class RecordsService: CloudService {
         runtime = host
         removals.start(host)
         indexing.start(host)
+        mendings.start(host)
         pruning.start(host)
     }
 
@@ -117,6 +126,12 @@ public final class RecordsService: CloudService {
 
     public func presenter(
         of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
+    ) throws -> any ScopePresenter {
+        try mending(transaction) { try present(scope, for: caller, in: transaction) }
+    }
+
+    private func present(
+        _ scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter {
         guard scope.owner == Owner(caller.account) else { throw Self.noContainer }
         let (container, zoneID) = Self.parts(of: scope)

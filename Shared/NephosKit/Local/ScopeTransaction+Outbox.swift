@@ -83,6 +83,20 @@ extension ScopeTransaction {
         return database.lastInsertedRowID
     }
 
+    /// The same before whatever waits.
+    func prepend(_ payload: Data, id: OperationID, writer: Int64, now: Timestamp) throws -> Int64 {
+        let first = try Int64.fetchOne(cached("SELECT min(position) FROM outbox")) ?? 1
+        let position = min(first, 1) - 1
+        try cached(
+            "INSERT INTO outbox (position, account, service, scope, operation, state, writer, created, payload) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, 'unsent', ?6, ?7, ?8)"
+        ).execute(arguments: [
+            position, account, service, scope.name, Data(id.bytes), writer, Int64(bitPattern: now.milliseconds),
+            payload,
+        ])
+        return position
+    }
+
     /// Whether the operation still waits, under this id.
     func isWaiting(_ operation: OutboxOperation) throws -> Bool {
         try Bool.fetchOne(

@@ -51,12 +51,15 @@ final class RecordDatabaseModel: ScopeModel {
         let isFirst = !state.synced
         let before = try ids(in: rows)
         guard let merged = try RecordItems(rows: rows).merge(pulled, &state) else { return nil }
-        // A zone that the server has lost is made again, with what is here of it. It is called by its id as before.
-        let lost = merged.lost.filter { $0.theirs == nil }.compactMap { lost in
-            lost.mine.zone.flatMap { zone in zone.id.map { WireNewZone(zone.name, $0) } }
-        }
-        if !lost.isEmpty { try queue(saving: lost, in: rows) }
-        try settle(before, keeping: Set(lost.map(\.name)), in: rows)
+        // A zone that the server has lost is made again, as it was, with what is here of it. One whose end it has lost
+        // ends again, if nobody has used it since.
+        let lost = merged.lost.filter { $0.theirs == nil }.compactMap { WireNewZone($0.mine) }
+        let ended = merged.undeleted.compactMap { WireEndedZone($0.theirs, tombstone: $0.tombstone) }
+        if !lost.isEmpty || !ended.isEmpty { try queue(saving: lost, ended: ended, in: rows) }
+        // Where another was made under its name since, what is here goes into that one.
+        let moved = merged.lost.filter { $0.theirs != nil }.map(\.mine.name.rawValue)
+        for name in moved { try move(ZoneTransaction(rows).records(of: name)) }
+        try settle(before, keeping: Set(lost.map(\.name) + moved), in: rows)
         return MergedChanges(
             damaged: merged.damaged, news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
     }
@@ -98,6 +101,18 @@ final class RecordDatabaseModel: ScopeModel {
     static let gone = CloudError(
         .zoneNotFound, "The zone was deleted by another device. Make it anew, and save this again, or dismiss it.")
 
+    /// What is here of a zone that is lost for good is saved in the one that is called so now, before what waits.
+    private func move(_ records: RecordTransaction) throws {
+        var saves: [RecordTransaction.Pending] = []
+        let items = try records.items.cursor(ofType: nil)
+        while let item = try items.next() {
+            guard let content = item.record else { continue }
+            saves.append(RecordTransaction.Pending(offering: content, of: item.name.rawValue, over: nil))
+        }
+        try records.items.forgetAll()
+        try records.offer(saves, [], by: engine)
+    }
+
     /// - Parameter error: Why what waits is refused; nil: it is dropped.
     func forget(_ records: RecordTransaction, _ error: CloudError?) throws {
         var names: [ItemName] = []
@@ -121,14 +136,23 @@ final class RecordDatabaseModel: ScopeModel {
 
     // MARK: Sending
 
-    func queue(saving zones: [WireNewZone], deleting names: [String] = [], in rows: ScopeTransaction) throws {
+    /// What a restore has lost; before whatever waits.
+    func queue(saving zones: [WireNewZone], ended: [WireEndedZone] = [], in rows: ScopeTransaction) throws {
         let waiting = try ZoneTransaction(rows).pending().flatMap(\.save)
-        var request = WireModifyZones()
-        request.save = zones.filter { !waiting.contains($0) }
-        request.delete = names
-        guard !request.save.isEmpty || !names.isEmpty else { return }
-        _ = try rows.append(
-            request.serializedData(), id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+        var parts: [WireModifyZones] = []
+        let zones = zones.filter { !waiting.contains($0) }
+        for start in stride(from: 0, to: zones.count, by: RecordLimits.itemsMax) {
+            parts.append(WireModifyZones())
+            parts[parts.count - 1].save = Array(zones[start..<min(start + RecordLimits.itemsMax, zones.count)])
+        }
+        for start in stride(from: 0, to: ended.count, by: RecordLimits.itemsMax) {
+            parts.append(WireModifyZones())
+            parts[parts.count - 1].ended = Array(ended[start..<min(start + RecordLimits.itemsMax, ended.count)])
+        }
+        for request in parts.reversed() {
+            _ = try rows.prepend(
+                request.serializedData(), id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+        }
     }
 
     /// In their order: a zone is deleted before another is made under its name.
@@ -161,8 +185,10 @@ final class RecordDatabaseModel: ScopeModel {
             let wire = try? WireRecordZone(serializedBytes: change.body)
             return try wire?.zoneID == zone.zoneID || items.item(ItemName(zone.name))?.body == change.body
         }
+        // Which zones have ended, and how, the feed tells.
+        let isWhole = isKnown && request.ended.isEmpty
         return PushReceipt(
-            token: token, previousSequence: reply.previousSequence, winner: isKnown ? 0 : token.sequence
+            token: token, previousSequence: reply.previousSequence, winner: isWhole ? 0 : token.sequence
         ) { isCurrent, state in
             let before = try self.ids(in: rows)
             if isCurrent, isWritten, token.sequence > state.head.sequence {
@@ -245,6 +271,30 @@ extension WireNewZone {
         self.init()
         self.name = name
         zoneID = id
+    }
+
+    /// As the server once told of it; nil: it was deleted, or cannot be read.
+    init?(_ item: RecordItems.Item) {
+        guard let body = item.body, let zone = try? WireRecordZone(serializedBytes: body), !zone.zoneID.isEmpty else {
+            return nil
+        }
+        self.init(item.name.rawValue, zone.zoneID)
+        created = zone.created
+        deviceID = zone.deviceID
+        appID = zone.appID
+        seal = zone.seal
+    }
+}
+
+extension WireEndedZone {
+    /// - Returns: Nil: another zone is called so by now, or what was told of the end cannot be repeated.
+    init?(_ theirs: RecordItems.Item, tombstone: Data) {
+        guard let zone = try? WireRecordZone(serializedBytes: tombstone), zone.seal != 0, let body = theirs.body,
+            let known = try? WireRecordZone(serializedBytes: body), known.zoneID.hasSameBytes(as: zone.zoneID)
+        else { return nil }
+        self.init()
+        name = theirs.name.rawValue
+        self.zone = zone
     }
 }
 

@@ -121,8 +121,8 @@ struct RecordDraft {
         let position = try records.rows.append(try request.serializedData(), id: id, writer: writer, now: now)
         for (place, change) in changes.enumerated() {
             var change = change
-            change.position = position
-            try records.put(change, place: place)
+            (change.position, change.place) = (position, place)
+            try records.put(change)
         }
     }
 
@@ -143,7 +143,7 @@ struct RecordDraft {
         if !save.hasParent, former.hasParent { save.parent = former.parent }
         var change = last
         change.change.save = save
-        try records.put(change, place: 0)
+        try records.put(change)
         return true
     }
 }

@@ -15,6 +15,8 @@ struct RecordItems {
         var body: Data?
         /// A record's, for queries.
         var type: String?
+        /// Of one that was deleted: what the server has told of that.
+        var tombstone: Data?
 
         func digest(key: [UInt8]) -> SetDigest? { body.map { SetDigest(ofItem: name, body: $0, key: key) } }
     }
@@ -56,6 +58,7 @@ struct RecordItems {
                     PRIMARY KEY (account, scope, name)
                 );
                 """),
+        tombstones, RecordTransaction.parts,
     ]
 
     func item(_ name: ItemName) throws -> Item? {
@@ -77,13 +80,16 @@ struct RecordItems {
 
     /// Those that are there, in the order of their names, one by one.
     ///
-    /// - Parameter type: Nil: of all.
-    func cursor(ofType type: String?) throws -> some Cursor<Item> {
+    /// - Parameters:
+    ///   - type: Nil: of all.
+    ///   - name: Only those after it; nil: from the beginning.
+    func cursor(ofType type: String?, after name: String? = nil) throws -> some Cursor<Item> {
         // A statement of its own: what is read meanwhile must not begin it anew.
         let statement = try rows.database.makeStatement(
             sql: "SELECT name, type, sequence, body FROM record_items WHERE account = ?1 AND scope = ?2 "
-                + "AND body IS NOT NULL AND \(type == nil ? "?3 IS NULL" : "type = ?3") ORDER BY name")
-        return try Row.fetchCursor(statement, arguments: [rows.account, rows.scope.name, type]).map(Self.item)
+                + "AND body IS NOT NULL AND \(type == nil ? "?3 IS NULL" : "type = ?3") AND name > ?4 ORDER BY name")
+        return try Row.fetchCursor(statement, arguments: [rows.account, rows.scope.name, type, name ?? ""])
+            .map(Self.item)
     }
 
     private static func item(_ row: Row) -> Item {
@@ -119,6 +125,7 @@ struct RecordItems {
         ).execute(arguments: [
             rows.account, rows.scope.name, item.name.rawValue, item.type, Int64(bitPattern: item.sequence), item.body,
         ])
+        try noteEnd(of: item)
     }
 
     func remove(_ item: Item, _ state: inout ScopeState) throws {
@@ -130,6 +137,8 @@ struct RecordItems {
     /// Forgets all of the scope's, and where it stands.
     func forgetAll() throws {
         try rows.cached("DELETE FROM record_items WHERE account = ?1 AND scope = ?2")
+            .execute(arguments: [rows.account, rows.scope.name])
+        try rows.cached("DELETE FROM record_tombstones WHERE account = ?1 AND scope = ?2")
             .execute(arguments: [rows.account, rows.scope.name])
         try rows.cached("DELETE FROM scopes WHERE account = ?1 AND service = ?2 AND scope = ?3")
             .execute(arguments: [rows.account, rows.service, rows.scope.name])
@@ -143,6 +152,8 @@ struct RecordItems {
         var damaged: [ItemName] = []
         /// What this device has and the server has lost.
         var lost: [Lost] = []
+        /// What this device knows the deletions of, and the server has lost those: the items as they are there.
+        var undeleted: [(tombstone: Data, theirs: Item)] = []
     }
 
     struct Lost {
@@ -166,6 +177,7 @@ struct RecordItems {
         // Above this the server may have lost what is here.
         let common = pulled.isComparing ? 0 : isRestored ? pulled.epochStart : UInt64.max
         var local = Dictionary(try (pulled.isListing ? all() : []).map { ($0.name, $0) }) { $1 }
+        let ends = pulled.isListing && isRestored ? try tombstones(after: common) : [:]
         var merged = Merged()
         for change in pulled.changes {
             let name = ItemName(change.item)
@@ -174,6 +186,7 @@ struct RecordItems {
             var theirs = Item(name: name, sequence: min(change.sequence, pulled.token.sequence))
             theirs.body = change.deleted ? nil : change.damaged ? mine?.body ?? Data() : change.body
             theirs.type = theirs.body.flatMap(type)
+            if change.deleted { theirs.tombstone = change.body }
             if let mine, !isRestored, mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence) {
                 continue
             }
@@ -181,6 +194,7 @@ struct RecordItems {
                 merged.lost.append(
                     Lost(mine: mine, theirs: theirs.body == nil ? nil : theirs, isLater: theirs.sequence <= common))
             }
+            if mine?.body == nil, theirs.body != nil, let end = ends[name] { merged.undeleted.append((end, theirs)) }
             try take(theirs, over: mine, &merged, &state)
         }
         for mine in local.values.sorted(by: { $0.name < $1.name }) {
@@ -193,6 +207,7 @@ struct RecordItems {
             try remove(mine, &state)
         }
         try forgetDeletions(upTo: pulled.token.sequence)
+        try forgetOldestTombstones()
         return merged
     }
 
@@ -202,18 +217,21 @@ struct RecordItems {
     func merge(_ segment: FeedSegment, _ state: inout ScopeState, type: (Data) -> String? = { _ in nil }) throws
         -> Merged?
     {
-        guard segment.changes.allSatisfy({ !$0.body.isEmpty || $0.deleted }) else { return nil }
+        // What is told of a deletion is wanted too: with it, it can be repeated.
+        guard segment.changes.allSatisfy({ !$0.body.isEmpty }) else { return nil }
         var merged = Merged()
         for change in segment.changes {
             let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
             var theirs = Item(name: ItemName(change.item), sequence: min(sequence, segment.token.sequence))
             theirs.body = change.deleted ? nil : change.body
             theirs.type = theirs.body.flatMap(type)
+            if change.deleted { theirs.tombstone = change.body }
             let mine = try item(theirs.name)
             if let mine, mine.sequence > theirs.sequence { continue }
             try take(theirs, over: mine, &merged, &state)
         }
         try forgetDeletions(upTo: segment.token.sequence)
+        if segment.changes.contains(where: \.deleted) { try forgetOldestTombstones() }
         return merged
     }
 
@@ -222,6 +240,7 @@ struct RecordItems {
         if mine?.body != theirs.body { merged.changed.append(theirs.name) }
         if theirs.body == nil {
             if let mine { try remove(mine, &state) }
+            try noteEnd(of: theirs)
         } else {
             try put(theirs, replacing: mine, &state)
         }

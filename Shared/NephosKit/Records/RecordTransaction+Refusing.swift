@@ -60,6 +60,22 @@ extension RecordTransaction {
         return rows.database.changesCount > 0
     }
 
+    /// What conflicts of a zone take, in bytes of their records, and how many there are, until nothing more of the zone
+    /// is sent: none is ever dropped, and each request may add some.
+    static let conflictBytesMax = 32 << 20
+    static let conflictsMax = 10_000
+
+    func isFullOfConflicts() throws -> Bool {
+        let row = try Row.fetchOne(
+            rows.cached(
+                "SELECT count(*) AS found, coalesce(sum(coalesce(length(ancestor), 0) + coalesce(length(server), 0) "
+                    + "+ coalesce(length(client), 0)), 0) AS bytes "
+                    + "FROM record_conflicts WHERE account = ?1 AND scope = ?2"),
+            arguments: [rows.account, rows.scope.name])
+        guard let row else { return false }
+        return (row["found"] as Int) >= Self.conflictsMax || (row["bytes"] as Int) >= Self.conflictBytesMax
+    }
+
     // MARK: Refusals
 
     /// Keeps what was refused. There is no bound: all of it waited on this disk already, and nobody else has it.
@@ -93,6 +109,21 @@ extension RecordTransaction {
                     Record(id, try WireRecord(serializedBytes: body), madeFrom: ancestor)
                 },
                 refused: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error)
+        }
+    }
+
+    /// Which they are and why, without what they have: that is asked for with each status.
+    func refusedWrites() throws -> [RefusedWrite] {
+        try Row.fetchAll(
+            rows.cached(
+                "SELECT name, refused, error FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name"),
+            arguments: [rows.account, rows.scope.name]
+        ).compactMap { row in
+            StoredError.decode(row["error"]).map { error in
+                RefusedWrite(
+                    key: ItemName(row["name"]),
+                    at: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error)
+            }
         }
     }
 

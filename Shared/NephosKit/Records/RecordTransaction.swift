@@ -27,6 +27,8 @@ struct RecordTransaction {
     /// A save or deletion that waits to be sent.
     struct Pending {
         var position: Int64
+        /// Within its operation.
+        var place = 0
         var change: WireRecordChange
         /// The record that it was made from; nil: none.
         var ancestor: WireRecord?
@@ -35,7 +37,7 @@ struct RecordTransaction {
     func pending(of name: String) throws -> [Pending] {
         try Row.fetchAll(
             rows.cached(
-                "SELECT position, change, ancestor FROM record_changes "
+                "SELECT position, place, change, ancestor FROM record_changes "
                     + "WHERE account = ?1 AND scope = ?2 AND name = ?3 ORDER BY position, place"),
             arguments: [rows.account, rows.scope.name, name]
         ).map(Self.pending)
@@ -44,14 +46,16 @@ struct RecordTransaction {
     /// An operation's, in their order.
     func pending(at position: Int64) throws -> [Pending] {
         try Row.fetchAll(
-            rows.cached("SELECT position, change, ancestor FROM record_changes WHERE position = ?1 ORDER BY place"),
+            rows.cached(
+                "SELECT position, place, change, ancestor FROM record_changes WHERE position = ?1 ORDER BY place"),
             arguments: [position]
         ).map(Self.pending)
     }
 
     private static func pending(_ row: Row) throws -> Pending {
         Pending(
-            position: row["position"], change: try WireRecordChange(serializedBytes: row["change"] as Data),
+            position: row["position"], place: row["place"],
+            change: try WireRecordChange(serializedBytes: row["change"] as Data),
             ancestor: try (row["ancestor"] as Data?).map { try WireRecord(serializedBytes: $0) })
     }
 
@@ -62,18 +66,24 @@ struct RecordTransaction {
             arguments: [rows.account, rows.scope.name])
     }
 
-    func put(_ pending: Pending, place: Int) throws {
+    func put(_ pending: Pending) throws {
         try rows.cached(
             "INSERT OR REPLACE INTO record_changes (position, place, account, scope, name, change, ancestor) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
         ).execute(arguments: [
-            pending.position, place, rows.account, rows.scope.name, pending.change.record,
+            pending.position, pending.place, rows.account, rows.scope.name, pending.change.record,
             try pending.change.serializedData() as Data, try pending.ancestor?.serializedData() as Data?,
         ])
     }
 
     func removePending(at position: Int64) throws {
         try rows.cached("DELETE FROM record_changes WHERE position = ?1").execute(arguments: [position])
+        try rows.cached("DELETE FROM record_parts WHERE position = ?1").execute(arguments: [position])
+    }
+
+    func remove(_ pending: Pending) throws {
+        try rows.cached("DELETE FROM record_changes WHERE position = ?1 AND place = ?2")
+            .execute(arguments: [pending.position, pending.place])
     }
 
     // MARK: What the app sees
@@ -109,41 +119,52 @@ struct RecordTransaction {
         }
     }
 
-    /// All records as the app sees them, in the order of their names, one by one: a zone may have two million.
+    /// All records as the app sees them, in the order of their names, one by one: a zone may have two million, and as many
+    /// changes may wait.
     ///
     /// - Parameters:
     ///   - type: Nil: of all.
+    ///   - name: Only what comes after it; nil: from the beginning.
     ///   - body: Returns whether to go on.
-    func forEach(ofType type: String?, _ body: (String, Visible) throws -> Bool) throws {
-        let waiting = Dictionary(grouping: try allPending()) { $0.change.record }
+    func forEach(
+        ofType type: String?, after name: String? = nil, _ body: (String, Visible) throws -> Bool
+    ) throws {
         // Those that the server does not have, or has of another type, come in between.
-        var others = try waiting.keys.filter { name in
-            let item = try items.item(ItemName(name))
-            return item?.body == nil || type != nil && item?.type != type
-        }.sorted()[...]
-        func tell(_ name: String, over item: RecordItems.Item?) throws -> Bool {
-            let visible = visible(over: item, waiting[name] ?? [])
+        let waiting = try pendingCursor(after: name)
+        var next = try waiting.next()
+        func tell(_ name: String, over item: RecordItems.Item?, _ pending: [Pending]) throws -> Bool {
+            let visible = visible(over: item, pending)
             guard let record = visible.record, type == nil || record.type == type else { return true }
             return try body(name, visible)
         }
-        let found = try items.cursor(ofType: type)
-        while let item = try found.next() {
-            while let next = others.first, next < item.name.rawValue {
-                others.removeFirst()
-                guard try tell(next, over: items.item(ItemName(next))) else { return }
-            }
-            guard try tell(item.name.rawValue, over: item) else { return }
+        func tellWaiting(_ name: String) throws -> Bool {
+            try tell(name, over: items.item(ItemName(name)), pending(of: name))
         }
-        for name in others { guard try tell(name, over: items.item(ItemName(name))) else { return } }
+        let found = try items.cursor(ofType: type, after: name)
+        while let item = try found.next() {
+            while let name = next, name < item.name.rawValue {
+                guard try tellWaiting(name) else { return }
+                next = try waiting.next()
+            }
+            let isWaiting = next == item.name.rawValue
+            if isWaiting { next = try waiting.next() }
+            guard try tell(item.name.rawValue, over: item, isWaiting ? pending(of: item.name.rawValue) : []) else {
+                return
+            }
+        }
+        while let name = next {
+            guard try tellWaiting(name) else { return }
+            next = try waiting.next()
+        }
     }
 
-    private func allPending() throws -> [Pending] {
-        try Row.fetchAll(
-            rows.cached(
-                "SELECT position, change, ancestor FROM record_changes "
-                    + "WHERE account = ?1 AND scope = ?2 ORDER BY position, place"),
-            arguments: [rows.account, rows.scope.name]
-        ).map(Self.pending)
+    /// Names of records of which something waits, in order.
+    private func pendingCursor(after name: String?) throws -> some Cursor<String> {
+        let statement = try rows.database.makeStatement(
+            sql:
+                "SELECT DISTINCT name FROM record_changes WHERE account = ?1 AND scope = ?2 AND name > ?3 ORDER BY name"
+        )
+        return try String.fetchCursor(statement, arguments: [rows.account, rows.scope.name, name ?? ""])
     }
 }
 
@@ -170,10 +191,13 @@ extension RecordTransaction.Pending {
 
     static func made(_ save: WireSaveRecord, from start: WireRecord?) -> WireRecord {
         let start = start ?? WireRecord()
-        var record = SaveRule.made(save, from: start, created: start.created, WireRecordStamp())
-        if !start.hasCreated { record.clearCreated() }
-        // When it is saved, the server says.
-        record.clearModified()
+        // Of one that a restore has lost the server has said so once. Else it says so when it is saved.
+        let isFormer = save.seal != 0
+        var record = SaveRule.made(
+            save, from: start, created: isFormer ? save.created : start.created,
+            isFormer ? save.modified : WireRecordStamp())
+        if !isFormer, !start.hasCreated { record.clearCreated() }
+        if !isFormer { record.clearModified() }
         return record
     }
 }

@@ -12,16 +12,22 @@ extension RecordZoneModel {
         Set(operations.map(\.position))
     }
 
-    /// Nothing overtakes what waits for a person.
+    /// Nothing overtakes what waits for a person, and nothing is sent whose conflict there would be no room for.
     func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
+        guard !operations.isEmpty, try !records(in: rows).isFullOfConflicts() else { return [] }
         let blocked = try rows.firstBlocked()?.position ?? .max
         return operations.filter { $0.position < blocked }
+    }
+
+    func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation] {
+        guard !operations.isEmpty, try records(in: rows).isFullOfConflicts() else { return [:] }
+        return Dictionary(operations.map { ($0.position, .conflicts) }) { $1 }
     }
 
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
         var zone = try WireZoneChanges(serializedBytes: operation.payload)
         zone.zoneID = String(rows.scope.path.dropFirst(container.count + 1))
-        zone.changes = try records(in: rows).pending(at: operation.position).map(\.change)
+        zone.changes = try records(in: rows).nextPart(at: operation.position).sent.map(\.change)
         if operation.head.sequence > 0 { zone.head = WireChangeToken(operation.head) }
         var request = WireModifyRecords()
         request.container = container
@@ -37,9 +43,12 @@ extension RecordZoneModel {
 
     // MARK: Answers
 
+    /// Names of records that went with others which a reply has: there may be more.
+    private static let cascadedToldMax = 1000
+
     func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt? {
         let records = records(in: rows)
-        let pending = try records.pending(at: operation.position)
+        let (pending, isLast) = try records.nextPart(at: operation.position)
         guard let reply = try? reply.decode(WireModifyRecordsReply.self), reply.zones.count == 1,
             let outcome = reply.zones.first, outcome.hasFailure || outcome.records.count == pending.count
         else { return nil }
@@ -48,21 +57,28 @@ extension RecordZoneModel {
             let error = CloudError(outcome.failure)
             // What only lasts a while is asked again.
             guard error.code.retry == .never else { return nil }
-            return PushReceipt(token: state.head, previousSequence: state.head.sequence) { _, _ in
-                try self.take(pending.map { ($0, error, nil) }, of: operation, in: records)
+            let rest = try waitsForZone(error, operation, in: rows)
+            return PushReceipt(token: state.head, previousSequence: state.head.sequence, rest: rest) { _, _ in
+                if rest != nil { return nil }
+                return try self.refuseAll(of: operation, error, in: records)
             }
         }
         let token = outcome.hasToken ? ChangeToken(outcome.token) : state.head
         let isWritten = token.sequence > outcome.previousSequence
         let results = try zip(pending, outcome.records).map { try result(of: $0, $1, token, isWritten, in: records) }
         // What is not known from the reply has to be fetched first: a conflict shows what the copy shows.
-        let isWhole = results.allSatisfy { $0.isKnown }
+        let isWhole = results.allSatisfy { $0.isKnown } && outcome.cascaded.count < Self.cascadedToldMax
         let others = isWritten ? outcome.previousSequence : token.sequence
         let hasOthers = results.contains { $0.failure != nil }
         let cascaded = outcome.cascaded.map { ItemName($0) }
+        // It met a server that had lost what it was made from, and by now has it again, as far as this device goes.
+        let isOutdated = operation.head.epoch != 0 && operation.head.epoch < token.epoch
+        let isPremature = isOutdated && results.contains { $0.isConflict }
+        let (done, again) = try isPremature ? ([], results) : divided(results, of: operation)
+        let rest = isLast && again.isEmpty ? nil : next(operation)
         return PushReceipt(
             token: token, previousSequence: outcome.previousSequence,
-            winner: isWhole ? hasOthers ? others : 0 : token.sequence
+            winner: isWhole ? hasOthers ? others : 0 : token.sequence, rest: rest
         ) { isCurrent, state in
             if isCurrent, isWritten {
                 let gone = cascaded.map { RecordItems.Item(name: $0, sequence: token.sequence) }
@@ -73,10 +89,56 @@ extension RecordZoneModel {
                 }
             }
             let news = try self.take(
-                results.map { ($0.pending, $0.failure, $0.server) }, of: operation, in: records)
-            if !isCurrent { try self.offerAgain(results, in: records) }
+                done.map { ($0.pending, $0.failure, $0.server) }, of: operation, in: records)
+            if !again.isEmpty, !isPremature { try records.divide(again.map(\.pending), into: pending.count / 2) }
+            if rest == nil { try records.removePending(at: operation.position) }
+            if !isCurrent { try self.offerAgain(done, in: records) }
             return news
         }
+    }
+
+    /// The same under an id of its own: the one that was answered is done with.
+    private func next(_ operation: OutboxOperation, after pause: Duration = .zero) -> OutboxOperation {
+        var operation = operation
+        operation.id = engine.makeOperationID()
+        operation.state = .unsent
+        operation.nextAttempt = pause > .zero ? engine.now.advanced(by: pause) : Timestamp(milliseconds: 0)
+        operation.error = nil
+        return operation
+    }
+
+    /// The server does not have the zone, and this device has not heard that it was deleted: either it hears of that in a
+    /// moment, and what waits is refused, or the server has lost the zone, and it is made again.
+    private func waitsForZone(
+        _ error: CloudError, _ operation: OutboxOperation, in rows: ScopeTransaction
+    ) throws -> OutboxOperation? {
+        guard error.code == .zoneNotFound, try isStillThis(rows), zone != RecordZone.defaultName else { return nil }
+        var rest = next(operation, after: engine.backoff(attempts: operation.attempts))
+        rest.error = error
+        pullDatabase()
+        return rest
+    }
+
+    // MARK: Parts
+
+    /// Whether what is too much for one request may go in several.
+    private func isDivisible(_ operation: OutboxOperation) throws -> Bool {
+        try WireZoneChanges(serializedBytes: operation.payload).notAtomic
+    }
+
+    /// Deletions with which too many records would go are tried with fewer others.
+    ///
+    /// - Returns: What is done with, and what is sent again.
+    private func divided(
+        _ results: [Result], of operation: OutboxOperation
+    ) throws -> (done: [Result], again: [Result]) {
+        let isTooMuch = { (result: Result) in
+            result.failure?.code == .limitExceeded && result.pending.isDeletion
+        }
+        guard results.count > 1, results.contains(where: isTooMuch), try isDivisible(operation) else {
+            return (results, [])
+        }
+        return (results.filter { !isTooMuch($0) }, results.filter(isTooMuch))
     }
 
     /// What became of one change.
@@ -89,6 +151,9 @@ extension RecordZoneModel {
         var item: RecordItems.Item?
         /// Whether all of that is in the reply.
         var isKnown = true
+        /// What the server says of it, if it was made: of a save without its fields.
+        var told: WireRecord?
+        var isConflict: Bool { failure?.isConflict(of: pending.change) ?? false }
     }
 
     private func result(
@@ -104,11 +169,15 @@ extension RecordZoneModel {
             if result.failure?.code == .unknownItem { result.server = nil }
             return result
         }
+        result.told = outcome.hasRecord ? outcome.record : nil
         let mine = try records.items.item(name)
         // A later reading has brought it.
         if let mine, mine.sequence >= token.sequence { return result }
         guard case .save(let save)? = pending.change.kind else {
-            if isWritten, mine != nil { result.item = RecordItems.Item(name: name, sequence: token.sequence) }
+            if isWritten, mine != nil {
+                result.item = RecordItems.Item(name: name, sequence: token.sequence)
+                result.item?.tombstone = try result.told?.serializedData()
+            }
             return result
         }
         guard outcome.hasRecord, outcome.record.version == save.version, isWritten else {
@@ -132,7 +201,7 @@ extension RecordZoneModel {
         return result
     }
 
-    /// Takes the operation's changes out. What failed is kept where a person finds it.
+    /// Takes these changes of the operation out. What failed is kept where a person finds it.
     private func take(
         _ results: [(pending: RecordTransaction.Pending, failure: CloudError?, server: WireRecord?)],
         of operation: OutboxOperation, in records: RecordTransaction
@@ -141,7 +210,7 @@ extension RecordZoneModel {
         let clients = try results.map { pending, failure, _ in
             try failure.map { _ in try records.client(of: pending) }
         }
-        try records.removePending(at: operation.position)
+        for result in results { try records.remove(result.pending) }
         var refused: (names: [ItemName], error: CloudError?) = ([], nil)
         for ((pending, failure, server), client) in zip(results, clients) {
             guard let failure, let client else { continue }
@@ -165,31 +234,67 @@ extension RecordZoneModel {
 
     /// What the server had taken in an epoch that is over, and the one that was brought back may lack.
     private func offerAgain(_ results: [Result], in records: RecordTransaction) throws {
+        var (saves, deletions): ([RecordTransaction.Pending], [RecordTransaction.Pending]) = ([], [])
         for result in results where result.failure == nil {
-            guard case .save(let save)? = result.pending.change.kind,
-                let content = result.pending.result(over: result.pending.ancestor)
-            else { continue }
             let name = result.pending.change.record
             let theirs = try records.items.item(ItemName(name))?.record
-            try offer(content, of: name, over: theirs, isLater: (theirs?.version ?? Data()) == save.base, in: records)
+            guard case .save(let save)? = result.pending.change.kind,
+                var content = result.pending.result(over: result.pending.ancestor)
+            else {
+                guard theirs != nil, let told = result.told else { continue }
+                deletions += [try Self.deletion(told.serializedData(), of: name, over: theirs)].compactMap { $0 }
+                continue
+            }
+            if let told = result.told, told.version == content.version {
+                (content.created, content.modified, content.seal) = (told.created, told.modified, told.seal)
+                if !told.fields.isEmpty { (content.fields, content.parent) = (told.fields, told.parent) }
+            }
+            let isLater = (theirs?.version ?? Data()) == save.base
+            saves += try offered(content, of: name, over: theirs, isLater: isLater, in: records)
         }
+        try records.offer(saves, deletions, by: engine)
     }
 
     func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {
         let records = records(in: rows)
-        let pending = try records.pending(at: operation.position)
-        return RefusedPush(news: try take(pending.map { ($0, error, nil) }, of: operation, in: records))
+        let (sent, isLast) = try records.nextPart(at: operation.position)
+        guard error.code == .limitExceeded else {
+            return RefusedPush(news: try refuseAll(of: operation, error, in: records))
+        }
+        if sent.count > 1, try isDivisible(operation) {
+            try records.divide(records.pending(at: operation.position), into: sent.count / 2)
+            return RefusedPush(rest: next(operation))
+        }
+        let reason = sent.count > 1 ? Self.tooMuchAtOnce(error) : error
+        let news = try take(sent.map { ($0, reason, nil) }, of: operation, in: records)
+        if isLast { try records.removePending(at: operation.position) }
+        return RefusedPush(news: news, rest: isLast ? nil : next(operation))
+    }
+
+    private func refuseAll(
+        of operation: OutboxOperation, _ error: CloudError, in records: RecordTransaction
+    ) throws -> ChangeNotification? {
+        let all = try records.pending(at: operation.position)
+        let news = try take(all.map { ($0, error, nil) }, of: operation, in: records)
+        try records.removePending(at: operation.position)
+        return news
+    }
+
+    private static func tooMuchAtOnce(_ error: CloudError) -> CloudError {
+        CloudError(
+            .limitExceeded,
+            "These changes are too much for one request, and were to be made all or none. Save fewer at once, or not atomically.",
+            details: error.details)
     }
 
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
-        try records(in: rows).refusals().map { refusal in
-            RefusedWrite(key: ItemName(refusal.id.name), at: refusal.refused, error: refusal.error)
-        }
+        try records(in: rows).refusedWrites()
     }
 
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {
         let records = records(in: rows)
-        let dismissed = try records.refusals().map { ItemName($0.id.name) }.filter { names?.contains($0) ?? true }
+        let wanted = names.map { Set($0) }
+        let dismissed = try records.refusedWrites().map(\.key).filter { wanted?.contains($0) ?? true }
         for name in dismissed { try records.dismissRefusal(of: name.rawValue) }
         return dismissed
     }

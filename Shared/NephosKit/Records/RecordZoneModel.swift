@@ -77,7 +77,7 @@ final class RecordZoneModel: ScopeModel {
         guard try isStillThis(rows),
             let merged = try RecordItems(rows: rows).merge(pulled, &state, type: Self.type)
         else { return nil }
-        try offer(merged.lost, in: records(in: rows))
+        try offer(merged, in: records(in: rows))
         if !pulled.info.isEmpty { state.info = pulled.info }
         return MergedChanges(
             damaged: merged.damaged, news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
@@ -92,45 +92,21 @@ final class RecordZoneModel: ScopeModel {
         return MergedChanges(news: merged.news(.serverChange))
     }
 
+    /// Has the database's zones looked at anew.
+    func pullDatabase() {
+        let id = ScopeID(app: app, service: service, name: container)
+        engine.loop.schedule(after: .zero) { [weak engine] in
+            guard let engine, !engine.stopped else { return }
+            _ = (try? engine.scope(id))?.pull()
+        }
+    }
+
     /// Whether the zone is still the one that is called so: what comes late of another must not come into this one.
-    private func isStillThis(_ rows: ScopeTransaction) throws -> Bool {
+    func isStillThis(_ rows: ScopeTransaction) throws -> Bool {
         let database = RecordPlace.database(container).scope(of: rows.scope.account)
         let id = try ZoneTransaction(ScopeTransaction(rows.database, database)).id(of: zone)
         return id.map { place.scope(of: rows.scope.account, zoneID: $0).path.hasSameBytes(as: rows.scope.path) }
             ?? false
-    }
-
-    /// What the server has taken once, and lost, is saved again as it was, under its change tag: whoever else does so
-    /// saves the same. What others have saved there meanwhile is not overwritten by what may be older: then it is a
-    /// conflict.
-    private func offer(_ lost: [RecordItems.Lost], in records: RecordTransaction) throws {
-        for lost in lost {
-            guard let content = lost.mine.record else { continue }
-            try offer(
-                content, of: lost.mine.name.rawValue, over: lost.theirs?.record, isLater: lost.isLater, in: records)
-        }
-    }
-
-    /// - Parameters:
-    ///   - theirs: What the server has; nil: nothing.
-    ///   - isLater: Than that.
-    func offer(
-        _ content: WireRecord, of name: String, over theirs: WireRecord?, isLater: Bool, in records: RecordTransaction
-    ) throws {
-        guard content.version != theirs?.version, try !records.isWaiting(content.version, of: name) else { return }
-        var change = WireRecordChange()
-        change.record = name
-        change.save.version = content.version
-        change.save.base = isLater ? theirs?.version ?? Data() : Data()
-        change.save.type = content.type
-        change.save.fields = content.fields
-        change.save.replace = true
-        change.save.parent = content.parent
-        let position = try records.rows.append(
-            try WireZoneChanges().serializedData(), id: engine.makeOperationID(), writer: engine.writer,
-            now: engine.now)
-        try records.put(
-            RecordTransaction.Pending(position: position, change: change, ancestor: isLater ? theirs : nil), place: 0)
     }
 }
 

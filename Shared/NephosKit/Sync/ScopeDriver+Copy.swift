@@ -84,7 +84,7 @@ extension ScopeDriver {
         let isCurrent = token.epoch == state.head.epoch
         // Whoever was shown an epoch does not answer from an earlier one: where this device is, is not so.
         guard isCurrent || operation.head.epoch != state.head.epoch else { return .pullFirst }
-        try rows.removeOperation(at: operation.position)
+        if let rest = receipt.rest { try rows.replace(rest) } else { try rows.removeOperation(at: operation.position) }
         let news = try receipt.store(isCurrent, &state)
         guard isCurrent else {
             try rows.save(state)

@@ -193,6 +193,8 @@ struct PushReceipt {
     /// The greatest sequence of what won over it; 0: nothing did. What was not fetched yet may be part of a
     /// transaction, and taken alone would show half of that.
     var winner: UInt64 = 0
+    /// What of it is yet to be sent: in its place, in its turn. Nil: nothing.
+    var rest: OutboxOperation?
     /// Whether any service could have answered so.
     var isPossible: Bool { token.epoch > 0 && max(previousSequence, winner) <= token.sequence }
     /// Takes the operation's content out of the model's tables, and puts what it has become in.

@@ -8,6 +8,7 @@ enum Preparation: String, CaseIterable {
     case behind = "It waits for the content of another."
     case paused = "The sync of the item is paused. Resume it."
     case behindPaused = "It waits for an item whose sync is paused. Resume that."
+    case conflicts = "As many conflicts as there is room for wait to be resolved. Resolve some."
 }
 
 extension ScopeSync {
@@ -46,9 +47,9 @@ extension ScopeSync {
         } else if let preparation {
             pending.state = preparation == .sending && operation.error == nil ? .inFlight : .waiting
             pending.reason = operation.error?.message ?? preparation.rawValue
-            let isByChoice = preparation == .paused || preparation == .behindPaused
-            pending.blocker = isByChoice ? .thisDevice : operation.error.map(PushRules.blocker) ?? .network
-            if isByChoice { pending.reason = preparation.rawValue }
+            let isHere = preparation.isByChoice || preparation == .conflicts
+            pending.blocker = isHere ? .thisDevice : operation.error.map(PushRules.blocker) ?? .network
+            if isHere { pending.reason = preparation.rawValue }
             if operation.nextAttempt > now.time { pending.nextAttempt = operation.nextAttempt }
         } else if outbox.inFlight.contains(operation.position) {
             pending.state = .inFlight

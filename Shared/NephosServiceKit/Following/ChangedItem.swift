@@ -9,10 +9,13 @@ public struct ChangedItem: Sendable {
     public var name: ItemName
     /// Its encoded state; nil: it was deleted.
     public var body: [UInt8]?
+    /// What is told of its deletion besides.
+    public var deletion: [UInt8]
 
-    public init(name: ItemName, body: [UInt8]?) {
+    public init(name: ItemName, body: [UInt8]?, deletion: [UInt8] = []) {
         self.name = name
         self.body = body
+        self.deletion = deletion
     }
 
     /// - Parameter bytesMax: A longer body is left out, and fetched.
@@ -21,7 +24,8 @@ public struct ChangedItem: Sendable {
         change.item = name.rawValue
         change.sequence = sequence
         change.deleted = body == nil
-        if let body, body.count <= bytesMax { change.body = Data(body) }
+        let told = body ?? deletion
+        if told.count <= bytesMax { change.body = Data(told) }
         return change
     }
 }

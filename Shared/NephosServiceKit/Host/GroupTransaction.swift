@@ -107,6 +107,11 @@ final class GroupTransaction: HandlerTransaction {
         try feed.setMetadata(scope, metadata)
     }
 
+    func keepTombstones(of scope: ScopeName, atMost max: Int) throws {
+        wrote = true
+        try feed.keepTombstones(of: scope, atMost: max)
+    }
+
     func correctHead(_ scope: ScopeName) throws -> SetDigest {
         wrote = true
         return try feed.correctHead(scope)

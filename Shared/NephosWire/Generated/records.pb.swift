@@ -95,6 +95,10 @@ public nonisolated struct WireRecordZone: Sendable {
 
   public var appID: String = String()
 
+  /// By it the service knows its own words again: whoever holds a zone that a restore has lost offers it with them.
+  /// Of a deletion (Change.deleted) the zone says with it which one it was (zone_id), when that was and who did it.
+  public var seal: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -127,6 +131,7 @@ public nonisolated struct WireRecord: Sendable {
   /// Clears the value of `created`. Subsequent reads from it will return its default value.
   public mutating func clearCreated() {self._created = nil}
 
+  /// Later than that of each save of the record before.
   public var modified: WireRecordStamp {
     get {_modified ?? WireRecordStamp()}
     set {_modified = newValue}
@@ -135,6 +140,11 @@ public nonisolated struct WireRecord: Sendable {
   public var hasModified: Bool {self._modified != nil}
   /// Clears the value of `modified`. Subsequent reads from it will return its default value.
   public mutating func clearModified() {self._modified = nil}
+
+  /// By it the service knows its own words again: whoever holds a record that a restore has lost offers it with them.
+  /// A deletion (Change.deleted) has a body too: the record's type, the change tag that was deleted, who did it and when
+  /// (modified), and a seal.
+  public var seal: UInt64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -492,6 +502,10 @@ public nonisolated struct WireModifyZones: Sendable {
   /// Clears the value of `head`. Subsequent reads from it will return its default value.
   public mutating func clearHead() {self._head = nil}
 
+  /// Deletions that a restore has lost. One without a valid seal is passed over; so is one of a zone that anything was
+  /// written to since.
+  public var ended: [WireEndedZone] = []
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -510,9 +524,42 @@ public nonisolated struct WireNewZone: Sendable {
   /// As RecordZone.zone_id. Of a name that a zone has already, the zone stays as it is.
   public var zoneID: String = String()
 
+  /// Of one that a restore has lost: as RecordZone. They hold if the seal does.
+  public var created: Int64 = 0
+
+  public var deviceID: String = String()
+
+  public var appID: String = String()
+
+  public var seal: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
+}
+
+public nonisolated struct WireEndedZone: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var name: String = String()
+
+  /// As it was told with the deletion.
+  public var zone: WireRecordZone {
+    get {_zone ?? WireRecordZone()}
+    set {_zone = newValue}
+  }
+  /// Returns true if `zone` has been explicitly set.
+  public var hasZone: Bool {self._zone != nil}
+  /// Clears the value of `zone`. Subsequent reads from it will return its default value.
+  public mutating func clearZone() {self._zone = nil}
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _zone: WireRecordZone? = nil
 }
 
 public nonisolated struct WireModifyZonesReply: Sendable {
@@ -594,29 +641,35 @@ public nonisolated struct WireZoneChanges: Sendable {
   fileprivate var _head: WireChangeToken? = nil
 }
 
-public nonisolated struct WireRecordChange: Sendable {
+public nonisolated struct WireRecordChange: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  public var record: String = String()
+  public var record: String {
+    get {_storage._record}
+    set {_uniqueStorage()._record = newValue}
+  }
 
-  public var kind: WireRecordChange.OneOf_Kind? = nil
+  public var kind: OneOf_Kind? {
+    get {return _storage._kind}
+    set {_uniqueStorage()._kind = newValue}
+  }
 
   public var save: WireSaveRecord {
     get {
-      if case .save(let v)? = kind {return v}
+      if case .save(let v)? = _storage._kind {return v}
       return WireSaveRecord()
     }
-    set {kind = .save(newValue)}
+    set {_uniqueStorage()._kind = .save(newValue)}
   }
 
   public var delete: WireDeleteRecord {
     get {
-      if case .delete(let v)? = kind {return v}
+      if case .delete(let v)? = _storage._kind {return v}
       return WireDeleteRecord()
     }
-    set {kind = .delete(newValue)}
+    set {_uniqueStorage()._kind = .delete(newValue)}
   }
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -628,6 +681,8 @@ public nonisolated struct WireRecordChange: Sendable {
   }
 
   public init() {}
+
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 public nonisolated struct WireSaveRecord: Sendable {
@@ -662,11 +717,37 @@ public nonisolated struct WireSaveRecord: Sendable {
   /// Clears the value of `parent`. Subsequent reads from it will return its default value.
   public mutating func clearParent() {self._parent = nil}
 
+  /// Of a record that a restore has lost, with all of its fields (`replace`), its parent and its change tag: as Record.
+  /// Where the seal holds it is saved under these, over what is older, whatever `base` is; over what was saved since the
+  /// restore it is SERVER_RECORD_CHANGED or UNKNOWN_ITEM, and where there is a later one, or a later deletion, of before
+  /// the restore, nothing is done. Where it does not hold, it is a save like any other.
+  public var created: WireRecordStamp {
+    get {_created ?? WireRecordStamp()}
+    set {_created = newValue}
+  }
+  /// Returns true if `created` has been explicitly set.
+  public var hasCreated: Bool {self._created != nil}
+  /// Clears the value of `created`. Subsequent reads from it will return its default value.
+  public mutating func clearCreated() {self._created = nil}
+
+  public var modified: WireRecordStamp {
+    get {_modified ?? WireRecordStamp()}
+    set {_modified = newValue}
+  }
+  /// Returns true if `modified` has been explicitly set.
+  public var hasModified: Bool {self._modified != nil}
+  /// Clears the value of `modified`. Subsequent reads from it will return its default value.
+  public mutating func clearModified() {self._modified = nil}
+
+  public var seal: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
   fileprivate var _parent: String? = nil
+  fileprivate var _created: WireRecordStamp? = nil
+  fileprivate var _modified: WireRecordStamp? = nil
 }
 
 public nonisolated struct WireDeleteRecord: Sendable {
@@ -677,9 +758,28 @@ public nonisolated struct WireDeleteRecord: Sendable {
   /// The change tag that the device knew. Empty: whichever it is.
   public var base: Data = Data()
 
+  /// Of a deletion that a restore has lost: as it was told (Record.type, version, modified and seal). Where the seal holds
+  /// it is as of SaveRecord. Where it does not, `base` alone counts.
+  public var type: String = String()
+
+  public var version: Data = Data()
+
+  public var deleted: WireRecordStamp {
+    get {_deleted ?? WireRecordStamp()}
+    set {_deleted = newValue}
+  }
+  /// Returns true if `deleted` has been explicitly set.
+  public var hasDeleted: Bool {self._deleted != nil}
+  /// Clears the value of `deleted`. Subsequent reads from it will return its default value.
+  public mutating func clearDeleted() {self._deleted = nil}
+
+  public var seal: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
+
+  fileprivate var _deleted: WireRecordStamp? = nil
 }
 
 /// What the device takes for granted of a record that the changes do not touch.
@@ -767,8 +867,9 @@ public nonisolated struct WireRecordOutcome: @unchecked Sendable {
   /// Clears the value of `failure`. Subsequent reads from it will return its default value.
   public mutating func clearFailure() {_uniqueStorage()._failure = nil}
 
-  /// Of what was saved: without its fields, where they are as the device sent them over the record that it knew. With
-  /// SERVER_RECORD_CHANGED: the server's record. Beyond 1 MiB of them it is left out: fetch it.
+  /// Of what was saved: without its fields, where they are as the device sent them over the record that it knew. Of what
+  /// was deleted: the deletion. With SERVER_RECORD_CHANGED: the server's record. Beyond 1 MiB of them it is left out:
+  /// fetch it.
   public var record: WireRecord {
     get {_storage._record ?? WireRecord()}
     set {_uniqueStorage()._record = newValue}
@@ -1306,7 +1407,7 @@ nonisolated extension WireSavePolicy: SwiftProtobuf._ProtoNameProviding {
 
 nonisolated extension WireRecordZone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".RecordZone"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}zone_id\0\u{1}created\0\u{3}device_id\0\u{3}app_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}zone_id\0\u{1}created\0\u{3}device_id\0\u{3}app_id\0\u{1}seal\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1318,6 +1419,7 @@ nonisolated extension WireRecordZone: SwiftProtobuf.Message, SwiftProtobuf._Mess
       case 2: try { try decoder.decodeSingularSInt64Field(value: &self.created) }()
       case 3: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 5: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
       default: break
       }
     }
@@ -1336,6 +1438,9 @@ nonisolated extension WireRecordZone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if !self.appID.isEmpty {
       try visitor.visitSingularStringField(value: self.appID, fieldNumber: 4)
     }
+    if self.seal != 0 {
+      try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1344,6 +1449,7 @@ nonisolated extension WireRecordZone: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if lhs.created != rhs.created {return false}
     if lhs.deviceID != rhs.deviceID {return false}
     if lhs.appID != rhs.appID {return false}
+    if lhs.seal != rhs.seal {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1351,7 +1457,7 @@ nonisolated extension WireRecordZone: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Record"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}type\0\u{1}fields\0\u{1}parent\0\u{1}version\0\u{1}created\0\u{1}modified\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}type\0\u{1}fields\0\u{1}parent\0\u{1}version\0\u{1}created\0\u{1}modified\0\u{1}seal\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1365,6 +1471,7 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 4: try { try decoder.decodeSingularBytesField(value: &self.version) }()
       case 5: try { try decoder.decodeSingularMessageField(value: &self._created) }()
       case 6: try { try decoder.decodeSingularMessageField(value: &self._modified) }()
+      case 7: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
       default: break
       }
     }
@@ -1393,6 +1500,9 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     try { if let v = self._modified {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 6)
     } }()
+    if self.seal != 0 {
+      try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 7)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1403,6 +1513,7 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.version != rhs.version {return false}
     if lhs._created != rhs._created {return false}
     if lhs._modified != rhs._modified {return false}
+    if lhs.seal != rhs.seal {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2052,7 +2163,7 @@ nonisolated extension WireReferenceList: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ModifyZones"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}save\0\u{1}delete\0\u{1}head\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}save\0\u{1}delete\0\u{1}head\0\u{2}\u{6}ended\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2064,6 +2175,7 @@ nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._Mes
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.save) }()
       case 3: try { try decoder.decodeRepeatedStringField(value: &self.delete) }()
       case 4: try { try decoder.decodeSingularMessageField(value: &self._head) }()
+      case 10: try { try decoder.decodeRepeatedMessageField(value: &self.ended) }()
       default: break
       }
     }
@@ -2086,6 +2198,9 @@ nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._Mes
     try { if let v = self._head {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
     } }()
+    if !self.ended.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.ended, fieldNumber: 10)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2094,6 +2209,7 @@ nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if lhs.save != rhs.save {return false}
     if lhs.delete != rhs.delete {return false}
     if lhs._head != rhs._head {return false}
+    if lhs.ended != rhs.ended {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2101,7 +2217,7 @@ nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireNewZone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".NewZone"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}zone_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}zone_id\0\u{2}\u{8}created\0\u{3}device_id\0\u{3}app_id\0\u{1}seal\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2111,6 +2227,10 @@ nonisolated extension WireNewZone: SwiftProtobuf.Message, SwiftProtobuf._Message
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.name) }()
       case 2: try { try decoder.decodeSingularStringField(value: &self.zoneID) }()
+      case 10: try { try decoder.decodeSingularSInt64Field(value: &self.created) }()
+      case 11: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
+      case 12: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 13: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
       default: break
       }
     }
@@ -2123,12 +2243,67 @@ nonisolated extension WireNewZone: SwiftProtobuf.Message, SwiftProtobuf._Message
     if !self.zoneID.isEmpty {
       try visitor.visitSingularStringField(value: self.zoneID, fieldNumber: 2)
     }
+    if self.created != 0 {
+      try visitor.visitSingularSInt64Field(value: self.created, fieldNumber: 10)
+    }
+    if !self.deviceID.isEmpty {
+      try visitor.visitSingularStringField(value: self.deviceID, fieldNumber: 11)
+    }
+    if !self.appID.isEmpty {
+      try visitor.visitSingularStringField(value: self.appID, fieldNumber: 12)
+    }
+    if self.seal != 0 {
+      try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 13)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireNewZone, rhs: WireNewZone) -> Bool {
     if lhs.name != rhs.name {return false}
     if lhs.zoneID != rhs.zoneID {return false}
+    if lhs.created != rhs.created {return false}
+    if lhs.deviceID != rhs.deviceID {return false}
+    if lhs.appID != rhs.appID {return false}
+    if lhs.seal != rhs.seal {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireEndedZone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".EndedZone"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{1}zone\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._zone) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 1)
+    }
+    try { if let v = self._zone {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireEndedZone, rhs: WireEndedZone) -> Bool {
+    if lhs.name != rhs.name {return false}
+    if lhs._zone != rhs._zone {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2276,69 +2451,107 @@ nonisolated extension WireRecordChange: SwiftProtobuf.Message, SwiftProtobuf._Me
   public static let protoMessageName: String = _protobuf_package + ".RecordChange"
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}record\0\u{1}save\0\u{1}delete\0")
 
+  fileprivate class _StorageClass {
+    var _record: String = String()
+    var _kind: WireRecordChange.OneOf_Kind?
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _record = source._record
+      _kind = source._kind
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
+
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.record) }()
-      case 2: try {
-        var v: WireSaveRecord?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .save(let m) = current {v = m}
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularStringField(value: &_storage._record) }()
+        case 2: try {
+          var v: WireSaveRecord?
+          var hadOneofValue = false
+          if let current = _storage._kind {
+            hadOneofValue = true
+            if case .save(let m) = current {v = m}
+          }
+          try decoder.decodeSingularMessageField(value: &v)
+          if let v = v {
+            if hadOneofValue {try decoder.handleConflictingOneOf()}
+            _storage._kind = .save(v)
+          }
+        }()
+        case 3: try {
+          var v: WireDeleteRecord?
+          var hadOneofValue = false
+          if let current = _storage._kind {
+            hadOneofValue = true
+            if case .delete(let m) = current {v = m}
+          }
+          try decoder.decodeSingularMessageField(value: &v)
+          if let v = v {
+            if hadOneofValue {try decoder.handleConflictingOneOf()}
+            _storage._kind = .delete(v)
+          }
+        }()
+        default: break
         }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .save(v)
-        }
-      }()
-      case 3: try {
-        var v: WireDeleteRecord?
-        var hadOneofValue = false
-        if let current = self.kind {
-          hadOneofValue = true
-          if case .delete(let m) = current {v = m}
-        }
-        try decoder.decodeSingularMessageField(value: &v)
-        if let v = v {
-          if hadOneofValue {try decoder.handleConflictingOneOf()}
-          self.kind = .delete(v)
-        }
-      }()
-      default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.record.isEmpty {
-      try visitor.visitSingularStringField(value: self.record, fieldNumber: 1)
-    }
-    switch self.kind {
-    case .save?: try {
-      guard case .save(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
-    }()
-    case .delete?: try {
-      guard case .delete(let v)? = self.kind else { preconditionFailure() }
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
-    }()
-    case nil: break
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if !_storage._record.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._record, fieldNumber: 1)
+      }
+      switch _storage._kind {
+      case .save?: try {
+        guard case .save(let v)? = _storage._kind else { preconditionFailure() }
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+      }()
+      case .delete?: try {
+        guard case .delete(let v)? = _storage._kind else { preconditionFailure() }
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+      }()
+      case nil: break
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireRecordChange, rhs: WireRecordChange) -> Bool {
-    if lhs.record != rhs.record {return false}
-    if lhs.kind != rhs.kind {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._record != rhs_storage._record {return false}
+        if _storage._kind != rhs_storage._kind {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2346,7 +2559,7 @@ nonisolated extension WireRecordChange: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireSaveRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".SaveRecord"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}base\0\u{1}type\0\u{1}fields\0\u{1}policy\0\u{1}replace\0\u{1}parent\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}base\0\u{1}type\0\u{1}fields\0\u{1}policy\0\u{1}replace\0\u{1}parent\0\u{2}\u{3}created\0\u{1}modified\0\u{1}seal\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2361,6 +2574,9 @@ nonisolated extension WireSaveRecord: SwiftProtobuf.Message, SwiftProtobuf._Mess
       case 5: try { try decoder.decodeSingularEnumField(value: &self.policy) }()
       case 6: try { try decoder.decodeSingularBoolField(value: &self.replace) }()
       case 7: try { try decoder.decodeSingularStringField(value: &self._parent) }()
+      case 10: try { try decoder.decodeSingularMessageField(value: &self._created) }()
+      case 11: try { try decoder.decodeSingularMessageField(value: &self._modified) }()
+      case 12: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
       default: break
       }
     }
@@ -2392,6 +2608,15 @@ nonisolated extension WireSaveRecord: SwiftProtobuf.Message, SwiftProtobuf._Mess
     try { if let v = self._parent {
       try visitor.visitSingularStringField(value: v, fieldNumber: 7)
     } }()
+    try { if let v = self._created {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
+    } }()
+    try { if let v = self._modified {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
+    } }()
+    if self.seal != 0 {
+      try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 12)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2403,6 +2628,9 @@ nonisolated extension WireSaveRecord: SwiftProtobuf.Message, SwiftProtobuf._Mess
     if lhs.policy != rhs.policy {return false}
     if lhs.replace != rhs.replace {return false}
     if lhs._parent != rhs._parent {return false}
+    if lhs._created != rhs._created {return false}
+    if lhs._modified != rhs._modified {return false}
+    if lhs.seal != rhs.seal {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2410,7 +2638,7 @@ nonisolated extension WireSaveRecord: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireDeleteRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DeleteRecord"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}base\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}base\0\u{2}\u{9}type\0\u{1}version\0\u{1}deleted\0\u{1}seal\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2419,20 +2647,44 @@ nonisolated extension WireDeleteRecord: SwiftProtobuf.Message, SwiftProtobuf._Me
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.base) }()
+      case 10: try { try decoder.decodeSingularStringField(value: &self.type) }()
+      case 11: try { try decoder.decodeSingularBytesField(value: &self.version) }()
+      case 12: try { try decoder.decodeSingularMessageField(value: &self._deleted) }()
+      case 13: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
     if !self.base.isEmpty {
       try visitor.visitSingularBytesField(value: self.base, fieldNumber: 1)
+    }
+    if !self.type.isEmpty {
+      try visitor.visitSingularStringField(value: self.type, fieldNumber: 10)
+    }
+    if !self.version.isEmpty {
+      try visitor.visitSingularBytesField(value: self.version, fieldNumber: 11)
+    }
+    try { if let v = self._deleted {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 12)
+    } }()
+    if self.seal != 0 {
+      try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 13)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireDeleteRecord, rhs: WireDeleteRecord) -> Bool {
     if lhs.base != rhs.base {return false}
+    if lhs.type != rhs.type {return false}
+    if lhs.version != rhs.version {return false}
+    if lhs._deleted != rhs._deleted {return false}
+    if lhs.seal != rhs.seal {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1,6 +1,7 @@
 internal import Foundation
 internal import NephosBulk
 internal import NephosCore
+internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
 
@@ -30,67 +31,54 @@ struct Stamp {
 
     /// - Returns: 0: the service has no key.
     func seal(_ deed: Deed, of item: DocumentID, in container: Container) throws -> UInt64 {
-        var bytes = Bytes(container.scope.owner.rawValue)
-        bytes.add(container.scope.path.rawValue)
-        bytes.add(item.bytes)
-        bytes.add(deed)
-        bytes.add(app)
-        bytes.add(device)
-        bytes.add(time)
-        return try container.transaction.seal(bytes.all) ?? 0
+        try words(deed, of: item, in: container).seal(in: container.transaction)
     }
 
     /// Whether the service has said this in a history that it has lost.
     func isOwn(_ seal: UInt64, _ deed: Deed, of item: DocumentID, in container: Container, at now: Timestamp) throws
         -> Bool
     {
-        guard seal != 0, time <= now.nanoseconds else { return false }
-        let epoch = try container.transaction.position(ofPartition: container.scope.partition).epoch
-        guard time < Feed.beginning(ofEpoch: epoch).nanoseconds else { return false }
-        return try seal == self.seal(deed, of: item, in: container)
+        try words(deed, of: item, in: container).areOwn(
+            seal, at: time, ofPartition: container.scope.partition, in: container.transaction, now: now)
     }
 
-    /// What is sealed, so that no two things have the same bytes.
-    private struct Bytes {
-        var all = [UInt8]("documents".utf8)
+    private func words(_ deed: Deed, of item: DocumentID, in container: Container) -> OwnWords {
+        var words = OwnWords(.documents, of: container.scope)
+        words.add(item.bytes)
+        words.add(deed)
+        words.add(app)
+        words.add(device)
+        words.add(time)
+        return words
+    }
+}
 
-        init(_ text: String) { add(text) }
-
-        mutating func add(_ bytes: some Collection<UInt8>) {
-            add(Int64(bytes.count))
-            all += bytes
+extension OwnWords {
+    fileprivate mutating func add(_ deed: Stamp.Deed) {
+        switch deed {
+        case .creation(let kind):
+            add("creation")
+            add(Int64(kind.rawValue))
+        case .content(let content):
+            add("content")
+            add(content)
+        case .rendition(let content):
+            add("rendition")
+            add(content)
+        case .deletion(let batch):
+            add("deletion")
+            add(batch)
         }
+    }
 
-        mutating func add(_ text: String) { add(text.utf8) }
-
-        mutating func add(_ number: Int64) { withUnsafeBytes(of: number.littleEndian) { all += $0 } }
-
-        mutating func add(_ deed: Deed) {
-            switch deed {
-            case .creation(let kind):
-                add("creation")
-                add(Int64(kind.rawValue))
-            case .content(let content):
-                add("content")
-                add(content)
-            case .rendition(let content):
-                add("rendition")
-                add(content)
-            case .deletion(let batch):
-                add("deletion")
-                add(batch)
-            }
-        }
-
-        private mutating func add(_ content: WireDocumentContent) {
-            add(content.version)
-            add(content.base)
-            add(Int64(bitPattern: content.length))
-            add(content.inline)
-            add(content.root)
-            add(Int64(content.depth))
-            add(content.modified)
-        }
+    private mutating func add(_ content: WireDocumentContent) {
+        add(content.version)
+        add(content.base)
+        add(Int64(bitPattern: content.length))
+        add(content.inline)
+        add(content.root)
+        add(Int64(content.depth))
+        add(content.modified)
     }
 }
 

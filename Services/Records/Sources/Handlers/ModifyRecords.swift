@@ -24,14 +24,12 @@ extension RecordsService {
             else { continue }
             throw CloudError.oldCopy
         }
-        var stamp = WireRecordStamp()
-        stamp.time = context.now.nanoseconds
-        stamp.accountID = caller.account.rawValue
-        stamp.deviceID = caller.device.rawValue
-        stamp.appID = caller.app.rawValue
+        let stamp = WireRecordStamp(caller, at: context.now.nanoseconds)
         // All is decided and paid for before anything is written: whatever is thrown leaves nothing behind.
         let room = RequestRoom()
-        let plans = try request.zones.map { try plan($0, of: request.container, stamp, room, caller, transaction) }
+        let plans = try request.zones.map {
+            try plan($0, of: request.container, stamp, at: context.now, room, caller, transaction)
+        }
         let growth = try plans.reduce(Int64(0)) { try $0 + $1.growth() }
         guard !transaction.isShortOfRoom || growth <= 0 else { throw CloudError.diskFull }
         try count(growth, in: database.scope, transaction)
@@ -92,14 +90,14 @@ extension RecordsService {
     private static let roundsMax = 4
 
     private func plan(
-        _ request: WireZoneChanges, of container: String, _ stamp: WireRecordStamp, _ room: RequestRoom,
-        _ caller: Caller, _ transaction: any HandlerTransaction
+        _ request: WireZoneChanges, of container: String, _ stamp: WireRecordStamp, at now: Timestamp,
+        _ room: RequestRoom, _ caller: Caller, _ transaction: any HandlerTransaction
     ) throws -> ZonePlan {
         let zone: RecordScope
         do { zone = try openZone(request.zoneID, of: container, caller, transaction) } catch let error as CloudError {
             return .refused(error)
         }
-        let batch = ZoneBatch(zone, stamp: stamp, room: room)
+        let batch = try ZoneBatch(zone, stamp: stamp, at: now, room: room)
         var failures: [Int: CloudError] = [:]
         for (index, change) in request.changes.enumerated() {
             do { try ChangeRule.check(change) } catch { failures[index] = error }
@@ -161,6 +159,7 @@ extension RecordsService {
         guard isWritten else { return outcome }
         if !batch.isEmpty {
             let written = try batch.write(at: context.now)
+            try keepTombstones(of: batch)
             try count(-written.freed, in: batch.zone.scope, batch.zone.transaction)
             batch.zone.transaction.publish(
                 OutgoingEvent(name, written.records, by: written.change, device: caller.device, context.id))
@@ -172,6 +171,19 @@ extension RecordsService {
         }
         outcome.cascaded = batch.cascaded.prefix(Self.cascadedToldMax).map(\.name.rawValue)
         return outcome
+    }
+
+    /// Deletions that a database keeps in all of its zones together, about. Of a zone at least some.
+    private static let tombstonesOfDatabaseMax = 65_536
+    private static let tombstonesMin = 64
+
+    /// What is kept of deletions counts on no plan, and a database may have a thousand zones: with more than sixteen, each
+    /// keeps fewer.
+    private func keepTombstones(of batch: ZoneBatch) throws {
+        guard batch.hasDeletions else { return }
+        let zones = try scope(batch.zone.database, batch.zone.transaction).head().liveCount + 1
+        try batch.zone.transaction.keepTombstones(
+            of: batch.zone.scope, atMost: max(Self.tombstonesMin, Self.tombstonesOfDatabaseMax / zones))
     }
 
     private func outcome(
@@ -189,6 +201,8 @@ extension RecordsService {
             if record?.version == save.version, try batch.before(name)?.version ?? Data() == save.base {
                 record?.fields = []
             }
+        } else {
+            record = batch.ending(name)
         }
         guard let record else { return outcome }
         let bytes = try record.serializedData().count

@@ -22,13 +22,16 @@ extension RecordsService {
             throw CloudError.oldCopy
         }
         try check(request, transaction)
-        let ended = try request.delete.compactMap { name in
-            try database.zone(ItemName(name)).map { (name: ItemName(name), zone: $0) }
-        }
-        let made = try madeZones(request.save, in: database, ending: Set(ended.map(\.name)), context, caller)
+        let time = max(context.now.nanoseconds, try transaction.epochBegan(ofPartition: database.scope.partition))
+        let stamp = WireRecordStamp(caller, at: time)
+        let ended =
+            try request.delete.compactMap { name in
+                try database.zone(ItemName(name)).map { try EndedZone(ItemName(name), $0, by: stamp, of: database) }
+            } + formerEnds(request.ended, in: database, at: context.now)
+        let made = try madeZones(request.save, in: database, ending: Set(ended.map(\.name)), stamp, at: context.now)
         var reply = WireModifyZonesReply()
         let changed =
-            try ended.map { ChangedItem(name: $0.name, body: nil) }
+            try ended.map { ChangedItem(name: $0.name, body: nil, deletion: try $0.told.serializedBytes()) }
             + made.compactMap { zone in
                 try zone.isNew ? ChangedItem(name: zone.name, body: zone.wire.serializedBytes()) : nil
             }
@@ -37,11 +40,11 @@ extension RecordsService {
         reply.previousSequence = head.token.sequence
         if !changed.isEmpty {
             let digestKey = try database.madeDigestKey()
-            for zone in ended { try end(zone.zone.zoneID, of: database) }
+            for zone in ended { try end(zone.told.zoneID, of: database) }
             for zone in made where zone.isNew { _ = try self.zone(zone.wire.zoneID, of: database).madeDigestKey() }
             let change = try transaction.put(
                 database.scope,
-                ended.map { Self.row(ofEnded: $0.name, $0.zone.zoneID) }
+                ended.map { try Self.row(ofEnded: $0, of: database) }
                     + made.filter(\.isNew).map { try Self.row($0, of: database, digestKey) })
             transaction.publish(OutgoingEvent(name, changed, by: change, device: caller.device, context.id))
             reply.token = WireChangeToken(change.token)
@@ -54,13 +57,15 @@ extension RecordsService {
     }
 
     private func check(_ request: WireModifyZones, _ transaction: any HandlerTransaction) throws {
-        guard request.save.count + request.delete.count <= RecordLimits.itemsMax else {
+        guard request.save.count + request.delete.count + request.ended.count <= RecordLimits.itemsMax else {
             throw CloudError(
                 .limitExceeded, "Too many zones at once. Divide them.",
                 details: ["maximum": "\(RecordLimits.itemsMax)"])
         }
         guard !transaction.isShortOfRoom || request.save.isEmpty else { throw CloudError.diskFull }
-        let names = request.save.map { ItemName($0.name) } + request.delete.map { ItemName($0) }
+        let names =
+            request.save.map { ItemName($0.name) } + request.delete.map { ItemName($0) }
+            + request.ended.map { ItemName($0.name) }
         guard Set(names).count == names.count else {
             throw CloudError(.invalidArguments, "A zone is there twice. Name it once.", details: ["argument": "zones"])
         }
@@ -87,8 +92,8 @@ extension RecordsService {
     }
 
     private func madeZones(
-        _ zones: [WireNewZone], in database: RecordScope, ending ended: Set<ItemName>, _ context: RequestContext,
-        _ caller: Caller
+        _ zones: [WireNewZone], in database: RecordScope, ending ended: Set<ItemName>, _ stamp: WireRecordStamp,
+        at now: Timestamp
     ) throws -> [MadeZone] {
         var ids: Set<ItemName> = []
         let made = try zones.map { zone in
@@ -101,11 +106,7 @@ extension RecordsService {
                 throw CloudError(
                     .alreadyExists, "The id was another zone's. Choose one at random.", details: ["zone": zone.name])
             }
-            var wire = WireRecordZone()
-            wire.zoneID = zone.zoneID
-            wire.created = context.now.nanoseconds
-            wire.deviceID = caller.device.rawValue
-            wire.appID = caller.app.rawValue
+            let wire = try Self.former(zone, of: database, at: now) ?? Self.new(zone, of: database, stamp)
             return MadeZone(name: ItemName(zone.name), wire: wire, isNew: true)
         }
         let count = try database.head().liveCount - ended.count + made.count { $0.isNew }
@@ -127,9 +128,80 @@ extension RecordsService {
             body: StoredZone.body(id: zone.wire.zoneID, sealed: try database.seal(body, as: .item(zone.name))))
     }
 
-    private static func row(ofEnded name: ItemName, _ id: String) -> FeedItem {
-        FeedItem(
-            name: name, deleted: true, digest: .empty, size: 0, body: StoredZone.body(id: id, sealed: []))
+    private static func row(ofEnded zone: EndedZone, of database: RecordScope) throws -> FeedItem {
+        let sealed = try database.seal(zone.told.serializedBytes(), as: .item(zone.name))
+        return FeedItem(
+            name: zone.name, deleted: true, digest: .empty, size: 0,
+            body: StoredZone.body(id: zone.told.zoneID, sealed: sealed))
+    }
+
+    private static func new(
+        _ zone: WireNewZone, of database: RecordScope, _ stamp: WireRecordStamp
+    ) throws -> WireRecordZone {
+        var wire = WireRecordZone()
+        wire.zoneID = zone.zoneID
+        wire.created = stamp.time
+        wire.deviceID = stamp.deviceID
+        wire.appID = stamp.appID
+        wire.seal = try OwnWords(wire, named: ItemName(zone.name), in: database.scope).seal(in: database.transaction)
+        return wire
+    }
+
+    // MARK: After a restore
+
+    /// A zone that is to be deleted, and what is told of that.
+    private struct EndedZone {
+        var name: ItemName
+        var told: WireRecordZone
+
+        init(_ name: ItemName, told: WireRecordZone) {
+            self.name = name
+            self.told = told
+        }
+
+        init(_ name: ItemName, _ zone: WireRecordZone, by stamp: WireRecordStamp, of database: RecordScope) throws {
+            self.name = name
+            told = WireRecordZone()
+            told.zoneID = zone.zoneID
+            told.created = max(stamp.time, zone.created &+ 1)
+            told.deviceID = stamp.deviceID
+            told.appID = stamp.appID
+            told.seal = try OwnWords(told, named: name, isEnded: true, in: database.scope)
+                .seal(in: database.transaction)
+        }
+    }
+
+    /// The zone as the service had it before it was restored; nil: it is one like any other.
+    private static func former(
+        _ zone: WireNewZone, of database: RecordScope, at now: Timestamp
+    ) throws -> WireRecordZone? {
+        var wire = WireRecordZone()
+        wire.zoneID = zone.zoneID
+        wire.created = zone.created
+        wire.deviceID = zone.deviceID
+        wire.appID = zone.appID
+        wire.seal = zone.seal
+        let isOwn = try OwnWords(wire, named: ItemName(zone.name), in: database.scope).areOwn(
+            zone.seal, at: zone.created, ofPartition: database.scope.partition, in: database.transaction, now: now)
+        return isOwn ? wire : nil
+    }
+
+    /// Ends of zones that a restore has lost: of those that are there by that id, and that nobody has used since.
+    private func formerEnds(
+        _ ends: [WireEndedZone], in database: RecordScope, at now: Timestamp
+    ) throws -> [EndedZone] {
+        try ends.compactMap { end in
+            let name = ItemName(end.name)
+            guard let known = try database.zone(name), known.zoneID.hasSameBytes(as: end.zone.zoneID) else {
+                return nil
+            }
+            let isOwn = try OwnWords(end.zone, named: name, isEnded: true, in: database.scope).areOwn(
+                end.zone.seal, at: end.zone.created, ofPartition: database.scope.partition,
+                in: database.transaction, now: now)
+            let head = try zone(known.zoneID, of: database).head()
+            guard isOwn, head.token.sequence <= head.epochStart else { return nil }
+            return EndedZone(name, told: end.zone)
+        }
     }
 
     /// The zone is gone at once, and its records in steps.

@@ -29,6 +29,7 @@ extension RecordsService {
         /// Also where an index would be needed.
         var scans: Bool
         var explains: Bool
+        var gathered: GatheredNames
     }
 
     /// - Throws: ``CloudError`` `.missingEntitlement`, `.zoneNotFound`, `.invalidArguments` (the predicate; the details say
@@ -60,7 +61,7 @@ extension RecordsService {
                 shape: QueryShape(type: request.type, predicate: predicate, sort: sort), predicate: compiled,
                 words: asked.opener.words, cursors: cursors, position: try cursors.position(request.after),
                 limit: request.limit == 0 ? RecordLimits.itemsMax : min(Int(request.limit), RecordLimits.itemsMax),
-                scans: request.scan, explains: request.explain))
+                scans: request.scan, explains: request.explain, gathered: gathered))
     }
 
     /// - Throws: ``CloudError`` `.invalidArguments`, `.limitExceeded`.

@@ -164,6 +164,19 @@ final class QueryRun {
 
     /// Names of records that the rows are of; nil: too many, or they cannot be put in order within the bounds.
     private func gathered(_ plan: IndexPlan, _ place: [SQLValue]) throws -> [ItemName]? {
+        guard query.shape.sort.isEmpty else { return try gather(plan, place) }
+        let head = try feed.head(scope).token
+        let key = GatheredNames.Key(
+            zone: scope, epoch: head.epoch, sequence: head.sequence, index: plan.index,
+            spans: plan.spans.flatMap { [$0.start, $0.end] })
+        if query.position != nil, let known = query.gathered.names(for: key) { return known }
+        guard let names = try gather(plan, place) else { return nil }
+        // Fewer are one page.
+        if names.count > query.limit { query.gathered.keep(names, for: key) }
+        return names
+    }
+
+    private func gather(_ plan: IndexPlan, _ place: [SQLValue]) throws -> [ItemName]? {
         var names: Set<ItemName> = []
         for span in plan.spans {
             let room = RecordLimits.indexRowsReadMax - indexRows

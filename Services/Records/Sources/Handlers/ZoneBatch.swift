@@ -16,12 +16,20 @@ final class ZoneBatch {
     let zone: RecordScope
     let room: RequestRoom
     private let stamp: WireRecordStamp
+    /// By the service's clock.
+    private let now: Timestamp
+    /// What has a time of before lay in the copy that the service came back from, if it did.
+    private let epochBegan: Int64
     /// Records as they are stored.
     private var stored: [ItemName: StoredState] = [:]
     /// Records as they would be; nil: deleted.
     private var records: [ItemName: PlannedRecord?] = [:]
     /// Those that would be written, in their order.
     private(set) var changed: [ItemName] = []
+    /// What is kept and told of those that would be deleted.
+    private var endings: [ItemName: WireRecord] = [:]
+    /// Those that would be as they were before a restore.
+    private var offered: Set<ItemName> = []
     /// Records that are already as was asked, and by which change: they are not to go with others.
     private var unchanged: [ItemName: Int] = [:]
     /// What saves by force would overwrite.
@@ -52,10 +60,15 @@ final class ZoneBatch {
         }
     }
 
-    init(_ zone: RecordScope, stamp: WireRecordStamp, room: RequestRoom) {
+    init(_ zone: RecordScope, stamp: WireRecordStamp, at now: Timestamp, room: RequestRoom) throws {
         self.zone = zone
-        self.stamp = stamp
+        self.now = now
         self.room = room
+        epochBegan = try zone.transaction.epochBegan(ofPartition: zone.scope.partition)
+        // What is done from now on was done in this epoch, also where the clock was set back.
+        var stamp = stamp
+        stamp.time = max(stamp.time, epochBegan)
+        self.stamp = stamp
     }
 
     // MARK: Deciding
@@ -65,6 +78,8 @@ final class ZoneBatch {
     func decide(_ changes: [WireRecordChange], leavingOut failed: Set<Int>) throws -> [Int: CloudError] {
         records = [:]
         changed = []
+        endings = [:]
+        offered = []
         unchanged = [:]
         overwritten = []
         cascaded = []
@@ -80,7 +95,7 @@ final class ZoneBatch {
                 case .unchanged: unchanged[name] = index
                 case .saved: break
                 }
-            } catch { failures[index] = error }
+            } catch let error as CloudError { failures[index] = error }
         }
         guard failures.isEmpty else { return failures }
         let places = Dictionary(
@@ -114,20 +129,39 @@ final class ZoneBatch {
 
     private func apply(
         _ change: WireRecordChange, to name: ItemName, _ state: SaveRule.State
-    ) throws(CloudError) -> Effect {
+    ) throws -> Effect {
         switch change.kind {
         case .save(let save):
+            if let former = try former(save, name) {
+                guard try OfferRule.decide(former, over: state) == .write else {
+                    return .unchanged
+                }
+                set(try planned(former, name), name)
+                offered.insert(name)
+                return .saved
+            }
             switch try SaveRule.decide(save, over: state, stamp: stamp) {
             case .same: return .unchanged
             case .write(let record, let overwrites):
-                set(try Self.planned(record), name)
+                set(try planned(record, name), name)
                 if overwrites { overwritten.append(name) }
                 return .saved
             }
         case .delete(let deletion):
-            try SaveRule.decideDeletion(of: state, base: deletion.base)
+            var stamp = SaveRule.later(stamp, than: state)
+            let isFormer = try isFormer(deletion, name)
+            if isFormer {
+                stamp = deletion.deleted
+                guard
+                    try OfferRule.decideDeletion(
+                        of: [UInt8](deletion.version), at: stamp.time, over: state) == .write
+                else { return .unchanged }
+            } else {
+                try SaveRule.decideDeletion(of: state, base: deletion.base)
+            }
             guard state.isThere else { return .unchanged }
-            set(nil, name)
+            try end(name, state, stamp)
+            if isFormer { offered.insert(name) }
             return .deleted
         case nil:
             throw CloudError(.invalidArguments, "A change says what becomes of the record.")
@@ -135,9 +169,42 @@ final class ZoneBatch {
     }
 
     /// - Throws: ``CloudError`` `.limitExceeded`: the record would be too large.
-    private static func planned(_ record: WireRecord) throws(CloudError) -> PlannedRecord {
+    private func planned(_ record: WireRecord, _ name: ItemName) throws -> PlannedRecord {
+        var record = record
+        record.seal = try OwnWords(record, named: name, in: zone.scope).seal(in: zone.transaction)
         let body = try ChangeRule.encoded(record)
         return PlannedRecord(record: record, body: body, targets: record.cascadingTargets)
+    }
+
+    /// The record as the service had it before it was restored; nil: it is a save like any other.
+    private func former(_ save: WireSaveRecord, _ name: ItemName) throws -> WireRecord? {
+        guard save.seal != 0 else { return nil }
+        var all = save
+        all.replace = true
+        let record = SaveRule.made(all, from: WireRecord(), created: save.created, save.modified)
+        let isOwn = try OwnWords(record, named: name, in: zone.scope).areOwn(
+            save.seal, at: save.modified.time, ofPartition: zone.scope.partition, in: zone.transaction, now: now)
+        return isOwn ? record : nil
+    }
+
+    private func isFormer(_ deletion: WireDeleteRecord, _ name: ItemName) throws -> Bool {
+        guard deletion.seal != 0 else { return false }
+        return try OwnWords(
+            deletionOf: deletion.version, type: deletion.type, by: deletion.deleted, of: name, in: zone.scope
+        ).areOwn(
+            deletion.seal, at: deletion.deleted.time, ofPartition: zone.scope.partition, in: zone.transaction, now: now)
+    }
+
+    private func end(_ name: ItemName, _ state: SaveRule.State, _ stamp: WireRecordStamp) throws {
+        set(nil, name)
+        var ending = WireRecord()
+        ending.type = state.record?.type ?? ""
+        ending.version = state.record?.version ?? Data()
+        ending.modified = stamp
+        ending.seal = try OwnWords(
+            deletionOf: ending.version, type: ending.type, by: stamp, of: name, in: zone.scope
+        ).seal(in: zone.transaction)
+        endings[name] = ending
     }
 
     private func set(_ record: PlannedRecord?, _ name: ItemName) {
@@ -160,6 +227,11 @@ final class ZoneBatch {
                 let known = try stored(source)
                 // Of one that is damaged the row alone tells; of another the record does.
                 guard known.state.isDamaged || known.targets.contains(target) else { continue }
+                let (stamp, isFormer) = (endings[target]?.modified ?? stamp, offered.contains(target))
+                // Of a deletion that is offered again: it was saved after that, and stayed then too.
+                if isFormer, known.state.record.map({ $0.modified.time > stamp.time }) ?? false {
+                    continue
+                }
                 if let index = unchanged[source] {
                     failures[index] = Self.targetIsDeleted
                     continue
@@ -170,7 +242,8 @@ final class ZoneBatch {
                         "Too many records would go with those of the request. Divide it, or delete some of them first.",
                         details: ["maximum": "\(RecordLimits.cascadeMax)"])
                 }
-                set(nil, source)
+                try end(source, known.state, SaveRule.later(stamp, than: known.state))
+                if isFormer { offered.insert(source) }
                 cascaded.append((source, cause))
                 queue.append((source, cause))
             }
@@ -307,9 +380,13 @@ final class ZoneBatch {
     // MARK: What comes of it
 
     var isEmpty: Bool { changed.isEmpty }
+    var hasDeletions: Bool { !endings.isEmpty }
 
     /// How a record is now.
     func result(_ name: ItemName) throws -> WireRecord? { try record(name) }
+
+    /// What is told of its deletion; nil: it is not deleted.
+    func ending(_ name: ItemName) -> WireRecord? { endings[name] }
 
     /// As it was before.
     func before(_ name: ItemName) throws -> WireRecord? { try stored(name).state.record }
@@ -348,7 +425,8 @@ extension ZoneBatch {
         for name in changed {
             let former = try stored(name)
             let planned = records[name] ?? nil
-            told.append(ChangedItem(name: name, body: planned?.body))
+            let ending: [UInt8]? = try planned == nil ? endings[name]?.serializedBytes() : nil
+            told.append(ChangedItem(name: name, body: planned?.body, deletion: ending ?? []))
             var tags = former.state.former
             if let version = former.state.record?.version { tags.insert([UInt8](version), at: 0) }
             items.append(
@@ -357,7 +435,9 @@ extension ZoneBatch {
                     digest: planned.map { SetDigest(ofItem: name, body: $0.body, key: digestKey) } ?? .empty,
                     size: planned?.counted(name) ?? 0,
                     body: StoredRecord.body(
-                        former: tags, sealed: try planned.map { try zone.seal($0.body, as: .item(name)) } ?? [])))
+                        former: tags,
+                        sealed: try (planned?.body ?? ending).map { try zone.seal($0, as: .item(name)) } ?? [],
+                        isOffered: offered.contains(name))))
             try writeReferences(of: name, from: former, to: planned)
         }
         let indexed = try writeIndexes()

@@ -14,8 +14,8 @@ struct DatabasePresenter: ScopePresenter {
 
     /// A `RecordZone`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
-        guard !item.deleted else { return PresentedItem() }
-        guard let parts = StoredZone.parts(of: item.body) else { return PresentedItem(isDamaged: true) }
+        guard let parts = StoredZone.parts(of: item.body) else { return PresentedItem(isDamaged: !item.deleted) }
+        guard !item.deleted else { return opener.presentDeletion(item, parts.sealed, to: &body) }
         return opener.present(item, parts.sealed, digestKey, to: &body)
     }
 }
@@ -29,8 +29,8 @@ struct ZonePresenter: ScopePresenter {
 
     /// A `Record`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
-        guard !item.deleted else { return PresentedItem() }
-        guard let parts = StoredRecord.parts(of: item.body) else { return PresentedItem(isDamaged: true) }
+        guard let parts = StoredRecord.parts(of: item.body) else { return PresentedItem(isDamaged: !item.deleted) }
+        guard !item.deleted else { return opener.presentDeletion(item, parts.sealed, to: &body) }
         return opener.present(item, parts.sealed, digestKey, to: &body)
     }
 
@@ -46,6 +46,14 @@ struct ZonePresenter: ScopePresenter {
 }
 
 extension RecordOpener {
+    /// That it was deleted counts; who did it, and when, is told where it can be read.
+    fileprivate func presentDeletion(
+        _ item: FeedItem, _ sealed: ArraySlice<UInt8>, to body: inout FieldWriter
+    ) -> PresentedItem {
+        if !sealed.isEmpty, let opened = try? open(sealed, as: .item(item.name)) { body.append(encoded: opened) }
+        return PresentedItem()
+    }
+
     fileprivate func present(
         _ item: FeedItem, _ sealed: ArraySlice<UInt8>, _ digestKey: [UInt8], to body: inout FieldWriter
     ) -> PresentedItem {

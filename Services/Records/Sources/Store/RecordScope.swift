@@ -64,13 +64,27 @@ final class RecordScope {
     }
 
     /// What its digests are made with; nil: it was never written to.
+    ///
+    /// - Throws: ``DamagedKey``.
     func digestKey() throws -> [UInt8]? {
         let metadata = try head().metadata
         guard metadata.first == Mark.alive else { return nil }
         let opener = try opener()
         return try digestKeys.key(of: scope, sealed: metadata) {
-            try opener.open(metadata.dropFirst(), as: .digestKey)
+            do { return try opener.open(metadata.dropFirst(), as: .digestKey) } catch { throw DamagedKey(scope: scope) }
         }
+    }
+
+    func hasDamagedKey() throws -> Bool {
+        do {
+            _ = try digestKey()
+            return false
+        } catch is DamagedKey { return true }
+    }
+
+    /// What it had was made with another one, and is to be made anew.
+    func renewDigestKey() throws {
+        try transaction.setMetadata(scope, [Mark.alive] + seal(DigestKeys.random(), as: .digestKey))
     }
 
     /// The same; makes it at the first write.
@@ -96,17 +110,28 @@ final class RecordScope {
     func record(_ name: ItemName, within room: RequestRoom) throws -> (state: SaveRule.State, counted: Int) {
         guard let item = try transaction.item(scope, name) else { return (SaveRule.State(), 0) }
         let parts = StoredRecord.parts(of: item.body)
-        // Of a deletion that is damaged nothing is lost but by which saves it is known again.
-        guard !item.deleted else { return (SaveRule.State(former: parts?.former ?? []), 0) }
         charge(bytes: item.body.count)
+        let isSince = try item.sequence > head().epochStart && parts?.isOffered != true
+        // Of a deletion that is damaged nothing is lost but by which saves it is known again, and who did it.
+        guard !item.deleted else {
+            let deletion = try parts.flatMap { try self.deletion(name, $0.sealed) }
+            return (SaveRule.State(former: parts?.former ?? [], deletion: deletion?.modified, isSince: isSince), 0)
+        }
         let record = try parts.flatMap { parts in
             let opener = try opener()
             return (try? opener.open(parts.sealed, as: .item(name))).flatMap { try? WireRecord(serializedBytes: $0) }
         }
         try room.take(record, bytes: item.body.count)
         return (
-            SaveRule.State(record: record, isDamaged: record == nil, former: parts?.former ?? []), item.size
+            SaveRule.State(
+                record: record, isDamaged: record == nil, former: parts?.former ?? [], isSince: isSince), item.size
         )
+    }
+
+    /// What is kept of a deletion.
+    private func deletion(_ name: ItemName, _ sealed: ArraySlice<UInt8>) throws -> WireRecord? {
+        guard !sealed.isEmpty, let opened = try? opener().open(sealed, as: .item(name)) else { return nil }
+        return try? WireRecord(serializedBytes: opened)
     }
 
     /// A zone of the database; nil: there is none of that name. Of one that is damaged the id is known.

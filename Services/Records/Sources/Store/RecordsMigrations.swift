@@ -11,6 +11,7 @@ internal import NephosStorage
 /// - `record_indexes`: which fields of which types are indexed, and how far those are that are being made or removed.
 /// - `record_index_zones`: zones with rows in indexes, numbered within the partition, and what those count.
 /// - `record_index`: those rows, of all indexes: under which keys a record is found.
+/// - `record_mendings`: databases and zones whose digest key was damaged, and up to which item its digests are made anew.
 enum RecordsMigrations {
     static let all = [
         Migration(
@@ -114,6 +115,18 @@ enum RecordsMigrations {
                     record TEXT NOT NULL,
                     PRIMARY KEY (partition_number, zone_number, index_number, entry, record)) WITHOUT ROWID
                 """,
+            ]),
+        Migration(
+            name: "records-mendings",
+            statements: [
+                """
+                CREATE TABLE record_mendings (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    scope TEXT NOT NULL,
+                    item TEXT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, scope)) WITHOUT ROWID
+                """
             ]),
     ]
 }

@@ -8,25 +8,27 @@ private import SwiftProtobuf
 
 /// A record's row in the feed.
 ///
-/// The body's layout: 1 (the layout's number), 1 byte with a count, so many change tags of 16 bytes that the record had
-/// before, the newest first, and the sealed `Record`. A deleted one has the tags alone: by them a save that comes late is
-/// known again.
+/// The body's layout: 1 (the layout's number; or 2 of what a restore had lost and a device has offered again), 1 byte with a
+/// count, so many change tags of 16 bytes that the record had before, the newest first, and the sealed `Record`. A deleted
+/// one has, sealed as well, what is told of its deletion: by the tags a save that comes late is known again.
 enum StoredRecord {
     private static let layout: UInt8 = 1
+    private static let offeredLayout: UInt8 = 2
 
-    /// - Parameter sealed: Empty: the record is deleted.
-    static func body(former: [[UInt8]], sealed: [UInt8]) -> [UInt8] {
+    static func body(former: [[UInt8]], sealed: [UInt8], isOffered: Bool = false) -> [UInt8] {
         let former = former.prefix(RecordLimits.knownVersionsMax)
-        return [layout, UInt8(former.count)] + former.joined() + sealed
+        return [isOffered ? offeredLayout : layout, UInt8(former.count)] + former.joined() + sealed
     }
 
     /// - Returns: Nil: it is damaged.
-    static func parts(of body: [UInt8]) -> (former: [[UInt8]], sealed: ArraySlice<UInt8>)? {
-        guard body.count >= 2, body[0] == layout else { return nil }
+    static func parts(
+        of body: [UInt8]
+    ) -> (former: [[UInt8]], sealed: ArraySlice<UInt8>, isOffered: Bool)? {
+        guard body.count >= 2, body[0] == layout || body[0] == offeredLayout else { return nil }
         let end = 2 + Int(body[1]) * versionBytes
         guard body.count >= end else { return nil }
         let former = stride(from: 2, to: end, by: versionBytes).map { Array(body[$0..<$0 + versionBytes]) }
-        return (former, body[end...])
+        return (former, body[end...], body[0] == offeredLayout)
     }
 
     static let versionBytes = ChangeRule.versionBytes
@@ -47,7 +49,7 @@ extension WireRecord {
 /// A zone's row in its database's feed.
 ///
 /// The body's layout: the zone's id, and the sealed `RecordZone`. So one that is damaged can be deleted. One that was
-/// deleted has the id alone, by which it is known that it was another's.
+/// deleted has the id, by which it is known that it was another's, and sealed what is told of its deletion.
 enum StoredZone {
     static func body(id: String, sealed: [UInt8]) -> [UInt8] { [UInt8](id.utf8) + sealed }
 
