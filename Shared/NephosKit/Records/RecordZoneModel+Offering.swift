@@ -12,6 +12,8 @@ extension RecordZoneModel {
     ///
     /// It goes out before whatever waits: that was made from it.
     func offer(_ merged: RecordItems.Merged, in records: RecordTransaction) throws {
+        // Without an account nothing is saved.
+        guard engine.session?.isPublic != true else { return }
         var saves: [RecordTransaction.Pending] = []
         for lost in merged.lost {
             guard let content = lost.mine.record else { continue }
