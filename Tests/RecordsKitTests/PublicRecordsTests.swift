@@ -144,6 +144,33 @@ import Testing
         }
     }
 
+    @Test func aRestoredServerGetsBackFromEachWhatItHasMade() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await other(of: cloud))
+            let (here, there) = (try await database(one), try await database(two))
+            for database in [here, there] { try await database.keepCopy() }
+            try await here.save(Record("a", ["n": 1]))
+            for database in [here, there] { try await settle(database) }
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
+            try await here.save(Record("b", ["n": 2]))
+            try await there.save(Record("c", ["n": 3]))
+            for database in [here, there, here] { try await settle(database) }
+            try cloud.simulation.use { try $0.restore(copy, of: .records) }
+            // Whoever is asked first has others' records too, and leaves them to those.
+            for database in [there, here, there, here] { try await settle(database) }
+            for database in [here, there] {
+                #expect(try await database.records(matching: RecordQuery()).map(\.id.name) == ["a", "b", "c"])
+                #expect(try await database.refused().isEmpty)
+                #expect(try await database.conflicts().isEmpty)
+                #expect(try await database.scope(of: RecordZone.defaultName).verify(timeout: .seconds(60)).agrees)
+            }
+            let accounts = try [one, two].map { try #require(try $0.session.account).accountID }
+            let records = try await here.records([RecordID("b"), RecordID("c")])
+            #expect(records[RecordID("b")]?.base?.created.accountID == accounts[0].rawValue)
+            #expect(records[RecordID("c")]?.base?.created.accountID == accounts[1].rawValue)
+        }
+    }
+
     // MARK: Without an account
 
     @Test func withoutAnAccountItIsReadAndFollowed() async throws {

@@ -56,7 +56,7 @@ import Testing
         let methods = try Self.methods()
         #expect(methods.count > 60 && open.union(allowed).isSubset(of: methods))
         var refused = 0
-        let services: [ServiceName] = [.identity, .keyValue, .documents, .records, .notifications]
+        let services: [ServiceName] = [.identity, .keyValue, .records, .notifications]
         for door in services.map({ TestClient.Door.requests($0) }) + [.subscriptions] {
             for method in methods where !open.contains(method) {
                 let answer = try stranger.client.begin(
@@ -98,7 +98,7 @@ import Testing
         // What is an account's.
         stranger.container = RecordHouse.container
         for scope in ["\(RecordHouse.container)/\(RecordLimits.defaultZone)", RecordHouse.container, "account"] {
-            for service in [ServiceName.records, .keyValue, .documents, .identity] {
+            for service in [ServiceName.records, .keyValue, .identity] {
                 for owner in ["", here.mover.account.rawValue] {
                     var request = WireReadChanges()
                     (request.owner, request.scope) = (owner, scope)
@@ -148,6 +148,18 @@ import Testing
         try house.cloud.start(.records)
         house.cloud.network.run(for: .seconds(2))
         #expect(code { _ = try stranger.list() } == .notAuthenticated)
+    }
+
+    @Test func identityThatForgotARevocationLearnsItAgain() throws {
+        let token = try house.makeAppToken()
+        let copy = try house.cloud.copyStorage(of: .identity)
+        var revoke = WireRevokeAppToken()
+        revoke.tokenID = token.token.tokenID
+        try house.cloud.operate("RevokeAppToken", revoke, as: WireRevokeAppTokenReply.self)
+        house.cloud.network.run(for: .seconds(2))
+        try house.cloud.restore(copy, of: .identity)
+        house.cloud.network.run(for: .seconds(20))
+        #expect(code { _ = try house.stranger(token.secret) } == .notAuthenticated)
     }
 
     @Test func anAppThatLosesItsContainerTakesItFromThem() throws {
