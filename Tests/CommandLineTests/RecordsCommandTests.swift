@@ -84,7 +84,7 @@ import Testing
             let place = ["--app", "TEST.app", "--public"]
             let saved = try await bert.run(["records", "save", "sea", "title=Sea", "--type", "Place"] + place)
             #expect(saved.status == 0 && saved.output == "Saved sea.\n", "\(saved)")
-            let found = try await ann.run(["records", "query", "title == 'sea'", "--json"] + place)
+            let found = try await ann.run(["records", "query", "title == 'Sea'", "--json"] + place)
             #expect(found.status == 0 && found.output.contains(#""title":"Sea""#), "\(found)")
             #expect(try await ann.run("records", "ls", "--app", "TEST.app").output == "There are no records.\n")
 

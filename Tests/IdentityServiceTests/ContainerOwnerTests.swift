@@ -1,5 +1,6 @@
 import NephosCore
 import NephosWire
+import SwiftProtobuf
 import Testing
 
 @testable import NephosIdentity
