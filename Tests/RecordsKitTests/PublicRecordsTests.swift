@@ -144,7 +144,7 @@ import Testing
         }
     }
 
-    @Test func aRestoredServerGetsBackWhatWasMadeAndItStaysItsCreators() async throws {
+    @Test func aRestoredServerGetsBackFromEachWhatItHasMade() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await other(of: cloud))
             let (here, there) = (try await database(one), try await database(two))
@@ -156,7 +156,7 @@ import Testing
             try await there.save(Record("c", ["n": 3]))
             for database in [here, there, here] { try await settle(database) }
             try cloud.simulation.use { try $0.restore(copy, of: .records) }
-            // Whoever is asked first has others' records too.
+            // Whoever is asked first has others' records too, and leaves them to those.
             for database in [there, here, there, here] { try await settle(database) }
             for database in [here, there] {
                 #expect(try await database.records(matching: RecordQuery()).map(\.id.name) == ["a", "b", "c"])

@@ -140,7 +140,9 @@ final class ZoneBatch {
         switch change.kind {
         case .save(let save):
             if let former = try former(save, name) {
-                guard try OfferRule.decide(former, over: state) == .write else {
+                // In a public database who may not change a record brings no former one back either: of one that was
+                // deleted long ago nobody may know any more.
+                guard access.mayWrite(former), try OfferRule.decide(former, over: state) == .write else {
                     return .unchanged
                 }
                 set(try planned(former, name), name)
@@ -160,6 +162,7 @@ final class ZoneBatch {
             if isFormer {
                 stamp = deletion.deleted
                 guard
+                    mayWrite(state),
                     try OfferRule.decideDeletion(
                         of: [UInt8](deletion.version), at: stamp.time, over: state) == .write
                 else { return .unchanged }
