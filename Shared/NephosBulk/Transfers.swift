@@ -169,7 +169,7 @@ public final class Transfers {
         case .account(let account, .closed, _): bulk?.endTickets(because: .accountClosed) { $0.account == account }
         // What it may do has changed: it asks again.
         case .app(let app, _): bulk?.endTickets(because: Self.appChanged) { $0.app == app }
-        case .account(_, .active, _), .forgotten, .container, .tokenKey, .recall: break
+        case .account(_, .active, _), .forgotten, .container, .tokenKey, .appTokenEnded, .recall: break
         }
     }
 

@@ -180,6 +180,8 @@ public protocol ReplySocket: AnyObject {
     /// Whether the peer's connection is known to be over, so that what is kept for it can go. It is known some time
     /// after the end; nobody says so.
     func isGone(_ peer: Peer) -> Bool
+    /// Where the peer's connection comes from, without its port; nil: that is not known.
+    func address(of peer: Peer) -> String?
     /// Bytes that were sent and that the peers have not taken yet, as far as is known.
     var unsentBytes: Int { get }
     /// Cuts no connection by itself; forgets what is kept for the peer.
@@ -187,6 +189,7 @@ public protocol ReplySocket: AnyObject {
 }
 
 extension ReplySocket {
+    public func address(of peer: Peer) -> String? { nil }
     public var unsentBytes: Int { 0 }
 }
 

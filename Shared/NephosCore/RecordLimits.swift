@@ -72,6 +72,9 @@ public enum RecordLimits {
     /// Records of a zone in which a query looks at all where no index serves it.
     public static let scannedZoneMax = 10_000
 
+    /// Types of a public database of which it is said by itself who may do what.
+    public static let roleTypesMax = 200
+
     /// What was overwritten by force is kept for so long.
     public static let historyRetention: Duration = .seconds(30 * 24 * 3600)
     /// So many of a record, the newest; and of a zone in bytes.

@@ -10,6 +10,8 @@ final class KnownPeer {
     let key: PublicKey
     /// As the admission wrote it; each message carries it.
     private let text: [CChar]
+    /// Where it comes from.
+    let address: String?
     /// Shared by all connections of the key.
     let share: KeyShare
     /// Nil until the watching thread has heard of it.
@@ -36,7 +38,8 @@ final class KnownPeer {
         handed = max(handed, acknowledged)
     }
 
-    init(id: RoutingID, key: PublicKey, text: [CChar], share: KeyShare) {
+    init(id: RoutingID, key: PublicKey, text: [CChar], address: String?, share: KeyShare) {
+        self.address = address
         self.id = id
         self.key = key
         self.text = text
@@ -81,12 +84,12 @@ struct PeerTable {
         frame.withProperty("User-Id") { text in
             guard let text else { return nil }
             if let peer = peers[id], peer.isNamed(text) { return peer }
-            return add(id, text)
+            return add(id, text, frame)
         }
     }
 
     private mutating func add(
-        _ id: RoutingID, _ text: UnsafePointer<CChar>
+        _ id: RoutingID, _ text: UnsafePointer<CChar>, _ frame: ReceivedFrame
     ) -> KnownPeer? {
         guard let key = PublicKey(z85: String(cString: text)) else { return nil }
         if peers.count >= pruneAt { prune() }
@@ -95,7 +98,7 @@ struct PeerTable {
         share.peers += 1
         let peer = KnownPeer(
             id: id, key: key, text: Array(UnsafeBufferPointer(start: text, count: strlen(text) + 1)),
-            share: share)
+            address: frame.withProperty("Peer-Address") { $0.map { String(cString: $0) } }, share: share)
         if let other = peers.updateValue(peer, forKey: id) { leave(other) }
         return peer
     }

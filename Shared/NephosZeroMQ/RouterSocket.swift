@@ -88,6 +88,11 @@ final class RouterSocket: ReplySocket, LoopSocket {
         return result
     }
 
+    func address(of peer: Peer) -> String? {
+        guard peer.connection >> 33 == UInt64(serial) else { return nil }
+        return peers[routingID(of: peer)]?.address
+    }
+
     func isGone(_ peer: Peer) -> Bool {
         guard peer.connection >> 33 == UInt64(serial), let known = peers[routingID(of: peer)] else { return true }
         return known.connection?.isClosed ?? false

@@ -62,7 +62,7 @@ import Testing
     private static let needed = [
         "plan assign": ["--account", "x"], "app update": ["--name", "x"], "kv set": ["x"], "discard": ["--all"],
         "kv discard": ["--all"], "docs resolve": ["--keep", "current"], "docs find": ["x"],
-        "storage delete": ["--documents", "nowhere"],
+        "storage delete": ["--documents", "nowhere"], "records roles set": ["--everyone", "none"],
     ]
 
     /// What keeps a command from asking anything.
@@ -208,6 +208,9 @@ import Testing
         "account lock": ["other"], "account unlock": ["other"], "account set-password": ["other"],
         "devices rename": ["second", "third"], "devices revoke": ["third"], "kv get": ["k"],
         "account close": ["--yes"], "storage delete": ["--trash", "--yes"],
+        "app token create": ["default"], "app token list": ["default"],
+        "records roles set": ["Note", "--everyone", "none", "--app", "TEST.app"],
+        "records roles reset": ["Note", "--app", "TEST.app"],
     ]
 
     /// These are last, in this order: nothing comes after what they do.
@@ -224,7 +227,8 @@ import Testing
             try await house.begin(["NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(publishPort)"])
             let person = house.person
             for preparation in [
-                ["app", "create", "TEST.app"], ["account", "create", "other"], ["kv", "set", "k", "1"],
+                ["app", "create", "TEST.app", "--container", "TEST.c"], ["account", "create", "other"],
+                ["kv", "set", "k", "1"], ["container", "save", "TEST.c", "--administrator", Household.accountName],
             ] {
                 #expect(try await person.run(preparation).status == 0, "\(preparation)")
             }
@@ -238,6 +242,8 @@ import Testing
             let version = try #require(versions.matches(of: /"version":"([0-9a-f]{32})"/).last).output.1
             let published = try await person.run("docs", "publish", "x", "--json").output
             let link = try #require(published.firstMatch(of: /"id":"([0-9a-f]{32})"/)).output.1
+            let made = try await person.run("app", "token", "create", "default", "--json").output
+            let token = try #require(made.firstMatch(of: /"id":"([0-9a-f]{16})"/)).output.1
             let connection = try await house.nephos.run("status", "--connection").output
                 .trimmingCharacters(in: .whitespacesAndNewlines)
             let leaves = try await leaves(person)
@@ -254,6 +260,7 @@ import Testing
                 case "kv mirror": arguments = [house.folder + "/mirrored.json"]
                 case "docs restore": arguments = ["x", "--version-id", String(version)]
                 case "docs unpublish": arguments = [String(link)]
+                case "app token revoke": arguments = [String(token)]
                 case "kv set", "kv delete": arguments = leaf.sample + answers(leaf) + ["--offline"]
                 case "watch": arguments = []
                 case "backup make", "backup verify", "backup list": arguments = [house.folder + "/backups"]
@@ -441,7 +448,8 @@ import Testing
         "records save": (7, 4), "records delete": (7, 4), "records import": (7, 4), "records zones make": (7, 4),
         "records zones delete": (7, 4), "records changes": (7, 4), "records explain": (7, 4),
         "records index ls": (7, 4), "records index add": (7, 4), "records index remove": (7, 4),
-        "records resolve": (2, 2),
+        "records resolve": (2, 2), "records roles list": (7, 4), "records roles set": (7, 4),
+        "records roles reset": (7, 4), "records copy keep": (7, 4), "records copy drop": (0, 0),
         // What is on its way cannot be held still; how far it is differs.
         "docs pause": (nil, nil), "docs resume": (7, 4),
         // What is about the server, or needs it.

@@ -62,6 +62,60 @@ import Testing
         }
     }
 
+    /// Of a container with an administrator, two accounts use the public database, by its roles.
+    @Test func whatAllAccountsHaveInCommonIsUnderRoles() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let ann = house.person
+            for preparation in [
+                ["app", "create", "TEST.app", "--container", "TEST.c"], ["account", "create", "bert"],
+                ["container", "save", "TEST.c", "--administrator", Household.accountName],
+            ] {
+                let prepared = try await ann.run(preparation)
+                #expect(prepared.status == 0, "\(prepared)")
+            }
+            let containers = try await ann.run("container", "list")
+            #expect(containers.output.firstMatch(of: /TEST\.c .*TEST\.app +ann/) != nil, "\(containers)")
+            var bert = ann
+            bert.environment["NEPHOS_HOME"] = house.folder + "/home-of-bert"
+            let connection = try await house.nephos.run("status", "--connection").output
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+            #expect(try await bert.run("sign-in", connection, "--account", "bert").status == 0)
+            let place = ["--app", "TEST.app", "--public"]
+            let saved = try await bert.run(["records", "save", "sea", "title=Sea", "--type", "Place"] + place)
+            #expect(saved.status == 0 && saved.output == "Saved sea.\n", "\(saved)")
+            let found = try await ann.run(["records", "query", "title == 'Sea'", "--json"] + place)
+            #expect(found.status == 0 && found.output.contains(#""title":"Sea""#), "\(found)")
+            #expect(try await ann.run("records", "ls", "--app", "TEST.app").output == "There are no records.\n")
+
+            // Ann may do everything, and says that others may not save places any more.
+            let set = try await ann.run("records", "roles", "set", "Place", "--signed-in", "none", "--app", "TEST.app")
+            #expect(set.output.firstMatch(of: /Place +read, write +none +read/) != nil, "\(set)")
+            let refused = try await bert.run(["records", "save", "lake", "title=Lake", "--type", "Place"] + place)
+            #expect(refused.status == 4 && refused.errors.contains("roles of the type"), "\(refused)")
+            let listed = try await bert.run(["records", "refused"] + place)
+            #expect(listed.output.contains("lake"), "\(listed)")
+            let denied = try await bert.run("records", "roles", "reset", "Place", "--app", "TEST.app")
+            #expect(denied.status == 4, "\(denied)")
+            #expect(try await ann.run(["records", "save", "sea", "title=Ocean"] + place).status == 0)
+
+            // A copy, which is in step.
+            let kept = try await bert.run("records", "copy", "keep", "--app", "TEST.app")
+            #expect(kept.output == "The copy has 1 records.\n", "\(kept)")
+            #expect(try await bert.run(["records", "get", "sea", "--offline"] + place).output.contains("Ocean"))
+            #expect(try await bert.run("verify", "--app", "TEST.app").status == 0)
+
+            let storage = try await ann.run("storage", "--app", "TEST.app", "--json")
+            #expect(storage.output.firstMatch(of: /"usedBytes":[1-9]/) != nil, "\(storage)")
+
+            let token = try await ann.run("app", "token", "create", "TEST.app", "--json")
+            let id = try #require(token.output.firstMatch(of: /"id":"([0-9a-f]{16})"/)).output.1
+            #expect(try await ann.run("app", "token", "list", "TEST.app").output.contains(id))
+            #expect(try await ann.run("app", "token", "revoke", String(id)).status == 0)
+            #expect(try await ann.run("app", "token", "list", "TEST.app").output == "The app has no tokens.\n")
+        }
+    }
+
     @Test func whatBothHaveSavedIsAConflictUntilItIsResolved() async throws {
         try await withHousehold { house in
             try await house.begin()

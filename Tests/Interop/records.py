@@ -1,32 +1,36 @@
 """Records in Python, written from docs/protocol.md and Protos/ alone.
 
-Usage: records.py CONNECTION ACCOUNT PASSWORD
+Usage: records.py CONNECTION ACCOUNT PASSWORD [APP_TOKEN]
 
 Makes a zone in the container of the default app, saves records in it from two
-devices, follows it, and deletes it. Exits 0 when all of it happened as
-documented.
+devices, follows it, and deletes it; saves one in the container's public
+database, and with the default app's token reads and follows that without an
+account. Exits 0 when all of it happened as documented.
 """
 
 import os
 import sys
 import time
+import urllib.parse
 
 import zmq
 
-from client import Device, call_patiently, check, expect
+from client import Device, Door, call_patiently, check, expect
 from documents import set_digest
-from nephos import changes_pb2, errors_pb2, notifications_pb2, records_pb2
+from nephos import changes_pb2, errors_pb2, identity_pb2, notifications_pb2, records_pb2
 
 DEFAULT_ZONE = "_defaultZone"
 
 
 class Database:
-    """The private database of a container of a device's app."""
+    """The private database of a container of a device's app, or the public one."""
 
-    def __init__(self, device):
+    def __init__(self, device, owner=""):
         self.device = device
         self.container = device.containers[0]
         self.requests = device.door("records")
+        self.owner = owner and "app/" + owner
+        self.kind = records_pb2.RECORD_DATABASE_KIND_PUBLIC if owner else records_pb2.RECORD_DATABASE_KIND_PRIVATE
 
     def call(self, body):
         module = changes_pb2 if isinstance(body, changes_pb2.ReadChanges) else records_pb2
@@ -42,7 +46,7 @@ class Database:
 
     def read(self, path, kind, after=None):
         """What has changed after the token, or all that is there, by name; deleted is None; and the last page."""
-        request = changes_pb2.ReadChanges(scope=path, after=after)
+        request = changes_pb2.ReadChanges(scope=path, owner=self.owner, after=after)
         bodies = {}
         while True:
             reply = self.call(request)
@@ -62,7 +66,7 @@ class Database:
         return items, reply
 
     def modify(self, zone, *changes, **options):
-        request = records_pb2.ModifyRecords(container=self.container)
+        request = records_pb2.ModifyRecords(container=self.container, database=self.kind)
         request.zones.add(zone_id=zone, changes=changes, **options)
         return self.call(request).zones[0]
 
@@ -205,7 +209,68 @@ def check_following(here, there, zone, path):
     here.call(records_pb2.ModifyZones(container=here.container, delete=[name]))
 
 
-def main(connection, account, password):
+class Stranger:
+    """A device without an account, with what an app ships."""
+
+    door = Device.door
+
+    def __init__(self, context, connection, app_token):
+        url = urllib.parse.urlsplit(connection)
+        server_key = urllib.parse.parse_qs(url.query)["key"][0].encode()
+        self.context = context
+        self.keys = zmq.curve_keypair()
+        identity = Door(context, f"tcp://{url.hostname}:{url.port}", server_key, self.keys)
+        reply = identity.call(
+            identity_pb2.IssuePublicToken(secret=app_token), identity_pb2.IssuePublicTokenReply)
+        self.token = reply.access_token.token
+        self.containers = reply.access_token.app.container_ids
+        self.owner = reply.access_token.app.container_owners[0]
+        self.services = {address.service: address for address in reply.services}
+
+
+def check_public(context, connection, here, app_token):
+    roles = here.call(records_pb2.ListRecordRoles(container=here.container)).roles
+    check(roles.types[0].everyone.read and roles.types[0].signed_in.create and roles.types[0].creator.write,
+          "roles are CloudKit's where nothing was said")
+    shared = Database(here.device, roles.owner_app)
+    path = f"{shared.container}/{DEFAULT_ZONE}"
+    name = "public " + os.urandom(4).hex()
+    first = save(name, title="Sea")
+    check(codes(shared.modify(DEFAULT_ZONE, first)) == [0], "a record is saved in the public database")
+    items, page = shared.read(path, records_pb2.Record)
+    check(items[name].version == first.save.version and not items[name].created.device_id,
+          "it is read, and names no device")
+    expect(errors_pb2.ERROR_CODE_INVALID_ARGUMENTS, "the public database has no zones to make", lambda: here.call(
+        records_pb2.ModifyZones(container=here.container, database=shared.kind, delete=["x"])))
+    expect(errors_pb2.ERROR_CODE_PERMISSION_FAILURE, "roles are for administrators", lambda: here.call(
+        records_pb2.ModifyRecordRoles(container=here.container, delete=["Note"])))
+    if app_token:
+        check_stranger(Stranger(context, connection, app_token), shared, path, name, first)
+    check(codes(shared.modify(DEFAULT_ZONE, delete(name))) == [0], "and deleted")
+
+
+def check_stranger(stranger, shared, path, name, first):
+    reading = Database(stranger, stranger.owner)
+    items, _ = reading.read(path, records_pb2.Record)
+    check(items[name].version == first.save.version, "it is read without an account")
+    reply = reading.call(records_pb2.QueryRecords(
+        container=reading.container, database=reading.kind, zone_id=DEFAULT_ZONE, predicate=f"_recordName == '{name}'",
+        scan=True))
+    check([change.item for change in reply.records] == [name], "and found by a query")
+    subscriptions = stranger.door("notifications", subscriptions=True)
+    scope = notifications_pb2.SubscribedScope(service="records", owner=reading.owner, scope=path)
+    subscriptions.call(
+        notifications_pb2.Subscribe(scopes=[scope]), notifications_pb2.SubscribeReply, stranger.token)
+    check(codes(shared.modify(DEFAULT_ZONE, save(name, base=first.save.version, title="Ocean"))) == [0],
+          "its creator saves over it")
+    check(subscriptions.next_notification().changes[0].item == name, "who follows it without an account is told")
+    expect(errors_pb2.ERROR_CODE_PERMISSION_FAILURE, "nothing is saved without an account",
+           lambda: reading.modify(DEFAULT_ZONE, save("other")))
+    expect(errors_pb2.ERROR_CODE_PERMISSION_FAILURE, "nor is anything else told", lambda: reading.call(
+        records_pb2.FetchRecords(container=reading.container, zone_id=DEFAULT_ZONE, records=[name])))
+
+
+def main(connection, account, password, app_token=""):
     context = zmq.Context()
     here = Database(Device(context, connection, account, password, "python-records"))
     there = Database(Device(context, connection, account, password, "python-records-2"))
@@ -225,7 +290,8 @@ def main(connection, account, password):
     check(name not in there.read(there.container, records_pb2.RecordZone)[0], "a zone is deleted")
     check(there.modify(zone, save("late")).failure.code == errors_pb2.ERROR_CODE_ZONE_NOT_FOUND,
           "and takes nothing any more")
+    check_public(context, connection, here, app_token)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:5])

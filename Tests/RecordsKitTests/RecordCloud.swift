@@ -53,12 +53,8 @@ final class RecordCloud {
 
     /// A device on which somebody is signed in, with the container's zones and its default zone downloaded.
     func open(account: String = TestCloud.accountName, isOffline: Bool = false) async throws -> Device {
-        names += 1
+        let session = try await openSession()
         let name = "device-\(names)"
-        let session = try await Session.open(
-            home: root + "/" + name, transport: simulation.transport(of: name),
-            options: simulation.makeOptions(of: name))
-        sessions.append(session)
         let connection = try simulation.use { try $0.connection }.description
         try await session.signIn(
             connection: ConnectionString(connection), account: account, password: TestCloud.password,
@@ -68,6 +64,17 @@ final class RecordCloud {
             name: name, session: session, database: container.privateDatabase, simulation: simulation)
         try await device.database.waitUntilCurrent(timeout: .seconds(60))
         return device
+    }
+
+    /// A home on which nobody is signed in.
+    func openSession() async throws -> Session {
+        names += 1
+        let name = "device-\(names)"
+        let session = try await Session.open(
+            home: root + "/" + name, transport: simulation.transport(of: name),
+            options: simulation.makeOptions(of: name))
+        sessions.append(session)
+        return session
     }
 
     struct Device {

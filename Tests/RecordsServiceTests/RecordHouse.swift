@@ -39,7 +39,9 @@ final class RecordHouse {
     }
 
     /// What the ledger says is used of the account's plan.
-    func used(of account: AccountID) throws -> Int64 {
+    func used(of account: AccountID) throws -> Int64 { try used(of: Owner(account)) }
+
+    func used(of account: Owner) throws -> Int64 {
         try cloud.storage(of: .records).write { transaction in
             try transaction.first(
                 SQL("SELECT used FROM storage_owners WHERE owner_id = ?1"), [.text(account.rawValue)]
@@ -57,22 +59,50 @@ final class RecordHouse {
 
 /// A device that changes records.
 final class RecordDevice {
-    let mover: TestBulk
+    /// Who it is signed in as.
+    var mover: TestBulk {
+        guard let signedIn else { preconditionFailure("It has no account.") }
+        return signedIn
+    }
+    private let signedIn: TestBulk?
+    let client: TestClient
+    private let token: String
     let house: RecordHouse
     var container = RecordHouse.container
     var zone = RecordLimits.defaultZone
+    var database = WireRecordDatabaseKind.private
+    /// Whose the public database is.
+    var owner = ""
     private var head = WireChangeToken()
 
     init(_ house: RecordHouse, _ mover: TestBulk) {
         self.house = house
-        self.mover = mover
+        signedIn = mover
+        (client, token) = (mover.client, "")
+    }
+
+    /// One without an account, of a public database.
+    init(_ house: RecordHouse, _ client: TestClient, token: String, owner: String) {
+        self.house = house
+        signedIn = nil
+        (self.client, self.token) = (client, token)
+        (database, self.owner) = (.public, owner)
+    }
+
+    var accessToken: String { signedIn?.accessToken ?? token }
+
+    /// The same device, of the container's public database.
+    func ofPublic(owner: String = RecordHouse.app, container: String = RecordHouse.container) -> RecordDevice {
+        let device = signedIn.map { RecordDevice(house, $0) } ?? self
+        (device.database, device.owner, device.container) = (.public, owner, container)
+        return device
     }
 
     @discardableResult
     func call<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(
         _ method: String, _ request: Request, as reply: Reply.Type
     ) throws -> Reply {
-        try mover.client.call(method, request, at: .requests(.records), accessToken: mover.accessToken, as: reply)
+        try client.call(method, request, at: .requests(.records), accessToken: accessToken, as: reply)
     }
 
     // MARK: Zones
@@ -81,6 +111,7 @@ final class RecordDevice {
     func makeZone(_ name: String, id: String = RecordDevice.zoneID()) throws -> String {
         var request = WireModifyZones()
         request.container = container
+        request.database = database
         var zone = WireNewZone()
         zone.name = name
         zone.zoneID = id
@@ -92,6 +123,7 @@ final class RecordDevice {
     func deleteZone(_ name: String) throws {
         var request = WireModifyZones()
         request.container = container
+        request.database = database
         request.delete = [name]
         try call("ModifyZones", request, as: WireModifyZonesReply.self)
     }
@@ -108,6 +140,7 @@ final class RecordDevice {
     ) throws -> WireZoneOutcome {
         var request = WireModifyRecords()
         request.container = container
+        request.database = database
         var zone = WireZoneChanges()
         zone.zoneID = self.zone
         zone.changes = changes
@@ -144,6 +177,7 @@ final class RecordDevice {
     func list() throws -> [String: WireRecord] {
         var request = WireReadChanges()
         request.scope = "\(container)/\(zone)"
+        request.owner = database == .public ? Owner(AppID(owner)).rawValue : ""
         let reply = try call("ReadChanges", request, as: WireReadChangesReply.self)
         var records: [String: WireRecord] = [:]
         var digest = SetDigest.empty
@@ -169,6 +203,7 @@ final class RecordDevice {
     func fetch(_ names: [String], fields: [String] = []) throws -> [String: WireRecord] {
         var request = WireFetchRecords()
         request.container = container
+        request.database = database
         request.zoneID = zone
         request.records = names
         request.desiredFields = fields
@@ -182,6 +217,7 @@ final class RecordDevice {
     func history(of record: String = "") throws -> [WireRecordHistoryEntry] {
         var request = WireListRecordHistory()
         request.container = container
+        request.database = database
         request.zoneID = zone
         request.record = record
         return try call("ListRecordHistory", request, as: WireListRecordHistoryReply.self).entries

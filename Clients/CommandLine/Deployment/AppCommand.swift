@@ -6,7 +6,7 @@ import NephosWire
 struct AppCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "app", abstract: "Apps of a deployment: what each may use (needs the operator's secret).",
-        subcommands: [Create.self, Update.self, Remove.self, List.self])
+        subcommands: [Create.self, Update.self, Remove.self, List.self, Token.self])
 
     private struct Row: Encodable {
         var app: String

@@ -28,6 +28,9 @@ struct ContainerCommand: ParsableCommand {
         var names: String
         /// The only app that changes it.
         var writer: String?
+        /// The app whose the public databases are, and who may do everything in those.
+        var owner: String?
+        var administrators: [String]
         /// How long it is kept.
         var trashDays: Int
         var versionDays: Int
@@ -37,6 +40,8 @@ struct ContainerCommand: ParsableCommand {
             containerClass = ContainerClass(definition.containerClass)?.name ?? "unknown"
             names = definition.names == .bytes ? "bytes" : "folded"
             writer = definition.writerApp.isEmpty ? nil : definition.writerApp
+            owner = definition.ownerApp.isEmpty ? nil : definition.ownerApp
+            administrators = definition.administratorNames
             let known = ContainerClass(definition.containerClass) ?? .documents
             trashDays = definition.trashDays > 0 ? Int(definition.trashDays) : known.trashDays
             versionDays = definition.versionDays > 0 ? Int(definition.versionDays) : known.versionDays
@@ -45,7 +50,7 @@ struct ContainerCommand: ParsableCommand {
         private enum CodingKeys: String, CodingKey {
             case container
             case containerClass = "class"
-            case names, writer, trashDays, versionDays
+            case names, writer, owner, administrators, trashDays, versionDays
         }
     }
 
@@ -61,6 +66,11 @@ struct ContainerCommand: ParsableCommand {
                 has no folder Documents. stream: the newest 1000 files, for 30 days, of 50 MB at most; counts on a bound of \
                 its own. library: is kept until it is removed, and counts on a bound of its own. What lies in the trash is \
                 removed after 30 days (stream: 7), former versions after a year.
+
+                The owner is the app on whose plan the public database of records counts: the first app that has listed \
+                the container, unless it is said. Say it before the database is used: what was saved under another owner \
+                stays there, and is seen again once that is the owner again. Owner and administrators stay as they are \
+                where they are not named.
                 """)
 
         @Argument(help: "The container's id: a team's prefix and a name, such as A1B2C3.com.example.notes.")
@@ -75,10 +85,21 @@ struct ContainerCommand: ParsableCommand {
         var trashDays: Int?
         @Option(help: "Days that former versions are kept, 1 to 3650 (default: as the class has it).")
         var versionDays: Int?
+        @Option(help: "The app whose the public database of records is.") var owner: String?
+        @Option(
+            name: .customLong("administrator"),
+            help:
+                "An account that may do everything in the public database; repeat for more. In place of those named before."
+        )
+        var administrators: [String] = []
+        @Flag(help: "Nobody is to be an administrator.") var noAdministrators = false
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
+            guard !noAdministrators || administrators.isEmpty else {
+                throw ValidationError("--no-administrators and --administrator contradict each other.")
+            }
             for days in [trashDays, versionDays].compactMap({ $0 }) {
                 guard 1...DocumentLimits.retentionDaysMax ~= days else {
                     throw ValidationError("It is kept for 1 to \(DocumentLimits.retentionDaysMax) days.")
@@ -94,6 +115,8 @@ struct ContainerCommand: ParsableCommand {
             request.definition.writerApp = writer ?? ""
             request.definition.trashDays = UInt32(trashDays ?? 0)
             request.definition.versionDays = UInt32(versionDays ?? 0)
+            request.definition.ownerApp = owner ?? ""
+            if noAdministrators || !administrators.isEmpty { request.administrators.accountNames = administrators }
             let reply = try OperatorConnection(directory: deployment.directory)
                 .call(.identity, request, returning: WireSaveContainerReply.self)
             let row = Row(reply.definition)
@@ -102,14 +125,15 @@ struct ContainerCommand: ParsableCommand {
                 text: """
                     \(row.container) is a container of the class \(row.containerClass), with \(row.names) names, for \
                     accounts that begin from now on. What lies in the trash is kept for \(row.trashDays) days, former \
-                    versions for \(row.versionDays).
+                    versions for \(row.versionDays). Its public database is \(row.owner ?? "no app")'s\
+                    \(row.administrators.isEmpty ? "" : ", administered by \(row.administrators.joined(separator: ", "))").
                     """)
         }
     }
 
     struct List: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List the containers of which something was said; all others are of documents.")
+            abstract: "List the containers that apps list, or of which something was said.")
 
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
@@ -127,11 +151,12 @@ struct ContainerCommand: ParsableCommand {
             try output.print(
                 rows,
                 text: table(
-                    ["CONTAINER", "CLASS", "NAMES", "TRASH", "VERSIONS", "CHANGED BY"],
+                    ["CONTAINER", "CLASS", "NAMES", "TRASH", "VERSIONS", "CHANGED BY", "OWNER", "ADMINISTRATORS"],
                     rows.map {
                         [
                             $0.container, $0.containerClass, $0.names, "\($0.trashDays) days", "\($0.versionDays) days",
-                            $0.writer ?? "each app that lists it",
+                            $0.writer ?? "each app that lists it", $0.owner ?? "-",
+                            $0.administrators.isEmpty ? "-" : $0.administrators.joined(separator: " "),
                         ]
                     }))
         }

@@ -126,6 +126,7 @@ extension RecordsCommand.DatabaseOptions {
         var options = ShellCommand.options(
             app: database.app, isDefault: (try? session.account)??.defaultApp == database.app, home: session.home)
         if let container { options += " --container=\(ShellCommand.word(container))" }
+        if isPublic { options += " --public" }
         return options
     }
 }

@@ -10,10 +10,13 @@ struct RecordsCommand: AsyncParsableCommand {
             has is shown if it does not answer. What is saved and deleted is kept on this device at once, and sent when it \
             can be. What others have saved meanwhile is a conflict until it is resolved: nephos records conflicts. What \
             the server refuses is listed: nephos records refused.
+
+            With --public it is about the container's public database, which all accounts have in common: there the server \
+            is asked, unless a copy is kept here (nephos records copy keep). Who may do what: nephos records roles list.
             """,
         subcommands: [
             Zones.self, List.self, Save.self, Get.self, Query.self, Delete.self, Changes.self, Conflicts.self,
-            Resolve.self, Refused.self, Export.self, Import.self, Explain.self, Index.self,
+            Resolve.self, Refused.self, Export.self, Import.self, Explain.self, Index.self, Roles.self, Copy.self,
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions
@@ -25,6 +28,8 @@ struct RecordsCommand: AsyncParsableCommand {
 
         @Option(name: .long, help: "The app (default: the one that signed in).") var app: String?
         @Option(name: .long, help: "The container (default: the first that the app lists).") var container: String?
+        @Flag(name: .customLong("public"), help: "The container's public database (default: the account's own).")
+        var isPublic = false
 
         func withDatabase<Result: Sendable>(
             _ body: (RecordDatabase, Session) async throws -> Result
@@ -32,7 +37,7 @@ struct RecordsCommand: AsyncParsableCommand {
             try await device.withSession { session in
                 _ = try session.requireAccount()
                 let container = try await session.recordContainer(container, app: app.map { AppID($0) })
-                return try await body(container.privateDatabase, session)
+                return try await body(isPublic ? container.publicDatabase : container.privateDatabase, session)
             }
         }
     }

@@ -103,7 +103,7 @@ public final class DocumentsService: CloudService {
         switch fact {
         case .account(let account, .locked, _), .account(let account, .closed, _): lookAtLinks(of: account)
         case .app: lookAtLinks()
-        case .account(_, .active, _), .ended, .forgotten, .container, .tokenKey, .recall: break
+        case .account(_, .active, _), .ended, .forgotten, .container, .tokenKey, .appTokenEnded, .recall: break
         }
     }
 

@@ -13,6 +13,7 @@ extension IdentityService {
             WireRefreshToken.self, access: .anyone, bytesMax: 4 << 10, remembersReply: false, idsAge: false,
             makesRoom: true,
             refreshToken)
+        router.read(WireIssuePublicToken.self, access: .anyone, bytesMax: 4 << 10, issuePublicToken)
 
         // Signed-in devices.
         router.read(WireIssueToken.self, issueToken)
@@ -46,6 +47,9 @@ extension IdentityService {
         router.read(WireListApps.self, access: .operatorOnly, listApps)
         router.write(WireSaveContainer.self, access: .operatorOnly, saveContainer)
         router.read(WireListContainers.self, access: .operatorOnly, listContainers)
+        router.write(WireCreateAppToken.self, access: .operatorOnly, remembersReply: false, createAppToken)
+        router.read(WireListAppTokens.self, access: .operatorOnly, listAppTokens)
+        router.write(WireRevokeAppToken.self, access: .operatorOnly, makesRoom: true, revokeAppToken)
         router.write(WireSavePlan.self, access: .operatorOnly, savePlan)
         router.read(WireListPlans.self, access: .operatorOnly, listPlans)
         router.write(WireSetPlan.self, access: .operatorOnly, setPlan)

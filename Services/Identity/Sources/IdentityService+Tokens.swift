@@ -117,7 +117,17 @@ extension IdentityService {
                 app: app.id, entitlements: app.entitlements, deviceKey: device.key, issued: now,
                 expires: expires, tokenID: Base64URL.encode(randomBytes(16))))
         wire.lifetimeMilliseconds = UInt64(clamping: expires.since(now).milliseconds)
-        wire.app = WireApp(app)
+        wire.app = try told(app, transaction)
+        return wire
+    }
+
+    /// The app as its devices get it: with whose its containers' public databases are.
+    func told(_ app: AppRecord, _ transaction: any HandlerTransaction) throws -> WireApp {
+        var wire = WireApp(app)
+        let containers = ContainerStore(transaction: transaction)
+        wire.containerOwners = try app.entitlements.containers.map {
+            try containers.definition(of: $0)?.owner?.rawValue ?? ""
+        }
         return wire
     }
 

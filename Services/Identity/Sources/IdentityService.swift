@@ -14,6 +14,8 @@ public final class IdentityService: CloudService {
     let configuration: IdentityConfiguration
 
     let gate = PasswordGate()
+    /// Access tokens without an account, by address: as much as a house with some hundred devices needs.
+    let publicTokens = AddressBudget(capacity: 200, refillPerSecond: 2)
     var generator: any RandomNumberGenerator
     private var running: Running?
     /// When the next owners hear of their plan's new size; nil: everybody has.
@@ -46,7 +48,7 @@ public final class IdentityService: CloudService {
     public func presenter(
         of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter {
-        guard scope == ScopeName(caller.account, accountScopeName) else {
+        guard !caller.isPublic, scope == ScopeName(caller.account, accountScopeName) else {
             throw CloudError(.missingEntitlement, "Identity has no such scope for devices.")
         }
         return StoredItems()
@@ -57,7 +59,10 @@ public final class IdentityService: CloudService {
             runtime: host, firstSigner: try TokenSigner(secrets: host.secrets),
             refreshKeys: try RefreshSecret.keys(from: host.secrets.masterKeys),
             addresses: host.roster.services.map(WireServiceAddress.init))
-        host.submit { try Self.createDefaultApp(in: $0) }
+        host.submit { [weak self] in
+            try Self.createDefaultApp(in: $0)
+            try self?.recordOwners(in: $0)
+        }
         tellOwners(after: .zero)
     }
 
@@ -92,6 +97,20 @@ public final class IdentityService: CloudService {
         guard try store.record(defaultApp.id) == nil else { return }
         try store.save(defaultApp)
         try DirectoryEvents.publish([.app(defaultApp)], operation: nil, in: transaction)
+    }
+
+    /// Containers of which one step records whose they are.
+    private static let ownersPerGroup = 256
+
+    /// Of what apps have listed before it was recorded whose containers are.
+    private func recordOwners(in transaction: any HandlerTransaction) throws {
+        let apps = AppStore(transaction: transaction)
+        let found = try ContainerStore(transaction: transaction).withoutOwner(limit: Self.ownersPerGroup)
+        for id in Set(found).sorted() {
+            if let app = try apps.app(id) { try recordOwner(app, operation: nil, transaction) }
+        }
+        guard found.count == Self.ownersPerGroup else { return }
+        try requireRunning().runtime.submit { [weak self] in try self?.recordOwners(in: $0) }
     }
 
     /// The app of a sign-in that names none.

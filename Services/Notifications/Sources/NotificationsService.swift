@@ -59,6 +59,8 @@ public final class NotificationsService: CloudService {
             door?.end(because: standing == .closed ? .accountClosed : .accountLocked) { $0.account == account }
         case .app(let app, _):
             door?.end(because: SubscriptionDoor.entitlementsChanged) { $0.apps.contains(app) }
+        case .appTokenEnded(let token):
+            door?.end(because: .appTokenRevoked) { $0.appToken == token }
         case .forgotten, .container, .tokenKey, .recall: break
         }
     }

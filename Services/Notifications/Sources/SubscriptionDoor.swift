@@ -81,8 +81,12 @@ final class SubscriptionDoor {
             call: { [unowned host] in host.call($0, "ReadHeads", body: $1, causeID: nil, then: $2) },
             learned: { [weak self] in self?.learn($0, $1, $2) })
         var router = Router()
-        router.direct(WireSubscribe.self) { [weak self] in try self?.subscribe($0, $1, answer: $2) }
-        router.direct(WireUnsubscribe.self) { [weak self] in try self?.unsubscribe($0, $1, answer: $2) }
+        router.direct(WireSubscribe.self, access: .publicReader) { [weak self] in
+            try self?.subscribe($0, $1, answer: $2)
+        }
+        router.direct(WireUnsubscribe.self, access: .publicReader) { [weak self] in
+            try self?.unsubscribe($0, $1, answer: $2)
+        }
         socket = try host.openDoor(options, router) { [weak self] in self?.welcome($0) }
         scheduleBeat()
     }

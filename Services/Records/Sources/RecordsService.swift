@@ -8,7 +8,8 @@ internal import NephosWire
 /// Typed records in zones.
 ///
 /// Of each container that an app lists, an account has a private database: a scope whose items are its zones. Each zone
-/// is a scope of its own, whose items are records.
+/// is a scope of its own, whose items are records. And each container has one public database, of the app that owns the
+/// container, which has one zone.
 ///
 /// On the loop only.
 public final class RecordsService: CloudService {
@@ -33,6 +34,10 @@ public final class RecordsService: CloudService {
         try pruneSome(in: $0)
     }
 
+    private(set) lazy var showing = SteppedWork("Showing records as their roles say", every: .seconds(60)) {
+        [unowned self] in try showSome(in: $0)
+    }
+
     public init() {}
 
     public func register(on router: inout Router) {
@@ -48,15 +53,19 @@ public final class RecordsService: CloudService {
                 Frame(encoding: try mending(transaction) { try modifyRecords(request, context, transaction) })
             })
         router.bulk(
-            WireFetchRecords.self, bytesMax: Self.fetchBytesMax, reserves: Self.fetchReserves,
+            WireFetchRecords.self, access: .publicReader, bytesMax: Self.fetchBytesMax, reserves: Self.fetchReserves,
             begin: { [unowned self] in try beginFetch($0, $1, $2) }, read: Self.fetch, finish: { $0 })
         router.bulk(
-            WireQueryRecords.self, reserves: Self.queryReserves,
+            WireQueryRecords.self, access: .publicReader, reserves: Self.queryReserves,
             begin: { [unowned self] in try beginQuery($0, $1, $2) }, read: Self.query, finish: { $0 })
         router.write(WireModifyRecordIndexes.self, idsAge: false, makesRoom: true) { [unowned self] in
             try modifyIndexes($0, $1, $2)
         }
         router.read(WireListRecordIndexes.self) { [unowned self] in try listIndexes($0, $1, $2) }
+        router.write(WireModifyRecordRoles.self, idsAge: false, makesRoom: true) { [unowned self] in
+            try modifyRoles($0, $1, $2)
+        }
+        router.read(WireListRecordRoles.self) { [unowned self] in try listRoles($0, $1, $2) }
         router.read(WireListRecordHistory.self) { [unowned self] in try listHistory($0, $1, $2) }
     }
 
@@ -67,6 +76,7 @@ public final class RecordsService: CloudService {
         indexing.start(host)
         mendings.start(host)
         pruning.start(host)
+        showing.start(host)
     }
 
     public func drop(partition: Int) { digestKeys.drop(partition: partition) }
@@ -78,28 +88,61 @@ public final class RecordsService: CloudService {
 
     // MARK: Scopes
 
-    /// The private database of a container.
+    /// A database of a container, and what the caller may do there. A public one is its only zone.
     ///
     /// - Throws: ``CloudError`` `.missingEntitlement`, alike for a container that is not the app's and one that does not
-    ///   exist.
+    ///   exist; `.permissionFailure`: without an account there is no private one; `.serviceBusy`.
     func openDatabase(
-        _ container: String, _ caller: Caller, _ transaction: any HandlerTransaction
-    ) throws -> RecordScope {
-        guard caller.entitlements.include(ItemName(container), of: name) else { throw Self.noContainer }
-        return try scope(ScopeName(caller.account, ItemName(container)), transaction)
+        _ container: String, _ kind: WireRecordDatabaseKind, _ caller: Caller, _ transaction: any HandlerTransaction
+    ) throws -> (scope: RecordScope, access: RecordAccess) {
+        let container = ItemName(container)
+        guard caller.entitlements.include(container, of: name) else { throw Self.noContainer }
+        switch kind {
+        case .private:
+            guard !caller.isPublic else { throw Self.needsAccount }
+            return (try scope(ScopeName(caller.account, container), transaction), .ownDatabase)
+        case .public:
+            guard let owner = runtime?.definition(of: container).owner else { throw Self.ownerIsUnknown }
+            let zone = try scope(Self.publicZone(of: container, owner), transaction)
+            return (zone, try access(to: zone, of: container, caller))
+        case .UNRECOGNIZED:
+            throw CloudError(
+                .invalidArguments, "A container has a private and a public database.", details: ["argument": "database"]
+            )
+        }
+    }
+
+    private func access(
+        to zone: RecordScope, of container: ItemName, _ caller: Caller
+    ) throws -> RecordAccess {
+        let administrators = runtime?.definition(of: container).administrators ?? []
+        return RecordAccess(
+            roles: try RoleRows.roles(of: zone.scope, in: zone.transaction),
+            account: caller.isPublic ? nil : caller.account,
+            isAdministrator: !caller.isPublic && administrators.contains(caller.account))
+    }
+
+    static func publicZone(of container: ItemName, _ owner: AppID) -> ScopeName {
+        ScopeName(Owner(owner), ItemName("\(container)/\(RecordLimits.defaultZone)"))
     }
 
     /// A zone of it.
     ///
-    /// - Throws: ``CloudError`` `.missingEntitlement`, `.zoneNotFound`.
+    /// - Throws: ``CloudError`` as ``openDatabase(_:_:_:_:)`` does; `.zoneNotFound`.
     func openZone(
-        _ id: String, of container: String, _ caller: Caller, _ transaction: any HandlerTransaction
-    ) throws -> RecordScope {
-        let database = try openDatabase(container, caller, transaction)
-        guard id.hasSameBytes(as: RecordLimits.defaultZone) || ZoneID.isID(id) else { throw Self.noZone }
+        _ id: String, of container: String, _ kind: WireRecordDatabaseKind, _ caller: Caller,
+        _ transaction: any HandlerTransaction
+    ) throws -> (scope: RecordScope, access: RecordAccess) {
+        let (database, access) = try openDatabase(container, kind, caller, transaction)
+        let isDefault = id.hasSameBytes(as: RecordLimits.defaultZone)
+        guard kind != .public else {
+            guard isDefault else { throw Self.noZone }
+            return (database, access)
+        }
+        guard isDefault || ZoneID.isID(id) else { throw Self.noZone }
         let zone = try self.zone(id, of: database)
-        guard try zone.isAlive() || id.hasSameBytes(as: RecordLimits.defaultZone) else { throw Self.noZone }
-        return zone
+        guard try zone.isAlive() || isDefault else { throw Self.noZone }
+        return (zone, access)
     }
 
     /// The zone of that id, whether there is one or not.
@@ -115,6 +158,10 @@ public final class RecordsService: CloudService {
 
     private static let noContainer = CloudError(
         .missingEntitlement, "The app has no such container. Ask for one that the app lists.")
+    private static let needsAccount = CloudError(
+        .permissionFailure, "Without an account there is the public database alone. Sign in.")
+    private static let ownerIsUnknown = CloudError(
+        .serviceBusy, "Which app owns the container is not known yet. Try again.", retryAfter: .milliseconds(200))
     static let noZone = CloudError(
         .zoneNotFound, "The database has no such zone, or it was deleted. Fetch the database's changes.")
 
@@ -133,13 +180,27 @@ public final class RecordsService: CloudService {
     private func present(
         _ scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter {
-        guard scope.owner == Owner(caller.account) else { throw Self.noContainer }
         let (container, zoneID) = Self.parts(of: scope)
+        if let app = scope.owner.app {
+            guard caller.entitlements.include(ItemName(container), of: name),
+                runtime?.definition(of: ItemName(container)).owner == app,
+                zoneID.map({ $0.hasSameBytes(as: RecordLimits.defaultZone) }) ?? true
+            else { throw Self.noContainer }
+            let zone = try self.scope(scope, transaction)
+            guard zoneID != nil else {
+                // Nothing is ever written to it.
+                return DatabasePresenter(opener: try zone.opener(), digestKey: [], isPublic: true)
+            }
+            return ZonePresenter(
+                opener: try zone.opener(), digestKey: try zone.digestKey() ?? [],
+                clientToken: caller.isPublic ? [] : try zone.rows.clientToken(of: caller.device), isPublic: true)
+        }
+        guard !caller.isPublic, scope.owner == Owner(caller.account) else { throw Self.noContainer }
         guard let zoneID else {
-            let database = try openDatabase(container, caller, transaction)
+            let database = try openDatabase(container, .private, caller, transaction).scope
             return DatabasePresenter(opener: try database.opener(), digestKey: try database.digestKey() ?? [])
         }
-        let zone = try openZone(zoneID, of: container, caller, transaction)
+        let zone = try openZone(zoneID, of: container, .private, caller, transaction).scope
         return ZonePresenter(
             opener: try zone.opener(), digestKey: try zone.digestKey() ?? [],
             clientToken: try zone.rows.clientToken(of: caller.device))

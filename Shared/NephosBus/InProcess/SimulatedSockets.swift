@@ -242,6 +242,8 @@ final class SimulatedRouter: ReplySocket, SimulatedSocket, SimulatedDoor {
 
     func isGone(_ peer: Peer) -> Bool { lines[peer.connection] == nil }
 
+    func address(of peer: Peer) -> String? { lines[peer.connection]?.clientName }
+
     func close() {
         guard inbox != nil else { return }
         inbox = nil

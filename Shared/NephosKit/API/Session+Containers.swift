@@ -79,7 +79,16 @@ extension DeviceEngine {
         Result { () throws(CloudError) in
             guard let account = session?.accountID else { throw CloudError(.notSignedIn, "Sign in.") }
             let id = ScopeID(app: app, service: service, name: container)
-            _ = try scope(id)
+            if session?.isPublic == true {
+                // There is the public database alone, which is opened when it is used.
+                guard service == .records else {
+                    throw CloudError(
+                        .notSignedIn, "Without an account there is the public database of records alone. Sign in.")
+                }
+                try local.prepare(RecordItems.migrations)
+            } else {
+                _ = try scope(id)
+            }
             return (id, account)
         }
     }

@@ -112,7 +112,7 @@ public final class Session: Sendable {
     public var account: SessionRecord? {
         get throws(CloudError) {
             let session = try local.read { try Facts($0).session }
-            return session?.signedIn == true ? session : nil
+            return session?.signedIn == true && session?.isPublic != true ? session : nil
         }
     }
 
@@ -159,6 +159,26 @@ public final class Session: Sendable {
             discardsUnsent: discardsUnsent, code: code)
         request.timeout = timeout
         return try await engine.perform { [request] engine, completion in engine.signIn(request, completion) }
+    }
+
+    /// Lets this home read one container's public database without an account, by what the app ships
+    /// (`nephos app token create`): ``recordContainer(_:app:)``, and of that the public database. It cannot save.
+    ///
+    /// It stays so until somebody signs in on the home, and needs the network for what is not kept here
+    /// (``RecordDatabase/keepCopy()``).
+    ///
+    /// - Parameters:
+    ///   - connection: As the deployment's operator hands it out.
+    ///   - appToken: The token's text.
+    /// - Throws: ``CloudError`` `.notAuthenticated` (the token is wrong, or was revoked), `.constraintViolation` (the home
+    ///   has an account, or something that was never sent), `.requestRateLimited`, `.networkFailure` and the like.
+    public func usePublicDatabase(
+        connection: ConnectionString, appToken: String, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) {
+        let identity = SessionRecord.Service(connection)
+        let _: SessionRecord = try await engine.perform { engine, completion in
+            engine.usePublic(identity, appToken: appToken, timeout: timeout, completion)
+        }
     }
 
     /// Finds out what can be known of a sign-in before anybody is asked for a password: whether this home can keep it,

@@ -20,7 +20,7 @@ final class AccountFollower {
 
     /// Subscribes, unless that has been done on this connection.
     func begin(on client: RequestClient, token: String) {
-        guard self.client !== client else { return }
+        guard self.client !== client, engine.session?.isPublic != true else { return }
         self.client = client
         isFollowing = false
         var scope = WireSubscribedScope()

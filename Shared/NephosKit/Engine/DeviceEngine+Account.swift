@@ -179,7 +179,7 @@ extension DeviceEngine {
     }
 
     /// What one account's devices never saw must not vanish because another signs in.
-    private static func requireNothingUnsent(
+    static func requireNothingUnsent(
         _ database: Database, unless isSame: (SessionRecord) -> Bool
     ) throws {
         guard let session = try Facts(database).session, !isSame(session) else { return }
@@ -212,6 +212,7 @@ extension DeviceEngine {
             storeIDs: [app.appID: app.storeID], services: reply.services.map(SessionRecord.Service.init),
             identity: request.identity, revoked: false)
         next.setContainers(app.containerIds, of: AppID(app.appID))
+        next.setOwners(app)
         next.secrets = makeOperationID().description
         var kept = keys
         kept.refreshToken = reply.refreshToken
@@ -242,14 +243,14 @@ extension DeviceEngine {
 
     /// Puts a session in the place of the one that is there. In a transaction, so that no other process clears the
     /// new secrets away before the session names them.
-    private func change(to session: SessionRecord, _ kept: DeviceSecrets, _ database: Database) throws {
+    func change(to session: SessionRecord, _ kept: DeviceSecrets, _ database: Database) throws {
         try fault("switch.secrets")
         try secrets.save(kept, as: session.secrets)
         try fault("switch.session")
         try Facts(database).setSession(session)
     }
 
-    private func switched(to session: SessionRecord) throws(CloudError) {
+    func switched(to session: SessionRecord) throws(CloudError) {
         do { try fault("switch.clear") } catch { throw CloudError(wrapping: error) }
         secrets.removeOthers(than: session.secrets)
         self.session = session

@@ -153,6 +153,7 @@ final class TokenKeeper {
                 // Another process has been quicker.
                 return finish(nil)
             }
+            if let appToken = kept.appToken { return issue(appToken, app) }
             guard let refreshToken = kept.refreshToken else {
                 return finish(CloudError(.notAuthenticated, "This home's sign-in has ended. Sign in again."))
             }
@@ -184,6 +185,27 @@ final class TokenKeeper {
         }
     }
 
+    /// Without an account: the app's token is good for as many access tokens as are asked for.
+    private func issue(_ appToken: String, _ app: AppID) {
+        var wire = WireIssuePublicToken()
+        wire.secret = appToken
+        let place = engine.session?.secrets
+        engine.send(.identity, wire, token: "", id: engine.makeOperationID(), endsWhenRefused: true) {
+            [weak self] reply in
+            guard let self, !self.engine.stopped else { return }
+            guard self.engine.session?.secrets == place else {
+                return self.finish(CloudError(.operationCancelled, "A sign-in has taken this one's place."))
+            }
+            let issued = reply.result.decoded(as: WireIssuePublicTokenReply.self).map { issued in
+                var reply = WireRefreshTokenReply()
+                reply.accessToken = issued.accessToken
+                reply.services = issued.services
+                return reply
+            }
+            self.refreshed(issued, app: app)
+        }
+    }
+
     /// Another process has the lock, as a rule for as long as a refresh takes.
     private func beginLater(waited: Duration) {
         guard waited < Self.lockPatience else { return finish(Self.locked) }
@@ -206,7 +228,7 @@ final class TokenKeeper {
                 let token = stamp(reply.accessToken)
                 try engine.changeSecrets { kept in
                     kept.refreshOperation = nil
-                    kept.refreshToken = reply.refreshToken
+                    kept.refreshToken = reply.refreshToken.isEmpty ? nil : reply.refreshToken
                     kept.accessTokens[app.rawValue] = token
                     return true
                 }
@@ -238,9 +260,14 @@ final class TokenKeeper {
     private func learn(_ reply: WireRefreshTokenReply, app: AppID) throws(CloudError) {
         let (store, containers) = (reply.accessToken.app.storeID, reply.accessToken.app.containerIds)
         let isOtherStore = !store.isEmpty && engine.session?.storeIDs[app.rawValue] != store
-        guard isOtherStore || engine.session?.containers(of: app) != containers else { return }
+        var owned = engine.session
+        owned?.setOwners(reply.accessToken.app)
+        guard isOtherStore || engine.session?.containers(of: app) != containers || owned != engine.session else {
+            return
+        }
         try engine.changeSession { session, database in
             session.setContainers(containers, of: app)
+            session.setOwners(reply.accessToken.app)
             guard isOtherStore else { return }
             session.setStore(store, of: app)
             try LocalStore.adoptProvisional(app: app, session: session, database)

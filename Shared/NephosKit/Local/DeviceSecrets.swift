@@ -16,6 +16,8 @@ package struct DeviceSecrets: Codable, Sendable {
     var publicKey: String?
     var secretKey: String?
     package var refreshToken: String?
+    /// What the app ships, where there is no account: in exchange for it there are access tokens.
+    var appToken: String?
     /// The id of the request that exchanges it, until that is answered, however long it takes: under
     /// another one the server would take this device for a copy of itself.
     var refreshOperation: String?

@@ -1,4 +1,5 @@
 public import NephosCore
+internal import NephosWire
 
 /// Who is signed in on this home, as it is kept on disk.
 public struct SessionRecord: Codable, Hashable, Sendable {
@@ -49,6 +50,8 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     package var storeIDs: [String: String]
     /// The containers that each of them lists, the default one first. Nil: its token was from before they were kept.
     package var containerIDs: [String: [String]]?
+    /// The apps whose the containers' public databases are. Nil: the server has told of none.
+    package var containerOwners: [String: String]?
     /// The stores that apps had before, as far as this device has used them.
     package var formerStoreIDs: [String: [String]]?
     /// Where the deployment's services answer, as the server published it last.
@@ -93,6 +96,16 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     mutating func setContainers(_ containers: [String], of app: AppID) {
         containerIDs = (containerIDs ?? [:]).merging([app.rawValue: containers]) { $1 }
     }
+
+    /// Whose the containers' public databases are.
+    mutating func setOwners(_ app: WireApp) {
+        let told = zip(app.containerIds, app.containerOwners).filter { !$1.isEmpty }
+        guard !told.isEmpty else { return }
+        containerOwners = (containerOwners ?? [:]).merging(told.map { ($0, $1) }) { $1 }
+    }
+
+    /// Nil: the server has not told.
+    func publicOwner(of container: String) -> Owner? { containerOwners?[container].map { Owner(AppID($0)) } }
 
     /// Nil: the server has not told.
     func containers(of app: AppID) -> [String]? { containerIDs?[app.rawValue] }

@@ -1,7 +1,7 @@
 internal import NephosBus
 public import NephosCore
 
-/// A container of typed records, shaped like `CKContainer`. It has one database for each account.
+/// A container of typed records, shaped like `CKContainer`. It has one database for each account, and one for all.
 public final class RecordContainer: Sendable {
     /// Names it among all containers.
     public let id: String
@@ -9,11 +9,19 @@ public final class RecordContainer: Sendable {
     public let app: AppID
     /// The account's own records, the same on all of its devices.
     public let privateDatabase: RecordDatabase
+    /// One for all accounts of the container's apps, on the plan of the app that owns the container. Its roles say who may
+    /// do what.
+    ///
+    /// It may be large, so it is asked on the server, unless a copy is kept here (``RecordDatabase/keepCopy()``). What is
+    /// saved waits here until it is sent, as of any other.
+    public let publicDatabase: RecordDatabase
 
     init(id: String, app: AppID, account: AccountID, session: Session) {
         self.id = id
         self.app = app
         privateDatabase = RecordDatabase(container: id, app: app, account: account, session: session)
+        publicDatabase = RecordDatabase(
+            container: id, app: app, account: account, session: session, isPublic: true)
     }
 }
 

@@ -77,12 +77,6 @@ extension RecordDatabase {
     ) async throws(CloudError) -> [String] {
         try await scope(of: zone).dismissRefused(names?.map { ItemName($0) }).map(\.rawValue)
     }
-
-    /// Also of a zone that is gone.
-    private func listed(_ zone: String, _ database: Database) throws -> RecordTransaction {
-        try RecordNames.check(zone: zone)
-        return try zones(database).records(of: zone)
-    }
 }
 
 extension Record {

@@ -13,6 +13,7 @@ extension RecordDatabase {
             while !left.isEmpty {
                 var request = WireFetchRecords()
                 request.container = container
+                request.database = kind
                 request.zoneID = zoneID
                 request.records = Array(left.prefix(RecordLimits.itemsMax))
                 request.desiredFields = (desired ?? []).sorted()
@@ -40,7 +41,11 @@ extension RecordDatabase {
     ///
     /// - Throws: ``CloudError`` `.zoneNotFound`, `.storeOutOfStep`.
     func id(of zone: String) throws(CloudError) -> String {
-        try read { database in
+        if isPublic {
+            guard zone == RecordZone.defaultName else { throw RecordNames.noZone(zone) }
+            return RecordLimits.defaultZone
+        }
+        return try read { database in
             let zones = try zones(database)
             if let id = try zones.id(of: zone) { return id }
             guard try zones.rows.state().synced else {

@@ -76,6 +76,7 @@ extension RecordDatabase {
     public func indexes(timeout: Duration? = nil) async throws(CloudError) -> [RecordIndex] {
         var request = WireListRecordIndexes()
         request.container = container
+        request.database = kind
         let reply = try await session.call(
             .records, request, as: WireListRecordIndexesReply.self, app: app, timeout: timeout)
         return reply.indexes.map(RecordIndex.init)
@@ -93,6 +94,7 @@ extension RecordDatabase {
     ) async throws(CloudError) -> [RecordIndex] {
         var request = WireModifyRecordIndexes()
         request.container = container
+        request.database = kind
         request.save = saving.map(\.wire)
         request.delete = deleting.map(\.wire)
         let reply = try await session.call(
@@ -109,6 +111,7 @@ extension RecordDatabase {
     ) async throws(CloudError) -> RecordQueryPlan {
         var request = WireQueryRecords()
         request.container = container
+        request.database = kind
         request.zoneID = try id(of: zone)
         request.type = query.type ?? ""
         request.predicate = query.predicate?.description ?? ""

@@ -55,7 +55,9 @@ extension RecordDatabase {
         try check(records, deleting, conditions)
         let engine = session.engine
         let saved = try session.local.write { database -> [Record] in
-            _ = try session(in: database)
+            guard try !session(in: database).isPublic else {
+                throw CloudError(.permissionFailure, "Without an account nothing is saved. Sign in.")
+            }
             var saved: [RecordID: Record] = [:]
             var bytes = 0
             for zone in Set(records.map(\.id.zone) + deleting.map(\.zone)).sorted() {

@@ -20,7 +20,7 @@ extension RecordDatabase {
             throw CloudError(.invalidArguments, "No type is called so.", details: ["argument": "type"])
         }
         guard query.limit.map({ $0 > 0 }) ?? true else { return [] }
-        guard source == .server else {
+        guard try !isRead(source) else {
             var found: [Record] = []
             var reading = RecordReading(query)
             while let page = try read({ try reading.next(in: records(of: zone, $0), count: .max) }) { found += page }
@@ -51,6 +51,7 @@ extension RecordDatabase {
     private func ask(_ query: RecordQuery, in zone: String, limit: Int) async throws(CloudError) -> [QueriedRecord] {
         var request = WireQueryRecords()
         request.container = container
+        request.database = kind
         request.zoneID = try id(of: zone)
         request.type = query.type ?? ""
         request.predicate = query.predicate?.description ?? ""
@@ -69,7 +70,9 @@ extension RecordDatabase {
             }
             guard !reply.after.isEmpty else { break }
             // A service that stands still would be asked for ever.
-            guard ItemName(request.after) < ItemName(reply.after) else { throw Self.misfit }
+            guard isPublic ? request.after != reply.after : ItemName(request.after) < ItemName(reply.after) else {
+                throw Self.misfit
+            }
             request.after = reply.after
         }
         return found

@@ -77,7 +77,7 @@ extension RecordDatabase {
             return changes
         }
         let there = try? read { database in
-            let records = try zones(database).records(of: zone)
+            let records = try listed(zone, database)
             return try Set(ids.filter { try records.visible($0.name).record != nil })
         }
         changes.changed = ids.filter { there?.contains($0) ?? true }

@@ -9,14 +9,16 @@ extension RecordDatabase {
     ///
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the database was downloaded; `.notSignedIn`, `.storageFailure`.
     public func zones() async throws(CloudError) -> [RecordZone] {
-        try read { try downloaded(zones($0)).all() }
+        if isPublic { return [RecordZone(name: RecordZone.defaultName, id: RecordZone.defaultName)] }
+        return try read { try downloaded(zones($0)).all() }
     }
 
     /// The zone of this name; nil: there is none.
     ///
     /// - Throws: ``CloudError`` as ``zones()`` does.
     public func zone(_ name: String) async throws(CloudError) -> RecordZone? {
-        try read { try downloaded(zones($0)).zone(name) }
+        if isPublic { return try await zones().first { $0.name == name } }
+        return try read { try downloaded(zones($0)).zone(name) }
     }
 
     private func downloaded(_ zones: ZoneTransaction) throws -> ZoneTransaction {
@@ -47,6 +49,7 @@ extension RecordDatabase {
     ///   `.limitExceeded` (more than 400 at once), `.notSignedIn`, `.storageFailure`. A database has 1000 zones at most:
     ///   of more the server lists them as refused.
     public func modifyZones(saving: [String] = [], deleting: [String] = []) async throws(CloudError) {
+        if isPublic { throw Self.noZones }
         let names = saving + deleting
         for name in names {
             guard RecordLimits.isName(name) else {

@@ -17,13 +17,21 @@ public final class RecordDatabase: Sendable {
     public let container: String
     /// As which app it is used.
     public let app: AppID
+    /// Whether it is the container's public one, which has the default zone alone.
+    public let isPublic: Bool
     let session: Session
     let account: AccountID
     private let opened = Mutex<Set<String>>([])
-    /// The database's zones, as any other thing that a device keeps in step.
-    public var scope: Scope { Scope(id: ScopeID(app: app, service: .records, name: container), session: session) }
+    /// The database's zones, as any other thing that a device keeps in step. Of a public one, what waits to be sent where
+    /// no copy is kept.
+    public var scope: Scope {
+        let place = isPublic ? RecordPlace.publicOutbox(container) : .database(container)
+        return Scope(id: ScopeID(app: app, service: .records, name: place.name), session: session)
+    }
+    var kind: WireRecordDatabaseKind { isPublic ? .public : .private }
 
-    init(container: String, app: AppID, account: AccountID, session: Session) {
+    init(container: String, app: AppID, account: AccountID, session: Session, isPublic: Bool = false) {
+        self.isPublic = isPublic
         self.container = container
         self.app = app
         self.account = account
@@ -32,16 +40,24 @@ public final class RecordDatabase: Sendable {
 
     /// A zone's records, as any other thing that a device keeps in step.
     public func scope(of zone: String = RecordZone.defaultName) -> Scope {
-        Scope(id: ScopeID(app: app, service: .records, name: "\(container)/\(zone)"), session: session)
+        let place =
+            isPublic ? publicPlace(keepsCopy: (try? read { try keepsCopy($0) }) ?? false) : .zone(container, zone)
+        return Scope(id: ScopeID(app: app, service: .records, name: place.name), session: session)
     }
 
     /// Follows the zone's records from now on.
     func follow(_ zone: String) {
-        guard opened.withLock({ $0.insert(zone).inserted }) else { return }
         let id = scope(of: zone).id
+        follow(id)
+    }
+
+    func follow(_ id: ScopeID) {
+        guard opened.withLock({ $0.insert(id.name).inserted }) else { return }
         // What keeps it from being opened, the next call says.
         session.engine.execute { _ = try? $0.scope(id) }
     }
+
+    func forgetOpened(_ name: String) { opened.withLock { _ = $0.remove(name) } }
 
     // MARK: Reading
 
@@ -66,7 +82,7 @@ public final class RecordDatabase: Sendable {
         _ ids: [RecordID], from source: RecordSource = .local, desiredFields: Set<String>? = nil
     ) async throws(CloudError) -> [RecordID: Record] {
         for id in ids { try RecordNames.check(id) }
-        guard source == .local else { return try await fetch(ids, desiredFields) }
+        guard try isRead(source) else { return try await fetch(ids, desiredFields) }
         return try read { database in
             var found: [RecordID: Record] = [:]
             for id in ids where found[id] == nil {
@@ -107,7 +123,8 @@ public final class RecordDatabase: Sendable {
 
     /// The database's zones, downloaded or not.
     func zones(_ database: Database) throws -> ZoneTransaction {
-        ZoneTransaction(ScopeTransaction(database, RecordPlace.database(container).scope(of: account)))
+        if isPublic { throw Self.noZones }
+        return ZoneTransaction(ScopeTransaction(database, RecordPlace.database(container).scope(of: account)))
     }
 
     /// A zone's records.
@@ -116,6 +133,7 @@ public final class RecordDatabase: Sendable {
     /// - Throws: ``CloudError`` `.zoneNotFound`, `.storeOutOfStep`.
     func records(of zone: String, _ database: Database, isWriting: Bool = false) throws -> RecordTransaction {
         try RecordNames.check(zone: zone)
+        if isPublic { return try publicRecords(of: zone, database, isWriting: isWriting) }
         follow(zone)
         let zones = try zones(database)
         if zone != RecordZone.defaultName, try zones.rows.state().synced, try zones.zone(zone) == nil {

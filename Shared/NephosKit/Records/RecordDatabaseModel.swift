@@ -22,7 +22,8 @@ final class RecordDatabaseModel: ScopeModel {
     }
 
     func scope(in session: SessionRecord) -> LocalScope? {
-        DeviceEngine.lists(name, app, in: session) ? RecordPlace.database(name).scope(of: session.accountID) : nil
+        !session.isPublic && DeviceEngine.lists(name, app, in: session)
+            ? RecordPlace.database(name).scope(of: session.accountID) : nil
     }
 
     func place(in session: SessionRecord?) -> LocalScope {

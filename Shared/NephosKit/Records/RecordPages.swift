@@ -16,6 +16,8 @@ public struct RecordPages: AsyncSequence, Sendable {
     public struct Iterator: AsyncIteratorProtocol {
         private let pages: RecordPages
         private var reading: RecordReading
+        /// The server, where there is no copy.
+        private var wasAsked = false
 
         fileprivate init(_ pages: RecordPages) {
             self.pages = pages
@@ -28,6 +30,12 @@ public struct RecordPages: AsyncSequence, Sendable {
             let (database, zone, size) = (pages.database, pages.zone, pages.size)
             if let type = pages.query.type, !RecordLimits.isKey(type) {
                 throw CloudError(.invalidArguments, "No type is called so.", details: ["argument": "type"])
+            }
+            guard try database.isRead(.local) else {
+                guard !wasAsked else { return nil }
+                wasAsked = true
+                let all = try await database.records(matching: pages.query, in: zone, from: .server)
+                return all.isEmpty ? nil : all
             }
             var reading = reading
             let page = try database.read { try reading.next(in: database.records(of: zone, $0), count: size) }

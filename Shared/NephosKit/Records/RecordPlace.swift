@@ -9,17 +9,34 @@ enum RecordPlace: Hashable {
     case database(String)
     /// A zone's records: the container, and the zone's name.
     case zone(String, String)
+    /// The records of the container's public database, where this device keeps a copy of them.
+    case publicZone(String)
+    /// Where it keeps none, what waits to be sent there. What is followed is a scope in which there never is anything.
+    case publicOutbox(String)
 
-    /// - Parameter name: As a ``ScopeID`` has it: containers have no slash in their names.
+    /// No zone is called so.
+    private static let nameOfPublicZone = "_publicZone"
+    private static let nameOfOutbox = "_public"
+
+    /// - Parameter name: As a ``ScopeID`` has it, or a home's tables: containers have no slash in their names.
     init(_ name: String) {
-        let parts = name.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
-        self =
-            parts.count == 2 ? .zone(String(parts[0]), String(parts[1])) : .database(String(parts.first ?? ""))
+        // Of a public database the tables name the owner: `@app/`, its id, a slash.
+        let own = name.hasPrefix("@") ? name.split(separator: "/", maxSplits: 2).last.map(String.init) ?? name : name
+        let parts = own.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
+        let container = String(parts.first ?? "")
+        switch parts.count == 2 ? String(parts[1]) : nil {
+        case nil: self = .database(container)
+        case Self.nameOfPublicZone?: self = .publicZone(container)
+        case Self.nameOfOutbox?: self = .publicOutbox(container)
+        case let zone?: self = .zone(container, zone)
+        }
     }
 
     var container: String {
         switch self {
-        case .database(let container), .zone(let container, _): container
+        case .database(let container), .zone(let container, _), .publicZone(let container),
+            .publicOutbox(let container):
+            container
         }
     }
 
@@ -27,15 +44,38 @@ enum RecordPlace: Hashable {
         switch self {
         case .database(let container): container
         case .zone(let container, let zone): "\(container)/\(zone)"
+        case .publicZone(let container): "\(container)/\(Self.nameOfPublicZone)"
+        case .publicOutbox(let container): "\(container)/\(Self.nameOfOutbox)"
         }
     }
 
-    /// - Parameter zoneID: Nil: it is not known, or does not matter.
-    func scope(of account: AccountID?, zoneID: String? = nil) -> LocalScope {
-        var scope = LocalScope(account: account, service: .records, path: container, key: name)
-        if case .zone(_, let zone) = self {
+    /// What the app calls the zone; nil: it is none.
+    var zone: String? {
+        switch self {
+        case .database: nil
+        case .zone(_, let zone): zone
+        case .publicZone, .publicOutbox: RecordLimits.defaultZone
+        }
+    }
+
+    var isPublic: Bool {
+        switch self {
+        case .database, .zone: false
+        case .publicZone, .publicOutbox: true
+        }
+    }
+
+    /// - Parameters:
+    ///   - zoneID: Nil: it is not known, or does not matter.
+    ///   - owner: Of a public database.
+    func scope(of account: AccountID?, zoneID: String? = nil, owner: Owner? = nil) -> LocalScope {
+        var scope = LocalScope(account: account, service: .records, owner: owner, path: container, key: name)
+        switch self {
+        case .database, .publicOutbox: break
+        case .zone(_, let zone):
             let id = zone == RecordLimits.defaultZone ? zone : zoneID
             scope.path = id.map { "\(container)/\($0)" } ?? ""
+        case .publicZone: scope.path = "\(container)/\(RecordLimits.defaultZone)"
         }
         return scope
     }

@@ -14,12 +14,16 @@ extension RecordZoneModel {
                 let rows = ScopeTransaction(database, place(in: engine.session))
                 let zones = ZoneTransaction(
                     ScopeTransaction(database, RecordPlace.database(container).scope(of: rows.scope.account)))
-                return (try records(in: rows).conflicts(of: name), try zones.id(of: zone))
+                return (
+                    try records(in: rows).conflicts(of: name),
+                    try place.isPublic ? RecordLimits.defaultZone : zones.id(of: zone)
+                )
             }
             let found = here.sorted { $0.found > $1.found }.prefix(limit).map(conflict)
             guard let zoneID, found.count < limit else { return completion(.success(found)) }
             var request = WireListRecordHistory()
             request.container = container
+            request.database = place.isPublic ? .public : .private
             request.zoneID = zoneID
             request.record = name ?? ""
             history(request, found, limit: limit, timeout: timeout, completion)
@@ -92,6 +96,7 @@ extension RecordZoneModel {
         var options = ShellCommand.options(
             app: app, isDefault: app == engine.session?.defaultApp, home: engine.local.home)
         if containers?.first != container { options += " --container=\(ShellCommand.word(container))" }
+        if place.isPublic { options += " --public" }
         if zone != RecordZone.defaultName { options += " --zone=\(ShellCommand.word(zone))" }
         return options
     }

@@ -14,15 +14,21 @@ extension RecordZoneModel {
     func offer(_ merged: RecordItems.Merged, in records: RecordTransaction) throws {
         var saves: [RecordTransaction.Pending] = []
         for lost in merged.lost {
-            guard let content = lost.mine.record else { continue }
+            guard let content = lost.mine.record, isToBeOffered(content) else { continue }
             let theirs = lost.theirs?.record
             saves += try offered(
                 content, of: lost.mine.name.rawValue, over: theirs, isLater: lost.isLater, in: records)
         }
-        let deletions = merged.undeleted.compactMap { tombstone, theirs in
-            Self.deletion(tombstone, of: theirs.name.rawValue, over: theirs.record)
+        let deletions = merged.undeleted.compactMap { tombstone, theirs -> RecordTransaction.Pending? in
+            guard theirs.record.map(isToBeOffered) ?? true else { return nil }
+            return Self.deletion(tombstone, of: theirs.name.rawValue, over: theirs.record)
         }
         try records.offer(saves, deletions, by: engine)
+    }
+
+    /// In a public database each account's devices offer what that account has made: all have the same.
+    private func isToBeOffered(_ record: WireRecord) -> Bool {
+        !place.isPublic || record.created.accountID == engine.session?.accountID.rawValue
     }
 
     /// - Parameters:

@@ -26,11 +26,13 @@ extension RecordZoneModel {
 
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
         var zone = try WireZoneChanges(serializedBytes: operation.payload)
-        zone.zoneID = String(rows.scope.path.dropFirst(container.count + 1))
+        zone.zoneID =
+            place.isPublic ? RecordLimits.defaultZone : String(rows.scope.path.dropFirst(container.count + 1))
         zone.changes = try records(in: rows).nextPart(at: operation.position).sent.map(\.change)
         if operation.head.sequence > 0 { zone.head = WireChangeToken(operation.head) }
         var request = WireModifyRecords()
         request.container = container
+        request.database = place.isPublic ? .public : .private
         request.zones = [zone]
         return request
     }
@@ -63,8 +65,10 @@ extension RecordZoneModel {
                 return try self.refuseAll(of: operation, error, in: records)
             }
         }
-        let token = outcome.hasToken ? ChangeToken(outcome.token) : state.head
-        let isWritten = token.sequence > outcome.previousSequence
+        // Where there is no copy there is nothing to bring up to date.
+        let hasCopy = if case .publicOutbox = place { false } else { true }
+        let token = hasCopy && outcome.hasToken ? ChangeToken(outcome.token) : state.head
+        let isWritten = hasCopy && token.sequence > outcome.previousSequence
         let results = try zip(pending, outcome.records).map { try result(of: $0, $1, token, isWritten, in: records) }
         // What is not known from the reply has to be fetched first: a conflict shows what the copy shows.
         let isWhole = results.allSatisfy { $0.isKnown } && outcome.cascaded.count < Self.cascadedToldMax
@@ -77,8 +81,8 @@ extension RecordZoneModel {
         let (done, again) = try isPremature ? ([], results) : divided(results, of: operation)
         let rest = isLast && again.isEmpty ? nil : next(operation)
         return PushReceipt(
-            token: token, previousSequence: outcome.previousSequence,
-            winner: isWhole ? hasOthers ? others : 0 : token.sequence, rest: rest
+            token: token, previousSequence: hasCopy ? outcome.previousSequence : state.head.sequence,
+            winner: !hasCopy ? 0 : isWhole ? hasOthers ? others : 0 : token.sequence, rest: rest
         ) { isCurrent, state in
             if isCurrent, isWritten {
                 let gone = cascaded.map { RecordItems.Item(name: $0, sequence: token.sequence) }
@@ -92,7 +96,7 @@ extension RecordZoneModel {
                 done.map { ($0.pending, $0.failure, $0.server) }, of: operation, in: records)
             if !again.isEmpty, !isPremature { try records.divide(again.map(\.pending), into: pending.count / 2) }
             if rest == nil { try records.removePending(at: operation.position) }
-            if !isCurrent { try self.offerAgain(done, in: records) }
+            if !isCurrent, hasCopy { try self.offerAgain(done, in: records) }
             return news
         }
     }
@@ -170,6 +174,8 @@ extension RecordZoneModel {
             return result
         }
         result.told = outcome.hasRecord ? outcome.record : nil
+        // Not everyone may read it: the copy does not have it.
+        if outcome.notInFeed { return result }
         let mine = try records.items.item(name)
         // A later reading has brought it.
         if let mine, mine.sequence >= token.sequence { return result }

@@ -16,17 +16,23 @@ final class RecordZoneModel: ScopeModel {
     let zone: String
     unowned let engine: DeviceEngine
     var name: String { place.name }
-    private var place: RecordPlace { .zone(container, zone) }
+    let place: RecordPlace
 
-    init(app: AppID, container: String, zone: String, engine: DeviceEngine) {
+    /// - Parameter place: Of a zone.
+    init(app: AppID, _ place: RecordPlace, engine: DeviceEngine) {
         self.app = app
-        self.container = container
-        self.zone = zone
+        self.place = place
+        container = place.container
+        zone = place.zone ?? RecordLimits.defaultZone
         self.engine = engine
     }
 
     func scope(in session: SessionRecord) -> LocalScope? {
         guard DeviceEngine.lists(container, app, in: session) else { return nil }
+        if place.isPublic {
+            return session.publicOwner(of: container).map { place.scope(of: session.accountID, owner: $0) }
+        }
+        guard !session.isPublic else { return nil }
         let id = try? engine.local.read { database in
             try ZoneTransaction(
                 ScopeTransaction(database, RecordPlace.database(container).scope(of: session.accountID))
@@ -36,12 +42,14 @@ final class RecordZoneModel: ScopeModel {
     }
 
     func place(in session: SessionRecord?) -> LocalScope {
-        place.scope(of: session.flatMap { $0.signedIn ? $0.accountID : nil })
+        place.scope(
+            of: session.flatMap { $0.signedIn ? $0.accountID : nil },
+            owner: place.isPublic ? session?.publicOwner(of: container) : nil)
     }
 
-    /// The database tells, and the session which databases there are.
+    /// The database tells, and the session which databases there are, and whose the public ones.
     var isToldByToken: Bool {
-        engine.session.map { !DeviceEngine.lists(container, app, in: $0) } ?? true
+        place.isPublic || engine.session.map { !DeviceEngine.lists(container, app, in: $0) } ?? true
     }
 
     var absence: CloudError {
@@ -103,6 +111,7 @@ final class RecordZoneModel: ScopeModel {
 
     /// Whether the zone is still the one that is called so: what comes late of another must not come into this one.
     func isStillThis(_ rows: ScopeTransaction) throws -> Bool {
+        if place.isPublic { return true }
         let database = RecordPlace.database(container).scope(of: rows.scope.account)
         let id = try ZoneTransaction(ScopeTransaction(rows.database, database)).id(of: zone)
         return id.map { place.scope(of: rows.scope.account, zoneID: $0).path.hasSameBytes(as: rows.scope.path) }

@@ -20,7 +20,8 @@ struct RecordsKind: ScopeKind {
             for container in containers where owners[container] == nil { owners[container] = app }
         }
         return used.compactMap { name in
-            owners[RecordPlace(name).container].map { ScopeID(app: AppID($0), service: service, name: name) }
+            let place = RecordPlace(name)
+            return owners[place.container].map { ScopeID(app: AppID($0), service: service, name: place.name) }
         }
     }
 
@@ -31,11 +32,13 @@ struct RecordsKind: ScopeKind {
                 throw CloudError(.unknownItem, "Records are kept in containers. Name one, or one of its zones.")
             }
             return try engine.open(RecordDatabaseModel(app: id.app, container: container, engine: engine))
+        case .publicZone, .publicOutbox:
+            return try engine.open(RecordZoneModel(app: id.app, RecordPlace(id.name), engine: engine))
         case .zone(let container, let zone):
             try RecordNames.check(zone: zone)
             // Which zones there are, the database tells.
             _ = try engine.scope(ScopeID(app: id.app, service: service, name: container))
-            return try engine.open(RecordZoneModel(app: id.app, container: container, zone: zone, engine: engine))
+            return try engine.open(RecordZoneModel(app: id.app, .zone(container, zone), engine: engine))
         }
     }
 }
@@ -45,7 +48,9 @@ extension DeviceEngine {
     func reconsiderZones(of container: String) {
         loop.schedule(after: .zero) { [weak self] in
             guard let self, !stopped else { return }
-            for driver in scopes where (driver.model as? RecordZoneModel)?.container == container {
+            for driver in scopes {
+                guard let model = driver.model as? RecordZoneModel, model.container == container, !model.place.isPublic
+                else { continue }
                 driver.reconsider()
             }
         }

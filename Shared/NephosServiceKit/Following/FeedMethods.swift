@@ -61,7 +61,8 @@ extension Caller {
     fileprivate convenience init(_ reader: WireReader) {
         self.init(
             account: AccountID(reader.accountID), device: DeviceID(reader.deviceID), app: AppID(reader.app.appID),
-            entitlements: Entitlements(reader.app), expires: Timestamp(milliseconds: .max))
+            entitlements: Entitlements(reader.app), expires: Timestamp(milliseconds: .max),
+            appToken: reader.appToken.isEmpty ? nil : reader.appToken)
     }
 }
 
@@ -76,6 +77,7 @@ extension WireReader {
         app.capabilities = caller.entitlements.capabilities.wire
         app.storeID = caller.entitlements.store?.rawValue ?? ""
         app.containerIds = caller.entitlements.containers.map(\.rawValue)
+        appToken = caller.appToken ?? ""
     }
 }
 

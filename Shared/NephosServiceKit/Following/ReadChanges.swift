@@ -70,6 +70,9 @@ struct ReadChanges {
     ) throws -> (ScopeName, any ScopePresenter) {
         if let caller = context.caller {
             let name = ScopeName(request.owner.isEmpty ? Owner(caller.account) : Owner(request.owner), scope)
+            guard !caller.isPublic || name.owner.isApp else {
+                throw CloudError(.missingEntitlement, "Without an account there is no such scope.")
+            }
             return (name, try service.presenter(of: name, for: caller, in: transaction))
         }
         guard service.eventsCarryItems else {
@@ -147,16 +150,20 @@ struct ReadChanges {
             var damage = ScopeDamage()
             var digest = SetDigest.empty
             page = try feed.page(query, within: plan.bounds) { item in
+                let showing = plan.presenter.showing(item)
+                guard showing != .nothing else { return }
                 var presented = PresentedItem()
                 try changes.message(3) { change in
                     change.text(1, item.name.rawValue)
-                    change.flag(2, item.deleted)
-                    try change.message(3) { presented = try plan.presenter.write(item, to: &$0) }
+                    change.flag(2, item.deleted || showing == .absence)
+                    try change.message(3) {
+                        if showing == .item { presented = try plan.presenter.write(item, to: &$0) }
+                    }
                     change.number(4, item.sequence)
                     change.flag(5, presented.isDamaged)
                 }
                 if presented.isDamaged { damage.items.append(item) }
-                guard isListing, !item.deleted else { return }
+                guard isListing, !item.deleted, showing == .item else { return }
                 digest.add(item.digest)
                 if let made = presented.digest, made != item.digest { damage.isOutOfStep = true }
             }

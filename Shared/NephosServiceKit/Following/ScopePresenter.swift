@@ -10,6 +10,9 @@ public protocol ScopePresenter: Sendable {
     /// Mixed into each item's hash; empty: nothing was written yet, or the service keeps none.
     var digestKey: [UInt8] { get }
 
+    /// What readers get to see of an item. One that is not shown has no share in the scope's digest.
+    func showing(_ item: FeedItem) -> ItemShowing
+
     /// Writes the item's state as readers get it, the fields of a message.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem
 
@@ -27,7 +30,16 @@ public enum ScopeAudience: Sendable {
     case app
 }
 
+/// What readers of a scope get to see of an item of it.
+public enum ItemShowing: Sendable {
+    case item
+    /// They may have it from before: that it is gone.
+    case absence
+    case nothing
+}
+
 extension ScopePresenter {
+    public func showing(_ item: FeedItem) -> ItemShowing { .item }
     public var audience: ScopeAudience { .reader }
     public var digestKey: [UInt8] { [] }
     public func info(_ head: ScopeHead) throws -> [UInt8] { [] }

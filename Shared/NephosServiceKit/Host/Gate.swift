@@ -207,13 +207,13 @@ final class Gate {
         switch access {
         case .anyone:
             return nil
-        case .device:
-            return try verifier.verify(envelope, of: peer, now: now)
+        case .device, .publicReader:
+            return try verify(envelope, of: peer, access, now)
         case .account, .reader:
             let hasToken = !envelope.accessToken.isEmpty || envelope.accessTokenDigest != nil
             if !hasToken, peer.publicKey == operatorKey { return nil }
             if !hasToken, access == .reader, servicePeers.contains(peer.publicKey) { return nil }
-            return try verifier.verify(envelope, of: peer, now: now)
+            return try verify(envelope, of: peer, access, now)
         case .operatorOnly:
             guard peer.publicKey == operatorKey else {
                 throw CloudError(.permissionFailure, "Only the operator may do this. Use the operator's key.")
@@ -226,6 +226,18 @@ final class Gate {
             return nil
         }
     }
+
+    private func verify(
+        _ envelope: RequestEnvelope, of peer: Peer, _ access: Access, _ now: Timestamp
+    ) throws(CloudError) -> Caller {
+        let caller = try verifier.verify(envelope, of: peer, now: now)
+        guard access.admitsPublic || !caller.isPublic else { throw Self.needsAccount }
+        return caller
+    }
+
+    private static let needsAccount = CloudError(
+        .permissionFailure,
+        "Without an account one reads a container's public database, and does nothing else. Sign in.")
 
     /// A request without a good token costs something, unless a service or the operator makes it.
     private func noteStranger(_ peer: Peer, _ now: Duration) {

@@ -9,14 +9,20 @@ public enum Access: Sendable {
     case anyone
     /// A device with a valid access token, bound to the connection's key.
     case device
+    /// The same, and whoever has an access token without an account (``Caller/appToken``).
+    case publicReader
     /// A device with a valid access token for its own account, or the operator for a named one.
     case account
-    /// A device with a valid access token, for its own account, or a service on the roster or the operator, for any.
+    /// A device with a valid access token, for its own account, or a service on the roster or the operator, for any; and
+    /// whoever has an access token without an account.
     case reader
     /// A connection with the operator's key.
     case operatorOnly
     /// A connection with the key of a service on the roster, or the operator's.
     case service
+
+    /// Whether whoever has no account is let in.
+    var admitsPublic: Bool { self == .publicReader || self == .reader }
 }
 
 /// What a handler knows of its request besides the body.
@@ -66,10 +72,18 @@ public final class Caller: Sendable {
     public let app: AppID
     public let entitlements: Entitlements
     public let expires: Timestamp
+    /// It has no account, and sees what everyone may see of the one container that the entitlements have: which token of
+    /// its app's has let it in. Then the account names the address that it came from, and the device its key: for budgets
+    /// alone.
+    public let appToken: String?
+    /// Whether it has no account.
+    public var isPublic: Bool { appToken != nil }
 
     public init(
-        account: AccountID, device: DeviceID, app: AppID, entitlements: Entitlements, expires: Timestamp
+        account: AccountID, device: DeviceID, app: AppID, entitlements: Entitlements, expires: Timestamp,
+        appToken: String? = nil
     ) {
+        self.appToken = appToken
         self.account = account
         self.device = device
         self.app = app

@@ -126,6 +126,8 @@ public protocol ServiceRuntime: AnyObject {
     func serves(_ scope: ScopeName, to app: AppID) -> Bool
     /// What the operator has said that a container is.
     func definition(of container: ItemName) -> ContainerDefinition
+    /// Where whoever has asked at the service's own door comes from; nil: that is not known.
+    func address(of peer: Peer) -> String?
     /// Runs the body in the next group's transaction, as if it were a request.
     func submit(_ body: @escaping (any HandlerTransaction) throws -> Void)
     /// The same, and then calls the completion: with nil when the group is on disk, or with why nothing of this was

@@ -286,6 +286,8 @@ public final class ServiceHost: ServiceRuntime {
 
     // MARK: ServiceRuntime
 
+    public func address(of peer: Peer) -> String? { requests?.socket?.address(of: peer) }
+
     public func refusal(of caller: Caller) -> CloudError? { gate.verifier.refusal(of: caller) }
 
     public func definition(of container: ItemName) -> ContainerDefinition {

@@ -23,11 +23,14 @@ public struct AccessClaims: Hashable, Sendable {
     public var expires: Timestamp
     /// Unique (`jti`).
     public var tokenID: String
+    /// ``Caller/appToken`` (`pub`).
+    public var appToken: String?
 
     public init(
         deployment: String, account: AccountID, device: DeviceID, app: AppID, entitlements: Entitlements,
-        deviceKey: PublicKey, issued: Timestamp, expires: Timestamp, tokenID: String
+        deviceKey: PublicKey, issued: Timestamp, expires: Timestamp, tokenID: String, appToken: String? = nil
     ) {
+        self.appToken = appToken
         self.deployment = deployment
         self.account = account
         self.device = device
@@ -55,6 +58,8 @@ struct TokenPayload: Codable {
     var iat: UInt64
     var exp: UInt64
     var jti: String
+    /// Of whoever has no account: the token of its app's that has let it in.
+    var pub: String?
 }
 
 struct TokenHeader: Codable {
@@ -107,7 +112,7 @@ public struct TokenSigner: Sendable {
             app: claims.app.rawValue, kvs: claims.entitlements.store?.rawValue,
             ctr: claims.entitlements.containers.map(\.rawValue), cap: claims.entitlements.capabilities.rawValue,
             ver: claims.entitlements.version, cnf: claims.deviceKey.z85, iat: claims.issued.milliseconds / 1000,
-            exp: claims.expires.milliseconds / 1000, jti: claims.tokenID)
+            exp: claims.expires.milliseconds / 1000, jti: claims.tokenID, pub: claims.appToken)
         do {
             let signed = header + "." + Base64URL.encode(try JSONEncoder().encode(payload))
             return signed + "." + Base64URL.encode(try key.signature(for: Data(signed.utf8)))

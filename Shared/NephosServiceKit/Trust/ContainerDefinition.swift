@@ -12,6 +12,10 @@ public struct ContainerDefinition: Hashable, Sendable {
     /// Days that something stays in the trash, and that former versions are kept; nil: as the class says.
     public var trashDays: Int?
     public var versionDays: Int?
+    /// Whose its public databases are; nil: that is not known yet.
+    public var owner: AppID?
+    /// Accounts that may do everything in those.
+    public var administrators: [AccountID] = []
     /// Rises with each change; of two, the one with the higher version counts.
     public var version: UInt64
 
@@ -35,6 +39,8 @@ public struct ContainerDefinition: Hashable, Sendable {
             containerClass: ContainerClass(wire.containerClass), foldsNames: wire.names != .bytes,
             writer: wire.writerApp.isEmpty ? nil : AppID(wire.writerApp), trashDays: Self.days(wire.trashDays),
             versionDays: Self.days(wire.versionDays), version: wire.version)
+        owner = wire.ownerApp.isEmpty ? nil : AppID(wire.ownerApp)
+        administrators = wire.administratorIds.map { AccountID($0) }
     }
 
     private static func days(_ days: UInt32) -> Int? {
@@ -54,6 +60,8 @@ extension WireContainerDefinition {
         writerApp = definition.writer?.rawValue ?? ""
         trashDays = UInt32(clamping: definition.trashDays ?? 0)
         versionDays = UInt32(clamping: definition.versionDays ?? 0)
+        ownerApp = definition.owner?.rawValue ?? ""
+        administratorIds = definition.administrators.map(\.rawValue)
         version = definition.version
     }
 }

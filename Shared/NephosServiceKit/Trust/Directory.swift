@@ -17,6 +17,8 @@ struct Directory {
     private var apps: [AppID: Entitlements] = [:]
     private var containers: [ItemName: ContainerDefinition] = [:]
     private(set) var tokenKeys: [String: DirectoryFact.TokenKey] = [:]
+    /// Of apps, for whoever has no account.
+    private(set) var endedAppTokens: Set<String> = []
 
     mutating func learn(_ fact: DirectoryFact) {
         switch fact {
@@ -38,6 +40,7 @@ struct Directory {
         case .tokenKey(let key):
             if let known = tokenKeys[key.id], DirectoryFact.tokenKey(known).outweighs(fact) { return }
             tokenKeys[key.id] = key
+        case .appTokenEnded(let token): endedAppTokens.insert(token)
         case .recall: break
         }
     }
@@ -52,9 +55,16 @@ struct Directory {
     }
 
     /// The newer of what a token says and what is known here.
-    func entitlements(of app: AppID, inToken: Entitlements) -> Entitlements {
+    ///
+    /// - Parameter isNarrow: The token has less than its app: no more is in it later.
+    func entitlements(of app: AppID, inToken: Entitlements, isNarrow: Bool = false) -> Entitlements {
         guard let known = apps[app], known.version > inToken.version else { return inToken }
-        return known
+        guard isNarrow else { return known }
+        var narrow = inToken
+        narrow.version = known.version
+        narrow.capabilities.formIntersection(known.capabilities)
+        narrow.containers.removeAll { !known.containers.contains($0) }
+        return narrow
     }
 
     // MARK: Facts on the bus and on disk
@@ -141,7 +151,7 @@ extension Directory {
         case .recall: return
         case .account(_, .active, _), .forgotten:
             return _ = try transaction.execute(delete, [.text(item.name.rawValue)])
-        case .ended, .account(_, .closed, _): forget = now.advanced(by: endingRetention)
+        case .ended, .appTokenEnded, .account(_, .closed, _): forget = now.advanced(by: endingRetention)
         case .account(_, .locked, _), .app, .container: break
         case .tokenKey(let key): forget = key.retires?.advanced(by: endingRetention)
         }

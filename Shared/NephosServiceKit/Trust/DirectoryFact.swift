@@ -16,6 +16,8 @@ public enum DirectoryFact: Sendable {
     case app(AppID, Entitlements)
     case container(ItemName, ContainerDefinition)
     case tokenKey(TokenKey)
+    /// What let in whoever has no account was revoked.
+    case appTokenEnded(String)
     /// Room of this owner that is held and not used is wanted back.
     case recall(owner: String)
 
@@ -85,6 +87,9 @@ public enum DirectoryFact: Sendable {
             self = .tokenKey(
                 TokenKey(
                     id: id, key: key, retires: state.retiresAt == 0 ? nil : Timestamp(milliseconds: state.retiresAt)))
+        case "app-token":
+            guard let state = try? WireAppTokenState(serializedBytes: item.body), state.revoked else { return nil }
+            self = .appTokenEnded(id)
         case "recall":
             self = .recall(owner: id)
         default: return nil

@@ -61,6 +61,7 @@ struct TokenVerifier {
         case .account(let account, .locked, _), .account(let account, .closed, _):
             forget { $0.caller.account == account }
         case .app(let app, _): forget { $0.caller.app == app }
+        case .appTokenEnded(let token): forget { $0.caller.appToken == token }
         case .tokenKey(let key): if key.retires != nil { forget { $0.keyID == key.id } }
         case .account(_, .active, _), .forgotten, .container, .recall: break
         }
@@ -163,21 +164,25 @@ struct TokenVerifier {
         guard expires > now else { throw Self.expired }
         let device = DeviceID(payload.dev)
         let account = AccountID(payload.sub)
-        if let refusal = refusal(of: device, account) { throw refusal }
+        if let refusal = refusal(of: device, account, payload.pub) { throw refusal }
         let app = AppID(payload.app)
         let entitlements = directory.entitlements(
             of: app,
             inToken: Entitlements(
                 version: payload.ver, capabilities: Entitlements.Capabilities(rawValue: payload.cap),
-                store: payload.kvs.map { StoreID($0) }, containers: payload.ctr.map { ItemName($0) }))
+                store: payload.kvs.map { StoreID($0) }, containers: payload.ctr.map { ItemName($0) }),
+            isNarrow: payload.pub != nil)
         return Verified(
             token: token, digest: TokenDigest(of: token),
             caller: Caller(
-                account: account, device: device, app: app, entitlements: entitlements, expires: expires),
+                account: account, device: device, app: app, entitlements: entitlements, expires: expires,
+                appToken: payload.pub),
             keyID: header.kid, until: min(expires, signer.retires ?? expires))
     }
 
-    private func refusal(of device: DeviceID, _ account: AccountID) -> CloudError? {
+    private func refusal(of device: DeviceID, _ account: AccountID, _ appToken: String?) -> CloudError? {
+        // Of whoever has no account: the names of accounts and devices are none of theirs.
+        if let appToken { return directory.endedAppTokens.contains(appToken) ? .appTokenRevoked : nil }
         let standing = directory.standing(of: account)
         if standing == .closed { return .accountClosed }
         if let ending = directory.ended[device] { return ending.error }
@@ -186,8 +191,10 @@ struct TokenVerifier {
 
     /// Why the caller may not go on as it was let in, by what was learned since; nil: it may.
     func refusal(of caller: Caller) -> CloudError? {
-        if let refusal = refusal(of: caller.device, caller.account) { return refusal }
-        let isSame = directory.entitlements(of: caller.app, inToken: caller.entitlements) == caller.entitlements
+        if let refusal = refusal(of: caller.device, caller.account, caller.appToken) { return refusal }
+        let known = directory.entitlements(
+            of: caller.app, inToken: caller.entitlements, isNarrow: caller.isPublic)
+        let isSame = known == caller.entitlements
         return isSame
             ? nil
             : CloudError(
@@ -223,6 +230,10 @@ extension CloudError {
         .deviceRevoked,
         "This device's sign-in came from two places, so it was ended for both. Sign in again.",
         details: ["reason": "copied"])
+    /// What let in whoever has no account counts no more.
+    public static let appTokenRevoked = CloudError(
+        .notAuthenticated, "The app's token was revoked: without an account nobody reads with it any more.",
+        details: ["reason": "app token revoked"])
     /// The account was closed for good.
     public static let accountClosed = CloudError(.notAuthenticated, "The account was closed.")
 }

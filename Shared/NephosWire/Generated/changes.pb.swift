@@ -610,6 +610,9 @@ public nonisolated struct WireReader: Sendable {
   /// Clears the value of `app`. Subsequent reads from it will return its default value.
   public mutating func clearApp() {self._app = nil}
 
+  /// It has no account, and may follow what everyone may read; which token of its app's has let it in.
+  public var appToken: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -1424,7 +1427,7 @@ nonisolated extension WireReadHeads: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireReader: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Reader"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_id\0\u{3}device_id\0\u{1}app\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_id\0\u{3}device_id\0\u{1}app\0\u{3}app_token\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1435,6 +1438,7 @@ nonisolated extension WireReader: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 1: try { try decoder.decodeSingularStringField(value: &self.accountID) }()
       case 2: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
       case 3: try { try decoder.decodeSingularMessageField(value: &self._app) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.appToken) }()
       default: break
       }
     }
@@ -1454,6 +1458,9 @@ nonisolated extension WireReader: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     try { if let v = self._app {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
     } }()
+    if !self.appToken.isEmpty {
+      try visitor.visitSingularStringField(value: self.appToken, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1461,6 +1468,7 @@ nonisolated extension WireReader: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.accountID != rhs.accountID {return false}
     if lhs.deviceID != rhs.deviceID {return false}
     if lhs._app != rhs._app {return false}
+    if lhs.appToken != rhs.appToken {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

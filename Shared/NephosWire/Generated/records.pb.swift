@@ -16,6 +16,11 @@
 /// item's body is a Record. Feed, notifications and digests are those of every service.
 ///
 /// The zone `_defaultZone` every database has without a row; its id is its name.
+///
+/// Each container has besides one public database, whose owner is the app that owns the container (`app/` and its id). It
+/// has the default zone alone, which is a scope (path: the container's id, `/_defaultZone`). What may be done there, and
+/// by whom, its roles say (RecordTypeRoles). That scope's feed, notifications and digest have the records that everyone
+/// may read; the others are there for who asks for them (FetchRecords, QueryRecords).
 
 #if canImport(FoundationEssentials)
 public import FoundationEssentials
@@ -32,6 +37,45 @@ public import SwiftProtobuf
 fileprivate nonisolated struct _GeneratedWithProtocGenSwiftVersion: SwiftProtobuf.ProtobufAPIVersionCheck {
   struct _2: SwiftProtobuf.ProtobufAPIVersion_2 {}
   typealias Version = _2
+}
+
+/// Which database of a container is meant.
+public nonisolated enum WireRecordDatabaseKind: SwiftProtobuf.Enum, Swift.CaseIterable {
+  public typealias RawValue = Int
+
+  /// The calling account's own.
+  case `private` // = 0
+
+  /// The container's: one for all accounts, on the plan of the app that owns the container.
+  case `public` // = 1
+  case UNRECOGNIZED(Int)
+
+  public init() {
+    self = .private
+  }
+
+  public init?(rawValue: Int) {
+    switch rawValue {
+    case 0: self = .private
+    case 1: self = .public
+    default: self = .UNRECOGNIZED(rawValue)
+    }
+  }
+
+  public var rawValue: Int {
+    switch self {
+    case .private: return 0
+    case .public: return 1
+    case .UNRECOGNIZED(let i): return i
+    }
+  }
+
+  // The compiler won't synthesize support with the UNRECOGNIZED case.
+  public static let allCases: [WireRecordDatabaseKind] = [
+    .private,
+    .public,
+  ]
+
 }
 
 /// What happens where the record has been saved by others since. Numbers as in CKRecordSavePolicy.
@@ -506,6 +550,8 @@ public nonisolated struct WireModifyZones: Sendable {
   /// written to since.
   public var ended: [WireEndedZone] = []
 
+  public var database: WireRecordDatabaseKind = .private
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -599,6 +645,8 @@ public nonisolated struct WireModifyRecords: Sendable {
 
   /// Each zone once, with a change at least. 400 changes in all, 100 conditions.
   public var zones: [WireZoneChanges] = []
+
+  public var database: WireRecordDatabaseKind = .private
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -885,6 +933,12 @@ public nonisolated struct WireRecordOutcome: @unchecked Sendable {
     set {_uniqueStorage()._omitted = newValue}
   }
 
+  /// Of a public database: not everyone may read what was saved, so that it is not in the zone's feed. Fetch it.
+  public var notInFeed: Bool {
+    get {_storage._notInFeed}
+    set {_uniqueStorage()._notInFeed = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -907,6 +961,8 @@ public nonisolated struct WireFetchRecords: Sendable {
 
   /// Only these fields; none: all. 500 at most.
   public var desiredFields: [String] = []
+
+  public var database: WireRecordDatabaseKind = .private
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -957,7 +1013,7 @@ public nonisolated struct WireQueryRecords: Sendable {
   /// As in FetchRecords.
   public var desiredFields: [String] = []
 
-  /// `after` of the reply before, to go on. Empty: from the beginning.
+  /// `after` of the reply before, to go on. Empty: from the beginning. Of a public database it is opaque.
   public var after: String = String()
 
   /// Fewer records than the service would send, 400. 0: those.
@@ -972,6 +1028,8 @@ public nonisolated struct WireQueryRecords: Sendable {
 
   /// Says in the reply how it was found.
   public var explain: Bool = false
+
+  public var database: WireRecordDatabaseKind = .private
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1181,6 +1239,8 @@ public nonisolated struct WireModifyRecordIndexes: Sendable {
 
   public var delete: [WireRecordIndex] = []
 
+  public var database: WireRecordDatabaseKind = .private
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -1205,6 +1265,8 @@ public nonisolated struct WireListRecordIndexes: Sendable {
   // methods supported on all messages.
 
   public var container: String = String()
+
+  public var database: WireRecordDatabaseKind = .private
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1311,6 +1373,8 @@ public nonisolated struct WireListRecordHistory: Sendable {
   /// Leaves out so many of the newest.
   public var skip: UInt32 = 0
 
+  public var database: WireRecordDatabaseKind = .private
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -1397,9 +1461,176 @@ public nonisolated struct WireZoneInfo: Sendable {
   public init() {}
 }
 
+/// What those may do, with records of a type of a public database, who have a role.
+public nonisolated struct WireRecordRights: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Save one that is not there.
+  public var create: Bool = false
+
+  public var read: Bool = false
+
+  /// Save over it, and delete it. Who may do that may read it too.
+  public var write: Bool = false
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// Who may do what with records of a type. Whoever has several roles may do what any of them may.
+public nonisolated struct WireRecordTypeRoles: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Empty: of every type of which nothing is said by itself.
+  public var type: String = String()
+
+  /// The account that has saved the record first: reading and writing.
+  public var creator: WireRecordRights {
+    get {_creator ?? WireRecordRights()}
+    set {_creator = newValue}
+  }
+  /// Returns true if `creator` has been explicitly set.
+  public var hasCreator: Bool {self._creator != nil}
+  /// Clears the value of `creator`. Subsequent reads from it will return its default value.
+  public mutating func clearCreator() {self._creator = nil}
+
+  /// Every account that has the app.
+  public var signedIn: WireRecordRights {
+    get {_signedIn ?? WireRecordRights()}
+    set {_signedIn = newValue}
+  }
+  /// Returns true if `signedIn` has been explicitly set.
+  public var hasSignedIn: Bool {self._signedIn != nil}
+  /// Clears the value of `signedIn`. Subsequent reads from it will return its default value.
+  public mutating func clearSignedIn() {self._signedIn = nil}
+
+  /// Also who has no account: reading alone.
+  public var everyone: WireRecordRights {
+    get {_everyone ?? WireRecordRights()}
+    set {_everyone = newValue}
+  }
+  /// Returns true if `everyone` has been explicitly set.
+  public var hasEveryone: Bool {self._everyone != nil}
+  /// Clears the value of `everyone`. Subsequent reads from it will return its default value.
+  public mutating func clearEveryone() {self._everyone = nil}
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _creator: WireRecordRights? = nil
+  fileprivate var _signedIn: WireRecordRights? = nil
+  fileprivate var _everyone: WireRecordRights? = nil
+}
+
+/// Says who may do what in a public database: all of it or nothing. For the container's administrators. What is asked for
+/// and is so already, is no error.
+public nonisolated struct WireModifyRecordRoles: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var container: String = String()
+
+  /// In place of what was said of these types.
+  public var save: [WireRecordTypeRoles] = []
+
+  /// Types of which nothing is to be said by itself any more.
+  public var delete: [String] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireModifyRecordRolesReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var roles: WireRecordRoles {
+    get {_roles ?? WireRecordRoles()}
+    set {_roles = newValue}
+  }
+  /// Returns true if `roles` has been explicitly set.
+  public var hasRoles: Bool {self._roles != nil}
+  /// Clears the value of `roles`. Subsequent reads from it will return its default value.
+  public mutating func clearRoles() {self._roles = nil}
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _roles: WireRecordRoles? = nil
+}
+
+public nonisolated struct WireListRecordRoles: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var container: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireListRecordRolesReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var roles: WireRecordRoles {
+    get {_roles ?? WireRecordRoles()}
+    set {_roles = newValue}
+  }
+  /// Returns true if `roles` has been explicitly set.
+  public var hasRoles: Bool {self._roles != nil}
+  /// Clears the value of `roles`. Subsequent reads from it will return its default value.
+  public mutating func clearRoles() {self._roles = nil}
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _roles: WireRecordRoles? = nil
+}
+
+public nonisolated struct WireRecordRoles: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// By their types, the one of all others first.
+  public var types: [WireRecordTypeRoles] = []
+
+  /// What has become of who may read is being told to the feed's readers, one record after the other.
+  public var changing: Bool = false
+
+  /// The caller is one of the container's administrators, who may do everything.
+  public var administrator: Bool = false
+
+  /// The app whose the database is.
+  public var ownerApp: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
 // MARK: - Code below here is support for the SwiftProtobuf runtime.
 
 fileprivate nonisolated let _protobuf_package = "nephos"
+
+nonisolated extension WireRecordDatabaseKind: SwiftProtobuf._ProtoNameProviding {
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0RECORD_DATABASE_KIND_PRIVATE\0\u{1}RECORD_DATABASE_KIND_PUBLIC\0")
+}
 
 nonisolated extension WireSavePolicy: SwiftProtobuf._ProtoNameProviding {
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0SAVE_POLICY_IF_SERVER_RECORD_UNCHANGED\0\u{1}SAVE_POLICY_CHANGED_KEYS\0\u{1}SAVE_POLICY_ALL_KEYS\0")
@@ -2163,7 +2394,7 @@ nonisolated extension WireReferenceList: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ModifyZones"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}save\0\u{1}delete\0\u{1}head\0\u{2}\u{6}ended\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}save\0\u{1}delete\0\u{1}head\0\u{2}\u{6}ended\0\u{2}\u{5}database\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2176,6 +2407,7 @@ nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._Mes
       case 3: try { try decoder.decodeRepeatedStringField(value: &self.delete) }()
       case 4: try { try decoder.decodeSingularMessageField(value: &self._head) }()
       case 10: try { try decoder.decodeRepeatedMessageField(value: &self.ended) }()
+      case 15: try { try decoder.decodeSingularEnumField(value: &self.database) }()
       default: break
       }
     }
@@ -2201,6 +2433,9 @@ nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if !self.ended.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.ended, fieldNumber: 10)
     }
+    if self.database != .private {
+      try visitor.visitSingularEnumField(value: self.database, fieldNumber: 15)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2210,6 +2445,7 @@ nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if lhs.delete != rhs.delete {return false}
     if lhs._head != rhs._head {return false}
     if lhs.ended != rhs.ended {return false}
+    if lhs.database != rhs.database {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2355,7 +2591,7 @@ nonisolated extension WireModifyZonesReply: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ModifyRecords"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}zones\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}zones\0\u{2}\u{d}database\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2365,6 +2601,7 @@ nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._M
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.zones) }()
+      case 15: try { try decoder.decodeSingularEnumField(value: &self.database) }()
       default: break
       }
     }
@@ -2377,12 +2614,16 @@ nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._M
     if !self.zones.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.zones, fieldNumber: 2)
     }
+    if self.database != .private {
+      try visitor.visitSingularEnumField(value: self.database, fieldNumber: 15)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireModifyRecords, rhs: WireModifyRecords) -> Bool {
     if lhs.container != rhs.container {return false}
     if lhs.zones != rhs.zones {return false}
+    if lhs.database != rhs.database {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2811,12 +3052,13 @@ nonisolated extension WireZoneOutcome: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireRecordOutcome: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".RecordOutcome"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}failure\0\u{1}record\0\u{1}omitted\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}failure\0\u{1}record\0\u{1}omitted\0\u{3}not_in_feed\0")
 
   fileprivate class _StorageClass {
     var _failure: WireFailure? = nil
     var _record: WireRecord? = nil
     var _omitted: Bool = false
+    var _notInFeed: Bool = false
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -2830,6 +3072,7 @@ nonisolated extension WireRecordOutcome: SwiftProtobuf.Message, SwiftProtobuf._M
       _failure = source._failure
       _record = source._record
       _omitted = source._omitted
+      _notInFeed = source._notInFeed
     }
   }
 
@@ -2851,6 +3094,7 @@ nonisolated extension WireRecordOutcome: SwiftProtobuf.Message, SwiftProtobuf._M
         case 1: try { try decoder.decodeSingularMessageField(value: &_storage._failure) }()
         case 2: try { try decoder.decodeSingularMessageField(value: &_storage._record) }()
         case 3: try { try decoder.decodeSingularBoolField(value: &_storage._omitted) }()
+        case 4: try { try decoder.decodeSingularBoolField(value: &_storage._notInFeed) }()
         default: break
         }
       }
@@ -2872,6 +3116,9 @@ nonisolated extension WireRecordOutcome: SwiftProtobuf.Message, SwiftProtobuf._M
       if _storage._omitted != false {
         try visitor.visitSingularBoolField(value: _storage._omitted, fieldNumber: 3)
       }
+      if _storage._notInFeed != false {
+        try visitor.visitSingularBoolField(value: _storage._notInFeed, fieldNumber: 4)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -2884,6 +3131,7 @@ nonisolated extension WireRecordOutcome: SwiftProtobuf.Message, SwiftProtobuf._M
         if _storage._failure != rhs_storage._failure {return false}
         if _storage._record != rhs_storage._record {return false}
         if _storage._omitted != rhs_storage._omitted {return false}
+        if _storage._notInFeed != rhs_storage._notInFeed {return false}
         return true
       }
       if !storagesAreEqual {return false}
@@ -2895,7 +3143,7 @@ nonisolated extension WireRecordOutcome: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireFetchRecords: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".FetchRecords"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{3}zone_id\0\u{1}records\0\u{3}desired_fields\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{3}zone_id\0\u{1}records\0\u{3}desired_fields\0\u{2}\u{b}database\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2907,6 +3155,7 @@ nonisolated extension WireFetchRecords: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 2: try { try decoder.decodeSingularStringField(value: &self.zoneID) }()
       case 3: try { try decoder.decodeRepeatedStringField(value: &self.records) }()
       case 4: try { try decoder.decodeRepeatedStringField(value: &self.desiredFields) }()
+      case 15: try { try decoder.decodeSingularEnumField(value: &self.database) }()
       default: break
       }
     }
@@ -2925,6 +3174,9 @@ nonisolated extension WireFetchRecords: SwiftProtobuf.Message, SwiftProtobuf._Me
     if !self.desiredFields.isEmpty {
       try visitor.visitRepeatedStringField(value: self.desiredFields, fieldNumber: 4)
     }
+    if self.database != .private {
+      try visitor.visitSingularEnumField(value: self.database, fieldNumber: 15)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2933,6 +3185,7 @@ nonisolated extension WireFetchRecords: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.zoneID != rhs.zoneID {return false}
     if lhs.records != rhs.records {return false}
     if lhs.desiredFields != rhs.desiredFields {return false}
+    if lhs.database != rhs.database {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2979,7 +3232,7 @@ nonisolated extension WireFetchRecordsReply: SwiftProtobuf.Message, SwiftProtobu
 
 nonisolated extension WireQueryRecords: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".QueryRecords"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{3}zone_id\0\u{1}type\0\u{1}predicate\0\u{3}desired_fields\0\u{1}after\0\u{1}limit\0\u{1}sort\0\u{1}scan\0\u{1}explain\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{3}zone_id\0\u{1}type\0\u{1}predicate\0\u{3}desired_fields\0\u{1}after\0\u{1}limit\0\u{1}sort\0\u{1}scan\0\u{1}explain\0\u{2}\u{5}database\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2997,6 +3250,7 @@ nonisolated extension WireQueryRecords: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 8: try { try decoder.decodeRepeatedMessageField(value: &self.sort) }()
       case 9: try { try decoder.decodeSingularBoolField(value: &self.scan) }()
       case 10: try { try decoder.decodeSingularBoolField(value: &self.explain) }()
+      case 15: try { try decoder.decodeSingularEnumField(value: &self.database) }()
       default: break
       }
     }
@@ -3033,6 +3287,9 @@ nonisolated extension WireQueryRecords: SwiftProtobuf.Message, SwiftProtobuf._Me
     if self.explain != false {
       try visitor.visitSingularBoolField(value: self.explain, fieldNumber: 10)
     }
+    if self.database != .private {
+      try visitor.visitSingularEnumField(value: self.database, fieldNumber: 15)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3047,6 +3304,7 @@ nonisolated extension WireQueryRecords: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.sort != rhs.sort {return false}
     if lhs.scan != rhs.scan {return false}
     if lhs.explain != rhs.explain {return false}
+    if lhs.database != rhs.database {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3291,7 +3549,7 @@ nonisolated extension WireIndexedField: SwiftProtobuf.Message, SwiftProtobuf._Me
 
 nonisolated extension WireModifyRecordIndexes: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ModifyRecordIndexes"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}save\0\u{1}delete\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}save\0\u{1}delete\0\u{2}\u{c}database\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3302,6 +3560,7 @@ nonisolated extension WireModifyRecordIndexes: SwiftProtobuf.Message, SwiftProto
       case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.save) }()
       case 3: try { try decoder.decodeRepeatedMessageField(value: &self.delete) }()
+      case 15: try { try decoder.decodeSingularEnumField(value: &self.database) }()
       default: break
       }
     }
@@ -3317,6 +3576,9 @@ nonisolated extension WireModifyRecordIndexes: SwiftProtobuf.Message, SwiftProto
     if !self.delete.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.delete, fieldNumber: 3)
     }
+    if self.database != .private {
+      try visitor.visitSingularEnumField(value: self.database, fieldNumber: 15)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3324,6 +3586,7 @@ nonisolated extension WireModifyRecordIndexes: SwiftProtobuf.Message, SwiftProto
     if lhs.container != rhs.container {return false}
     if lhs.save != rhs.save {return false}
     if lhs.delete != rhs.delete {return false}
+    if lhs.database != rhs.database {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3361,7 +3624,7 @@ nonisolated extension WireModifyRecordIndexesReply: SwiftProtobuf.Message, Swift
 
 nonisolated extension WireListRecordIndexes: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListRecordIndexes"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{2}\u{e}database\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3370,6 +3633,7 @@ nonisolated extension WireListRecordIndexes: SwiftProtobuf.Message, SwiftProtobu
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      case 15: try { try decoder.decodeSingularEnumField(value: &self.database) }()
       default: break
       }
     }
@@ -3379,11 +3643,15 @@ nonisolated extension WireListRecordIndexes: SwiftProtobuf.Message, SwiftProtobu
     if !self.container.isEmpty {
       try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
     }
+    if self.database != .private {
+      try visitor.visitSingularEnumField(value: self.database, fieldNumber: 15)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListRecordIndexes, rhs: WireListRecordIndexes) -> Bool {
     if lhs.container != rhs.container {return false}
+    if lhs.database != rhs.database {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3464,7 +3732,7 @@ nonisolated extension WireRecordIndexState.State: SwiftProtobuf._ProtoNameProvid
 
 nonisolated extension WireListRecordHistory: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListRecordHistory"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{3}zone_id\0\u{1}record\0\u{1}limit\0\u{1}skip\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{3}zone_id\0\u{1}record\0\u{1}limit\0\u{1}skip\0\u{2}\u{a}database\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3477,6 +3745,7 @@ nonisolated extension WireListRecordHistory: SwiftProtobuf.Message, SwiftProtobu
       case 3: try { try decoder.decodeSingularStringField(value: &self.record) }()
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.limit) }()
       case 5: try { try decoder.decodeSingularUInt32Field(value: &self.skip) }()
+      case 15: try { try decoder.decodeSingularEnumField(value: &self.database) }()
       default: break
       }
     }
@@ -3498,6 +3767,9 @@ nonisolated extension WireListRecordHistory: SwiftProtobuf.Message, SwiftProtobu
     if self.skip != 0 {
       try visitor.visitSingularUInt32Field(value: self.skip, fieldNumber: 5)
     }
+    if self.database != .private {
+      try visitor.visitSingularEnumField(value: self.database, fieldNumber: 15)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3507,6 +3779,7 @@ nonisolated extension WireListRecordHistory: SwiftProtobuf.Message, SwiftProtobu
     if lhs.record != rhs.record {return false}
     if lhs.limit != rhs.limit {return false}
     if lhs.skip != rhs.skip {return false}
+    if lhs.database != rhs.database {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3685,6 +3958,278 @@ nonisolated extension WireZoneInfo: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs.recordCountMax != rhs.recordCountMax {return false}
     if lhs.countedBytes != rhs.countedBytes {return false}
     if lhs.clientToken != rhs.clientToken {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRecordRights: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RecordRights"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}create\0\u{1}read\0\u{1}write\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBoolField(value: &self.create) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.read) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.write) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.create != false {
+      try visitor.visitSingularBoolField(value: self.create, fieldNumber: 1)
+    }
+    if self.read != false {
+      try visitor.visitSingularBoolField(value: self.read, fieldNumber: 2)
+    }
+    if self.write != false {
+      try visitor.visitSingularBoolField(value: self.write, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRecordRights, rhs: WireRecordRights) -> Bool {
+    if lhs.create != rhs.create {return false}
+    if lhs.read != rhs.read {return false}
+    if lhs.write != rhs.write {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRecordTypeRoles: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RecordTypeRoles"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}type\0\u{1}creator\0\u{3}signed_in\0\u{1}everyone\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.type) }()
+      case 2: try { try decoder.decodeSingularMessageField(value: &self._creator) }()
+      case 3: try { try decoder.decodeSingularMessageField(value: &self._signedIn) }()
+      case 4: try { try decoder.decodeSingularMessageField(value: &self._everyone) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.type.isEmpty {
+      try visitor.visitSingularStringField(value: self.type, fieldNumber: 1)
+    }
+    try { if let v = self._creator {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    } }()
+    try { if let v = self._signedIn {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    } }()
+    try { if let v = self._everyone {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRecordTypeRoles, rhs: WireRecordTypeRoles) -> Bool {
+    if lhs.type != rhs.type {return false}
+    if lhs._creator != rhs._creator {return false}
+    if lhs._signedIn != rhs._signedIn {return false}
+    if lhs._everyone != rhs._everyone {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireModifyRecordRoles: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ModifyRecordRoles"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}save\0\u{1}delete\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      case 2: try { try decoder.decodeRepeatedMessageField(value: &self.save) }()
+      case 3: try { try decoder.decodeRepeatedStringField(value: &self.delete) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    if !self.save.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.save, fieldNumber: 2)
+    }
+    if !self.delete.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.delete, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireModifyRecordRoles, rhs: WireModifyRecordRoles) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.save != rhs.save {return false}
+    if lhs.delete != rhs.delete {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireModifyRecordRolesReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ModifyRecordRolesReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}roles\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._roles) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._roles {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireModifyRecordRolesReply, rhs: WireModifyRecordRolesReply) -> Bool {
+    if lhs._roles != rhs._roles {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListRecordRoles: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ListRecordRoles"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListRecordRoles, rhs: WireListRecordRoles) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListRecordRolesReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ListRecordRolesReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}roles\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._roles) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._roles {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListRecordRolesReply, rhs: WireListRecordRolesReply) -> Bool {
+    if lhs._roles != rhs._roles {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRecordRoles: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RecordRoles"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}types\0\u{1}changing\0\u{1}administrator\0\u{3}owner_app\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.types) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.changing) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.administrator) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.ownerApp) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.types.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.types, fieldNumber: 1)
+    }
+    if self.changing != false {
+      try visitor.visitSingularBoolField(value: self.changing, fieldNumber: 2)
+    }
+    if self.administrator != false {
+      try visitor.visitSingularBoolField(value: self.administrator, fieldNumber: 3)
+    }
+    if !self.ownerApp.isEmpty {
+      try visitor.visitSingularStringField(value: self.ownerApp, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRecordRoles, rhs: WireRecordRoles) -> Bool {
+    if lhs.types != rhs.types {return false}
+    if lhs.changing != rhs.changing {return false}
+    if lhs.administrator != rhs.administrator {return false}
+    if lhs.ownerApp != rhs.ownerApp {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -17,6 +17,8 @@ enum DirectoryEvents {
         case account(AccountID, WireAccountState.State, version: UInt64)
         /// Retires 0: not known yet.
         case tokenKey(id: String, publicKey: [UInt8], retires: Timestamp?)
+        /// What an app ships for devices without an account.
+        case appTokenRevoked(String)
         /// Room of this owner that is not used is wanted back, for this many times.
         case recall(owner: String, count: UInt64)
     }
@@ -96,6 +98,11 @@ enum DirectoryEvents {
             wire.publicKey = Data(publicKey)
             wire.retiresAt = retires?.milliseconds ?? 0
             return IdentityFeed.item("token-key/" + id, wire)
+        case .appTokenRevoked(let id):
+            var wire = WireAppTokenState()
+            wire.tokenID = id
+            wire.revoked = true
+            return IdentityFeed.item("app-token/" + id, wire)
         case .recall(let owner, let count):
             var wire = WireRecallState()
             wire.ownerID = owner

@@ -41,6 +41,23 @@ extension IdentityService {
         }
         try AppStore(transaction: transaction).save(app)
         try DirectoryEvents.publish([.app(app)], operation: context.id, in: transaction)
+        try recordOwner(app, operation: context.id, transaction)
         return WireApp(app)
+    }
+
+    /// The first app that lists a container is the one whose its public databases are, until the operator says another.
+    func recordOwner(_ app: AppRecord, operation: OperationID?, _ transaction: any HandlerTransaction) throws {
+        let store = ContainerStore(transaction: transaction)
+        var states: [DirectoryEvents.State] = []
+        for container in app.entitlements.containers {
+            let former = try store.definition(of: container)
+            guard former?.owner == nil else { continue }
+            var definition = former ?? .standard
+            definition.owner = app.id
+            definition.version += 1
+            try store.save(definition, of: container)
+            states.append(.container(container, definition))
+        }
+        try DirectoryEvents.publish(states, operation: operation, in: transaction)
     }
 }

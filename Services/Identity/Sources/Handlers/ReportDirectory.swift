@@ -68,6 +68,10 @@ extension IdentityService {
             try apps.save(app)
             try DirectoryEvents.publish([.app(app)], operation: context.id, in: transaction)
         case "container": try hear(try WireContainerState(serializedBytes: item.body), context, transaction)
+        case "app-token":
+            let told = try WireAppTokenState(serializedBytes: item.body)
+            guard told.revoked, try AppTokenStore(transaction: transaction).token(told.tokenID) != nil else { return }
+            try revokeAppToken(told.tokenID, context, transaction)
         case "token-key":
             try hear(try WireTokenKeyState(serializedBytes: item.body), item.item, context, transaction)
         default: break

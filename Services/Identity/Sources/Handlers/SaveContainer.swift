@@ -14,8 +14,21 @@ extension IdentityService {
         let store = ContainerStore(transaction: transaction)
         let container = ItemName(request.definition.containerID)
         let former = try store.definition(of: container)
-        let definition = try EntitlementRule.definition(request.definition, version: (former?.version ?? 0) + 1)
+        var definition = try EntitlementRule.definition(request.definition, version: (former?.version ?? 0) + 1)
         if let writer = definition.writer { _ = try requireApp(writer.rawValue, transaction) }
+        if let owner = definition.owner { _ = try requireApp(owner.rawValue, transaction) }
+        definition.owner = definition.owner ?? former?.owner
+        definition.administrators = former?.administrators ?? []
+        if request.hasAdministrators {
+            guard request.administrators.accountNames.count <= EntitlementRule.administratorsMax else {
+                throw CloudError(
+                    .limitExceeded, "A container has fewer administrators.",
+                    details: ["maximum": "\(EntitlementRule.administratorsMax)"])
+            }
+            definition.administrators = try request.administrators.accountNames.map {
+                try requireAccount(named: $0, transaction).id
+            }
+        }
         guard try former != nil || store.count() < EntitlementRule.definitionsMax else {
             throw CloudError(
                 .limitExceeded, "The deployment has as many containers of which something is said as it may.",
@@ -24,7 +37,7 @@ extension IdentityService {
         try store.save(definition, of: container)
         try DirectoryEvents.publish([.container(container, definition)], operation: context.id, in: transaction)
         var reply = WireSaveContainerReply()
-        reply.definition = WireContainerDefinition(definition, of: container)
+        reply.definition = try told(definition, of: container, transaction)
         return reply
     }
 
@@ -34,11 +47,21 @@ extension IdentityService {
         let found = try ContainerStore(transaction: transaction).list(
             after: request.after, limit: Self.containersPerPage + 1)
         var reply = WireListContainersReply()
-        reply.definitions = found.prefix(Self.containersPerPage).map {
-            WireContainerDefinition($0.definition, of: $0.container)
+        reply.definitions = try found.prefix(Self.containersPerPage).map {
+            try told($0.definition, of: $0.container, transaction)
         }
         reply.more = found.count > Self.containersPerPage
         return reply
+    }
+
+    /// As the operator gets it: with names of accounts.
+    private func told(
+        _ definition: ContainerDefinition, of container: ItemName, _ transaction: any HandlerTransaction
+    ) throws -> WireContainerDefinition {
+        var wire = WireContainerDefinition(definition, of: container)
+        let accounts = AccountStore(transaction: transaction)
+        wire.administratorNames = try definition.administrators.compactMap { try accounts.account($0)?.name }
+        return wire
     }
 
     /// A service tells what identity has said and forgotten: the newer of the two counts.

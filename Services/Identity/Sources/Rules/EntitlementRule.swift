@@ -61,8 +61,9 @@ enum EntitlementRule {
         return parts[0] + "."
     }
 
-    /// Containers of a deployment of which something is said: every service knows them all.
-    static let definitionsMax = 2000
+    /// Containers of a deployment, as of which it is known at least whose they are: every service knows them all.
+    static let definitionsMax = appsMax * containersMax
+    static let administratorsMax = 16
 
     /// What a container is, as it is stored.
     ///
@@ -76,6 +77,7 @@ enum EntitlementRule {
                 details: ["argument": "container_id", "length_max": "\(NameRule.lengthMax)"])
         }
         if !wire.writerApp.isEmpty { try check(wire.writerApp, of: prefix, argument: "writer_app") }
+        if !wire.ownerApp.isEmpty { try check(wire.ownerApp, of: prefix, argument: "owner_app") }
         let definition = ContainerDefinition(wire)
         guard definition.containerClass != nil else {
             throw CloudError(

@@ -180,5 +180,23 @@ enum IdentityMigrations {
                 "ALTER TABLE container_definitions ADD COLUMN trash_days BIGINT NOT NULL DEFAULT 0",
                 "ALTER TABLE container_definitions ADD COLUMN version_days BIGINT NOT NULL DEFAULT 0",
             ]),
+        Migration(
+            name: "005-public-databases",
+            statements: [
+                // Empty: it is recorded when the service starts.
+                "ALTER TABLE container_definitions ADD COLUMN owner_app TEXT NOT NULL DEFAULT ''",
+                // Accounts' ids, with spaces between them.
+                "ALTER TABLE container_definitions ADD COLUMN administrators TEXT NOT NULL DEFAULT ''",
+                """
+                CREATE TABLE app_tokens (
+                    token_id TEXT NOT NULL PRIMARY KEY,
+                    app_id TEXT NOT NULL,
+                    container_id TEXT NOT NULL,
+                    hash BLOB NOT NULL,
+                    created_at BIGINT NOT NULL
+                )
+                """,
+                "CREATE INDEX app_tokens_by_app ON app_tokens (app_id, created_at)",
+            ]),
     ]
 }

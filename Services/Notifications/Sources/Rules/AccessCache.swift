@@ -8,11 +8,14 @@ struct ScopeReader: Hashable {
     var app: AppID
     /// Of the app's entitlements.
     var version: UInt64
+    /// Of whoever has no account: the one container that it may look at.
+    var container: ItemName?
 
     init(_ caller: Caller, _ audience: ScopeAudience = .reader) {
         account = audience == .app ? nil : caller.account
         app = caller.app
         version = caller.entitlements.version
+        container = caller.isPublic ? caller.entitlements.containers.first ?? "" : nil
     }
 }
 

@@ -36,13 +36,16 @@ final class Subscriber {
     fileprivate(set) var expires: Timestamp
     /// Whose tokens it has subscribed with.
     fileprivate(set) var apps: Set<AppID> = []
+    /// Without an account: which token of its app's has let it in.
+    let appToken: String?
     /// Where it stands among all.
     fileprivate var place = 0
     /// Scopes of which it was not told because it was too slow.
     var missed: [ScopeKey] = []
     var isLagging: Bool { !missed.isEmpty }
 
-    init(peer: Peer, account: AccountID, device: DeviceID, expires: Timestamp) {
+    init(peer: Peer, account: AccountID, device: DeviceID, expires: Timestamp, appToken: String? = nil) {
+        self.appToken = appToken
         self.peer = peer
         self.account = account
         self.device = device
@@ -76,6 +79,8 @@ struct SubscriptionTable {
     /// All, for the heartbeat to go round.
     private(set) var all: [Subscriber] = []
     private var claimCount: UInt64 = 0
+    /// Of those that have no account.
+    private var publicCount = 0
 
     var count: Int { all.count }
 
@@ -115,13 +120,22 @@ struct SubscriptionTable {
                     .serviceBusy, "The server has as many subscriptions as it can carry. Try again later.",
                     retryAfter: .seconds(5))
             }
+            // Keys and addresses cost nothing: whoever has an account finds a place all the same.
+            guard !caller.isPublic || publicCount < limits.connectionsMax / 2 else {
+                throw CloudError(
+                    .serviceBusy,
+                    "The server has as many subscriptions without an account as it takes. Try again later.",
+                    retryAfter: .seconds(5))
+            }
             guard (byDevice[caller.device]?.count ?? 0) < limits.connectionsPerDeviceMax else {
                 throw CloudError(
                     .limitExceeded, "This device has too many subscribed connections. Close one.",
                     details: ["connections_max": "\(limits.connectionsPerDeviceMax)"])
             }
             subscriber = Subscriber(
-                peer: peer, account: caller.account, device: caller.device, expires: caller.expires)
+                peer: peer, account: caller.account, device: caller.device, expires: caller.expires,
+                appToken: caller.appToken)
+            if caller.isPublic { publicCount += 1 }
             byConnection[peer.connection] = subscriber
             byDevice[caller.device, default: []].append(subscriber)
             subscriber.place = all.count
@@ -189,6 +203,7 @@ struct SubscriptionTable {
     mutating func remove(_ subscriber: Subscriber) {
         guard byConnection[subscriber.peer.connection] === subscriber else { return }
         byConnection[subscriber.peer.connection] = nil
+        if subscriber.appToken != nil { publicCount -= 1 }
         for key in Array(subscriber.asked.keys) { forget(key, subscriber) }
         byDevice[subscriber.device]?.removeAll { $0 === subscriber }
         if byDevice[subscriber.device]?.isEmpty == true { byDevice[subscriber.device] = nil }

@@ -14,12 +14,15 @@ extension RecordsService {
 
     struct AskedRecords: Sendable {
         var opener: RecordOpener
+        /// What the caller may read.
+        var access: RecordAccess
         var names: [ItemName] = []
         /// Empty: all.
         var fields: Set<ItemName>
 
         /// - Throws: ``CloudError`` `.limitExceeded`.
-        init(in zone: RecordScope, fields: [String]) throws {
+        init(in zone: RecordScope, _ access: RecordAccess, fields: [String]) throws {
+            self.access = access
             guard fields.count <= RecordLimits.fieldsMax else {
                 throw CloudError(
                     .limitExceeded, "Too many fields at once.", details: ["maximum": "\(RecordLimits.fieldsMax)"])
@@ -33,13 +36,14 @@ extension RecordsService {
     func beginFetch(
         _ request: WireFetchRecords, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> BulkStep<AskedRecords> {
-        let zone = try openZone(request.zoneID, of: request.container, context.requireCaller(), transaction)
+        let (zone, access) = try openZone(
+            request.zoneID, of: request.container, request.database, context.requireCaller(), transaction)
         guard request.records.count <= RecordLimits.itemsMax else {
             throw CloudError(
                 .limitExceeded, "Too many records at once. Divide them.",
                 details: ["maximum": "\(RecordLimits.itemsMax)"])
         }
-        var asked = try AskedRecords(in: zone, fields: request.desiredFields)
+        var asked = try AskedRecords(in: zone, access, fields: request.desiredFields)
         asked.names = request.records.map { ItemName($0) }
         transaction.charge(rows: asked.names.count)
         return .read(asked)
@@ -74,12 +78,16 @@ extension RecordsService {
     func listHistory(
         _ request: WireListRecordHistory, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireListRecordHistoryReply {
-        let zone = try openZone(request.zoneID, of: request.container, context.requireCaller(), transaction)
+        let (zone, access) = try openZone(
+            request.zoneID, of: request.container, request.database, context.requireCaller(), transaction)
         let limit = request.limit == 0 ? Self.historyDefault : min(Int(request.limit), Self.historyMax)
-        let (entries, hasMore) = try RecordHistory(rows: zone.rows).entries(
-            of: request.record.isEmpty ? nil : ItemName(request.record), limit: limit, skip: Int(request.skip))
         var reply = WireListRecordHistoryReply()
         let opener = try zone.opener()
+        // Whoever sees only their own gets the newest of those among so many.
+        let (entries, hasMore) = try RecordHistory(rows: zone.rows).entries(
+            of: request.record.isEmpty ? nil : ItemName(request.record),
+            limit: access.isRestricted ? Self.historyMax : limit, skip: access.isRestricted ? 0 : Int(request.skip))
+        var skip = access.isRestricted ? Int(request.skip) : 0
         for entry in entries {
             zone.charge(bytes: entry.sealed.count)
             var wire = WireRecordHistoryEntry()
@@ -91,9 +99,18 @@ extension RecordsService {
                 wire.damaged = true
             }
             wire.name = entry.record.rawValue
+            guard access.mayRead(history: wire) else { continue }
+            guard skip == 0 else {
+                skip -= 1
+                continue
+            }
+            guard reply.entries.count < limit else {
+                reply.more = true
+                break
+            }
             reply.entries.append(wire)
         }
-        reply.more = hasMore
+        if !access.isRestricted { reply.more = hasMore }
         return reply
     }
 }
@@ -111,9 +128,12 @@ extension RecordsService.AskedRecords {
             let body = try? opener.open(parts.sealed, as: .item(item.name)),
             var record = try? WireRecord(serializedBytes: body)
         else {
+            // Of which type it was nobody knows any more.
+            guard !access.isRestricted || StoredRecord.standing(of: item.body) == .shown else { return nil }
             change.damaged = true
             return change
         }
+        guard access.mayRead(record) else { return nil }
         guard isMeant(record) else { return nil }
         guard !fields.isEmpty else {
             change.body = Data(body)

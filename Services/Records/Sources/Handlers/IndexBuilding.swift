@@ -65,6 +65,7 @@ extension RecordsService {
 
     /// - Parameter name: Empty: the default zone.
     private func zone(_ name: ItemName, of database: RecordScope) throws -> RecordScope? {
+        if database.scope.owner.isApp { return database }
         if name.rawValue.isEmpty { return try zone(RecordLimits.defaultZone, of: database) }
         guard let known = try database.zone(name) else { return nil }
         let zone = try zone(known.zoneID, of: database)
@@ -72,6 +73,8 @@ extension RecordsService {
     }
 
     private static func zoneName(after name: ItemName, in database: RecordScope) throws -> ItemName? {
+        // What lies in the scope of a public one is records.
+        guard !database.scope.owner.isApp else { return nil }
         var next: ItemName?
         try database.transaction.rows(database.scope, afterName: name) { row in
             if !row.deleted { next = row.name }

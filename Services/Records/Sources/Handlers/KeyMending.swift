@@ -79,6 +79,8 @@ extension RecordsService {
             last = row.name
             guard !row.deleted else { return true }
             var item = try row.item
+            // What is not in the feed has no share in the digest.
+            guard !isZone || StoredRecord.standing(of: item.body) == .shown else { return true }
             let sealed = isZone ? StoredRecord.parts(of: item.body)?.sealed : StoredZone.parts(of: item.body)?.sealed
             // One that does not open keeps its digest: nobody who has it agrees until it is whole again.
             guard let body = sealed.flatMap({ try? opener.open($0, as: .item(item.name)) }) else { return true }

@@ -10,7 +10,9 @@ extension RecordsService {
     func modifyIndexes(
         _ request: WireModifyRecordIndexes, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireModifyRecordIndexesReply {
-        let database = try openDatabase(request.container, context.requireCaller(), transaction)
+        let (database, access) = try openDatabase(
+            request.container, request.database, context.requireCaller(), transaction)
+        guard request.database == .private || access.isAdministrator else { throw Self.notAdministrator }
         guard request.save.count + request.delete.count <= RecordLimits.indexesMax else { throw Self.tooManyIndexes }
         let saved = try request.save.map { try IndexDefinition($0) }
         let deleted = try Set(request.delete.map { try IndexDefinition($0) })
@@ -66,7 +68,8 @@ extension RecordsService {
         _ request: WireListRecordIndexes, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireListRecordIndexesReply {
         var reply = WireListRecordIndexesReply()
-        reply.indexes = try states(of: openDatabase(request.container, context.requireCaller(), transaction))
+        reply.indexes = try states(
+            of: openDatabase(request.container, request.database, context.requireCaller(), transaction).scope)
         return reply
     }
 

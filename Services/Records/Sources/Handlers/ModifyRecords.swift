@@ -15,7 +15,7 @@ extension RecordsService {
         _ request: WireModifyRecords, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireModifyRecordsReply {
         let caller = try context.requireCaller()
-        let database = try openDatabase(request.container, caller, transaction)
+        let database = try openDatabase(request.container, request.database, caller, transaction).scope
         try check(request, transaction)
         for zone in request.zones {
             guard
@@ -24,11 +24,13 @@ extension RecordsService {
             else { continue }
             throw CloudError.oldCopy
         }
-        let stamp = WireRecordStamp(caller, at: context.now.nanoseconds)
+        var stamp = WireRecordStamp(caller, at: context.now.nanoseconds)
+        // Which devices people have is for nobody to read.
+        if request.database != .private { stamp.deviceID = "" }
         // All is decided and paid for before anything is written: whatever is thrown leaves nothing behind.
         let room = RequestRoom()
         let plans = try request.zones.map {
-            try plan($0, of: request.container, stamp, at: context.now, room, caller, transaction)
+            try plan($0, of: request, stamp, at: context.now, room, caller, transaction)
         }
         let growth = try plans.reduce(Int64(0)) { try $0 + $1.growth() }
         guard !transaction.isShortOfRoom || growth <= 0 else { throw CloudError.diskFull }
@@ -90,14 +92,15 @@ extension RecordsService {
     private static let roundsMax = 4
 
     private func plan(
-        _ request: WireZoneChanges, of container: String, _ stamp: WireRecordStamp, at now: Timestamp,
+        _ request: WireZoneChanges, of whole: WireModifyRecords, _ stamp: WireRecordStamp, at now: Timestamp,
         _ room: RequestRoom, _ caller: Caller, _ transaction: any HandlerTransaction
     ) throws -> ZonePlan {
-        let zone: RecordScope
-        do { zone = try openZone(request.zoneID, of: container, caller, transaction) } catch let error as CloudError {
-            return .refused(error)
-        }
-        let batch = try ZoneBatch(zone, stamp: stamp, at: now, room: room)
+        let batch: ZoneBatch
+        do {
+            let (zone, access) = try openZone(
+                request.zoneID, of: whole.container, whole.database, caller, transaction)
+            batch = try ZoneBatch(zone, access, stamp: stamp, at: now, room: room)
+        } catch let error as CloudError { return .refused(error) }
         var failures: [Int: CloudError] = [:]
         for (index, change) in request.changes.enumerated() {
             do { try ChangeRule.check(change) } catch { failures[index] = error }
@@ -162,14 +165,15 @@ extension RecordsService {
             try keepTombstones(of: batch)
             try count(-written.freed, in: batch.zone.scope, batch.zone.transaction)
             batch.zone.transaction.publish(
-                OutgoingEvent(name, written.records, by: written.change, device: caller.device, context.id))
+                OutgoingEvent(name, written.told, by: written.change, device: caller.device, context.id))
             outcome.token = WireChangeToken(written.change.token)
             outcome.previousSequence = written.change.previousSequence
         }
         if !request.clientToken.isEmpty {
             try batch.zone.rows.setClientToken([UInt8](request.clientToken), of: caller.device, at: context.now)
         }
-        outcome.cascaded = batch.cascaded.prefix(Self.cascadedToldMax).map(\.name.rawValue)
+        outcome.cascaded = try batch.cascaded.map(\.name).filter { try batch.isVisible($0) }
+            .prefix(Self.cascadedToldMax).map(\.rawValue)
         return outcome
     }
 
@@ -181,7 +185,10 @@ extension RecordsService {
     /// keeps fewer.
     private func keepTombstones(of batch: ZoneBatch) throws {
         guard batch.hasDeletions else { return }
-        let zones = try scope(batch.zone.database, batch.zone.transaction).head().liveCount + 1
+        // A public database has one, and what lies in its scope is records.
+        let isPublic = batch.zone.scope.owner.isApp
+        let zones =
+            try isPublic ? 1 : scope(batch.zone.database, batch.zone.transaction).head().liveCount + 1
         try batch.zone.transaction.keepTombstones(
             of: batch.zone.scope, atMost: max(Self.tombstonesMin, Self.tombstonesOfDatabaseMax / zones))
     }
@@ -194,7 +201,7 @@ extension RecordsService {
         var record: WireRecord?
         if let failure {
             outcome.failure = WireFailure(failure)
-            if failure.code == .serverRecordChanged { record = try batch.before(name) }
+            if failure.code == .serverRecordChanged, try batch.isVisible(name) { record = try batch.before(name) }
         } else if case .save(let save) = change.kind {
             record = try batch.result(name)
             // The device knows what it has saved over what it knew.
@@ -206,6 +213,7 @@ extension RecordsService {
         }
         guard let record else { return outcome }
         let bytes = try record.serializedData().count
+        outcome.notInFeed = outcome.failure.code == 0 && !batch.isInFeed(record)
         if bytes <= bytesLeft {
             outcome.record = record
             bytesLeft -= bytes

@@ -15,7 +15,12 @@ extension RecordsService {
         _ request: WireModifyZones, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireModifyZonesReply {
         let caller = try context.requireCaller()
-        let database = try openDatabase(request.container, caller, transaction)
+        let database = try openDatabase(request.container, request.database, caller, transaction).scope
+        guard request.database == .private else {
+            throw CloudError(
+                .invalidArguments, "A public database has the default zone alone. Make zones in a private one.",
+                details: ["argument": "database"])
+        }
         if case .lost(_, isNews: true) = try transaction.judge(
             ChangeToken(request.head), in: database.scope.partition)
         {

@@ -38,7 +38,8 @@ extension RecordsService {
         _ request: WireQueryRecords, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> BulkStep<AskedQuery> {
         let caller = try context.requireCaller()
-        let zone = try openZone(request.zoneID, of: request.container, caller, transaction)
+        let (zone, access) = try openZone(
+            request.zoneID, of: request.container, request.database, caller, transaction)
         guard request.type.isEmpty || RecordLimits.isKey(request.type) else {
             throw CloudError(.invalidArguments, "No type is called so.", details: ["argument": "type"])
         }
@@ -52,12 +53,12 @@ extension RecordsService {
                 .limitExceeded, "The predicate compares texts too often. Divide the query.",
                 details: ["maximum": "\(RecordLimits.textPassesMax)"])
         }
-        let asked = try AskedRecords(in: zone, fields: request.desiredFields)
+        let asked = try AskedRecords(in: zone, access, fields: request.desiredFields)
         let sort = try Self.sort(request.sort)
         let cursors = QueryCursors(asked.opener, caller.app, type: request.type, predicate, sort)
         return .read(
             AskedQuery(
-                asked: asked, database: try openDatabase(request.container, caller, transaction).scope,
+                asked: asked, database: zone.database,
                 shape: QueryShape(type: request.type, predicate: predicate, sort: sort), predicate: compiled,
                 words: asked.opener.words, cursors: cursors, position: try cursors.position(request.after),
                 limit: request.limit == 0 ? RecordLimits.itemsMax : min(Int(request.limit), RecordLimits.itemsMax),
@@ -91,18 +92,19 @@ extension RecordsService {
 /// Where a query goes on, as devices keep it.
 ///
 /// One in the order of names goes on after a name. Of another one the place has what records are sorted by: it is sealed
-/// with the account's key, and opens only for the same query of the same zone by the same app.
+/// with the owner's key, and opens only for the same query of the same zone by the same app. So is each of a public
+/// database, since the record that was looked at last may be one that is not for the caller.
 struct QueryCursors: Sendable {
     private let key: OwnerKey?
     private let context: [UInt8]
-    private let hasSort: Bool
+    private let isSealed: Bool
 
     init(
         _ opener: RecordOpener, _ app: AppID, type: String, _ predicate: QueryPredicate?,
         _ sort: [IndexDefinition.Field]
     ) {
         key = opener.key
-        hasSort = !sort.isEmpty
+        isSealed = !sort.isEmpty || opener.scope.owner.isApp
         let fields = sort.map { "\($0.name) \($0.isDescending) \($0.folding.rawValue)" }
         let parts =
             ["records/cursor", opener.scope.owner.rawValue, opener.scope.path.rawValue, app.rawValue, type]
@@ -113,7 +115,7 @@ struct QueryCursors: Sendable {
     private static let versionByte: UInt8 = 1
 
     func text(of position: QueryPosition) throws -> String {
-        guard hasSort else { return position.name.rawValue }
+        guard isSealed else { return position.name.rawValue }
         guard let key else { return "" }
         // Within 3 keys.
         let length = UInt16(clamping: position.sortKey.count)
@@ -127,7 +129,7 @@ struct QueryCursors: Sendable {
     /// - Throws: ``CloudError`` `.invalidArguments`: it is of another query, or was changed.
     func position(_ text: String) throws(CloudError) -> QueryPosition? {
         guard !text.isEmpty else { return nil }
-        guard hasSort else { return QueryPosition(name: ItemName(text)) }
+        guard isSealed else { return QueryPosition(name: ItemName(text)) }
         guard text.utf8.count <= 4096, let sealed = Data(base64Encoded: text), let key,
             let bytes = try? key.open(Sealed(bytes: [UInt8](sealed)), boundTo: context), bytes.count >= 4,
             bytes[0] == Self.versionByte

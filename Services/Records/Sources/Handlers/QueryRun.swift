@@ -33,6 +33,10 @@ final class QueryRun {
         reply.token = WireChangeToken(try feed.head(scope).token)
         try answer()
         if hasMore, let last { reply.after = try query.cursors.text(of: last) }
+        if query.asked.access.isRestricted {
+            // How many there are that are not for the caller is not either.
+            (reply.examined, indexRows) = (UInt32(clamping: reply.records.count), 0)
+        }
         if query.explains {
             reply.plan.rows = UInt32(clamping: indexRows)
         } else {

@@ -14,6 +14,8 @@ private import SwiftProtobuf
 /// What it throws itself is of the whole request, such as ``RequestRoom``'s error.
 final class ZoneBatch {
     let zone: RecordScope
+    /// What the caller may do.
+    private let access: RecordAccess
     let room: RequestRoom
     private let stamp: WireRecordStamp
     /// By the service's clock.
@@ -47,6 +49,7 @@ final class ZoneBatch {
         var state: SaveRule.State
         var counted: Int
         var targets: Set<ItemName>
+        var standing: StoredRecord.Standing
     }
 
     /// A record as it would be stored.
@@ -60,8 +63,11 @@ final class ZoneBatch {
         }
     }
 
-    init(_ zone: RecordScope, stamp: WireRecordStamp, at now: Timestamp, room: RequestRoom) throws {
+    init(
+        _ zone: RecordScope, _ access: RecordAccess, stamp: WireRecordStamp, at now: Timestamp, room: RequestRoom
+    ) throws {
         self.zone = zone
+        self.access = access
         self.now = now
         self.room = room
         epochBegan = try zone.transaction.epochBegan(ofPartition: zone.scope.partition)
@@ -109,7 +115,8 @@ final class ZoneBatch {
         if let known = stored[name] { return known }
         let found = try zone.record(name, within: room)
         let record = StoredState(
-            state: found.state, counted: found.counted, targets: found.state.record?.cascadingTargets ?? [])
+            state: found.state, counted: found.counted, targets: found.state.record?.cascadingTargets ?? [],
+            standing: found.standing)
         stored[name] = record
         return record
     }
@@ -133,14 +140,16 @@ final class ZoneBatch {
         switch change.kind {
         case .save(let save):
             if let former = try former(save, name) {
-                guard try OfferRule.decide(former, over: state) == .write else {
+                // In a public database who may not change a record brings no former one back either: of one that was
+                // deleted long ago nobody may know any more.
+                guard access.mayWrite(former), try OfferRule.decide(former, over: state) == .write else {
                     return .unchanged
                 }
                 set(try planned(former, name), name)
                 offered.insert(name)
                 return .saved
             }
-            switch try SaveRule.decide(save, over: state, stamp: stamp) {
+            switch try decide(save, over: state) {
             case .same: return .unchanged
             case .write(let record, let overwrites):
                 set(try planned(record, name), name)
@@ -153,10 +162,14 @@ final class ZoneBatch {
             if isFormer {
                 stamp = deletion.deleted
                 guard
+                    mayWrite(state),
                     try OfferRule.decideDeletion(
                         of: [UInt8](deletion.version), at: stamp.time, over: state) == .write
                 else { return .unchanged }
             } else {
+                // What the caller may not read is not there.
+                guard !state.isThere || isVisible(state) else { return .unchanged }
+                guard !state.isThere || mayWrite(state) else { throw Self.notYours }
                 try SaveRule.decideDeletion(of: state, base: deletion.base)
             }
             guard state.isThere else { return .unchanged }
@@ -166,6 +179,44 @@ final class ZoneBatch {
         case nil:
             throw CloudError(.invalidArguments, "A change says what becomes of the record.")
         }
+    }
+
+    /// What a save makes of a record, if the caller may do that.
+    ///
+    /// - Throws: ``CloudError`` `.permissionFailure`, and as ``SaveRule`` does.
+    private func decide(_ save: WireSaveRecord, over state: SaveRule.State) throws(CloudError) -> SaveRule.Outcome {
+        guard access.isRestricted else { return try SaveRule.decide(save, over: state, stamp: stamp) }
+        guard isVisible(state) else {
+            // As if it were not there; only that its name is taken cannot be hidden.
+            _ = try SaveRule.decide(save, over: SaveRule.State(), stamp: stamp)
+            throw Self.isTaken
+        }
+        guard state.isThere else {
+            let outcome = try SaveRule.decide(save, over: state, stamp: stamp)
+            guard access.mayCreate(save.type) else { throw Self.mayNotCreate }
+            return outcome
+        }
+        guard !mayWrite(state) else { return try SaveRule.decide(save, over: state, stamp: stamp) }
+        // A repeat of the save that has made it is answered as the first was.
+        guard let stored = state.record, stored.version == save.version || state.former.contains([UInt8](save.version))
+        else { throw Self.notYours }
+        return .same(stored)
+    }
+
+    private static let isTaken = CloudError(
+        .permissionFailure, "The record's name is taken by one that the caller may not see. Choose another.")
+    private static let mayNotCreate = CloudError(
+        .permissionFailure,
+        "The roles of the type do not let the caller save new records of it. See: nephos records roles list")
+    private static let notYours = CloudError(
+        .permissionFailure,
+        "The roles of the type do not let the caller change the record: another account has made it.")
+
+    /// Whether the caller may know that there is one. Of one that is damaged nobody knows more than its name.
+    private func isVisible(_ state: SaveRule.State) -> Bool { state.record.map(access.mayRead) ?? true }
+
+    private func mayWrite(_ state: SaveRule.State) -> Bool {
+        state.record.map(access.mayWrite) ?? access.mayWriteWhatIsDamaged
     }
 
     /// - Throws: ``CloudError`` `.limitExceeded`: the record would be too large.
@@ -315,8 +366,11 @@ final class ZoneBatch {
             guard above != name else {
                 return CloudError(.referenceViolation, "A record cannot be its own parent, nor its parents'.")
             }
-            guard let parent = try self.record(above) else {
+            guard let parent = try self.record(above), access.mayRead(parent) else {
                 return CloudError(.referenceViolation, "The parent is not there. Save it before, or with the record.")
+            }
+            guard above != ItemName(record.parent) || offered.contains(name) || mayHang(on: parent) else {
+                return Self.notYoursToHangOn
             }
             guard !parent.parent.isEmpty else { return nil }
             above = ItemName(parent.parent)
@@ -348,6 +402,11 @@ final class ZoneBatch {
         for target in planned.targets {
             guard !isDeleted(target) else { return Self.targetIsDeleted }
             guard !before.contains(target) else { continue }
+            // What is offered again was hung there before the service was restored.
+            if access.isRestricted, !offered.contains(name) {
+                guard let record = try record(target), access.mayRead(record) else { return Self.noTarget }
+                guard mayHang(on: record) else { return Self.notYoursToHangOn }
+            }
             guard try sourceCount(target) + growth[target, default: 0] <= RecordLimits.cascadingReferencesMax else {
                 return CloudError(
                     .limitExceeded, "Too many records would be deleted with this one's target.",
@@ -356,6 +415,18 @@ final class ZoneBatch {
         }
         return nil
     }
+
+    /// What hangs on a record keeps it from being deleted, or goes with it: strangers hang nothing there.
+    private func mayHang(on record: WireRecord) -> Bool { access.mayWrite(record) }
+
+    private static let noTarget = CloudError(
+        .referenceViolation,
+        "In a public database a record that is to go with another one refers to one that is there. Save that before, or with it."
+    )
+    private static let notYoursToHangOn = CloudError(
+        .permissionFailure,
+        "In a public database a record has a parent, or goes with another one, only where the caller may change that one. Refer to it without that."
+    )
 
     private func sourceCount(_ target: ItemName) throws -> Int {
         if let known = sourceCounts[target] { return known }
@@ -368,7 +439,8 @@ final class ZoneBatch {
     func unmet(_ conditions: [WireRecordCondition], _ changes: [WireRecordChange]) throws -> CloudError? {
         let named = Set(changes.map { ItemName($0.record) })
         for (index, condition) in conditions.enumerated() where !named.contains(ItemName(condition.record)) {
-            let state = try stored(ItemName(condition.record)).state
+            var state = try stored(ItemName(condition.record)).state
+            if !isVisible(state) { state = SaveRule.State() }
             guard state.isDamaged || state.record?.version ?? Data() != condition.version else { continue }
             return CloudError(
                 .constraintViolation, "A record is not as the device took it to be. Look again.",
@@ -390,6 +462,12 @@ final class ZoneBatch {
 
     /// As it was before.
     func before(_ name: ItemName) throws -> WireRecord? { try stored(name).state.record }
+
+    /// Whether the caller could read the record as it was before.
+    func isVisible(_ name: ItemName) throws -> Bool { isVisible(try stored(name).state) }
+
+    /// Whether readers of the zone's feed see the record.
+    func isInFeed(_ record: WireRecord) -> Bool { access.areInFeed(record.type) }
 
     /// Whether the zone would have more records than it may, and has some of this batch.
     func isTooMany() throws -> Bool {
@@ -417,8 +495,8 @@ final class ZoneBatch {
 extension ZoneBatch {
     /// Writes records, and the rows beside them. What is written for good was counted before (``growth()``).
     ///
-    /// - Returns: What was written, the change, and how many bytes became free besides.
-    func write(at now: Timestamp) throws -> (records: [ChangedItem], change: ScopeChange, freed: Int64) {
+    /// - Returns: What readers of the feed are told, the change, and how many bytes became free besides.
+    func write(at now: Timestamp) throws -> (told: [ChangedItem], change: ScopeChange, freed: Int64) {
         let digestKey = try zone.madeDigestKey()
         var items: [FeedItem] = []
         var told: [ChangedItem] = []
@@ -426,16 +504,23 @@ extension ZoneBatch {
             let former = try stored(name)
             let planned = records[name] ?? nil
             let ending: [UInt8]? = try planned == nil ? endings[name]?.serializedBytes() : nil
-            told.append(ChangedItem(name: name, body: planned?.body, deletion: ending ?? []))
+            // One that is deleted stays as it stood: whoever has it hears of it.
+            let standing = planned.map { former.standing.after(isInFeed: isInFeed($0.record)) } ?? former.standing
+            let isShown = standing == .shown
+            if isShown || former.standing == .shown {
+                told.append(
+                    ChangedItem(name: name, body: isShown ? planned?.body : nil, deletion: ending ?? []))
+            }
             var tags = former.state.former
             if let version = former.state.record?.version { tags.insert([UInt8](version), at: 0) }
             items.append(
                 FeedItem(
                     name: name, deleted: planned == nil,
-                    digest: planned.map { SetDigest(ofItem: name, body: $0.body, key: digestKey) } ?? .empty,
+                    digest: isShown
+                        ? planned.map { SetDigest(ofItem: name, body: $0.body, key: digestKey) } ?? .empty : .empty,
                     size: planned?.counted(name) ?? 0,
                     body: StoredRecord.body(
-                        former: tags,
+                        standing, former: tags,
                         sealed: try (planned?.body ?? ending).map { try zone.seal($0, as: .item(name)) } ?? [],
                         isOffered: offered.contains(name))))
             try writeReferences(of: name, from: former, to: planned)

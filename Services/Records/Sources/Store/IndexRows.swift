@@ -222,10 +222,11 @@ enum IndexRows {
         of index: Int64, in database: ScopeName, limit: Int, _ transaction: any Transaction
     ) throws -> (zone: ScopeName, bytes: Int64)? {
         let place = ZoneRows.place(of: database)
+        let container = database.path.rawValue.prefix { $0 != "/" }
         let zone = try transaction.first(
             zoneWithRows,
             // The character after the slash.
-            [place[0], place[1], .text("\(database.path)/"), .text("\(database.path)0"), .integer(index)]
+            [place[0], place[1], .text("\(container)/"), .text("\(container)0"), .integer(index)]
         ) { (number: $0.integer(0), scope: ScopeName(database.owner, ItemName($0.text(1)))) }
         guard let zone else { return nil }
         let values = Self.place(database.partition, zone: zone.number, index: index) + [.integer(Int64(limit))]

@@ -11,6 +11,9 @@ struct DatabasePresenter: ScopePresenter {
     let opener: RecordOpener
     /// Empty: nothing was ever written to it.
     let digestKey: [UInt8]
+    var isPublic = false
+
+    var audience: ScopeAudience { isPublic ? .app : .reader }
 
     /// A `RecordZone`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
@@ -26,6 +29,20 @@ struct ZonePresenter: ScopePresenter {
     /// Empty: nothing was ever written to it.
     let digestKey: [UInt8]
     let clientToken: [UInt8]
+    /// Of a public database, all accounts of the app read it alike; how much there is besides what they read is nobody's
+    /// business.
+    var isPublic = false
+
+    var audience: ScopeAudience { isPublic ? .app : .reader }
+
+    func showing(_ item: FeedItem) -> ItemShowing {
+        guard isPublic else { return .item }
+        return switch StoredRecord.standing(of: item.body) {
+        case .shown: .item
+        case .withdrawn: .absence
+        case .hidden: .nothing
+        }
+    }
 
     /// A `Record`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
@@ -37,9 +54,11 @@ struct ZonePresenter: ScopePresenter {
     /// A `ZoneInfo`.
     func info(_ head: ScopeHead) throws -> [UInt8] {
         var info = WireZoneInfo()
-        info.recordCount = UInt32(clamping: head.liveCount)
         info.recordCountMax = UInt32(RecordLimits.recordCountMax)
-        info.countedBytes = UInt64(clamping: head.liveBytes)
+        if !isPublic {
+            info.recordCount = UInt32(clamping: head.liveCount)
+            info.countedBytes = UInt64(clamping: head.liveBytes)
+        }
         info.clientToken = Data(clientToken)
         return try info.serializedBytes()
     }

@@ -23,9 +23,10 @@ final class RecordScope {
 
     func head() throws -> ScopeHead { try transaction.head(scope) }
 
-    /// The database that the zone is of. Containers have no slash in their names.
+    /// The database that the zone is of: what is of a public one as a whole lies with its only zone, in one partition.
+    /// Containers have no slash in their names.
     var database: ScopeName {
-        ScopeName(scope.owner, ItemName(String(scope.path.rawValue.prefix { $0 != "/" })))
+        scope.owner.isApp ? scope : ScopeName(scope.owner, ItemName(String(scope.path.rawValue.prefix { $0 != "/" })))
     }
 
     // MARK: Life
@@ -107,15 +108,19 @@ final class RecordScope {
     ///
     /// - Parameter room: What the request may touch.
     /// - Throws: ``CloudError`` `.limitExceeded`: the request has touched too much.
-    func record(_ name: ItemName, within room: RequestRoom) throws -> (state: SaveRule.State, counted: Int) {
-        guard let item = try transaction.item(scope, name) else { return (SaveRule.State(), 0) }
+    /// - Returns: Its standing, too; where there never was one, as of one that nobody has seen.
+    func record(
+        _ name: ItemName, within room: RequestRoom
+    ) throws -> (state: SaveRule.State, counted: Int, standing: StoredRecord.Standing) {
+        guard let item = try transaction.item(scope, name) else { return (SaveRule.State(), 0, .hidden) }
         let parts = StoredRecord.parts(of: item.body)
+        let standing = StoredRecord.standing(of: item.body)
         charge(bytes: item.body.count)
         let isSince = try item.sequence > head().epochStart && parts?.isOffered != true
         // Of a deletion that is damaged nothing is lost but by which saves it is known again, and who did it.
         guard !item.deleted else {
             let deletion = try parts.flatMap { try self.deletion(name, $0.sealed) }
-            return (SaveRule.State(former: parts?.former ?? [], deletion: deletion?.modified, isSince: isSince), 0)
+            return (SaveRule.State(former: parts?.former ?? [], deletion: deletion?.modified, isSince: isSince), 0, standing)
         }
         let record = try parts.flatMap { parts in
             let opener = try opener()
@@ -124,7 +129,8 @@ final class RecordScope {
         try room.take(record, bytes: item.body.count)
         return (
             SaveRule.State(
-                record: record, isDamaged: record == nil, former: parts?.former ?? [], isSince: isSince), item.size
+                record: record, isDamaged: record == nil, former: parts?.former ?? [], isSince: isSince), item.size,
+            standing
         )
     }
 

@@ -10,6 +10,8 @@ internal import NephosStorage
 /// - `record_removals`: zones whose records are still to be removed.
 /// - `record_indexes`: which fields of which types are indexed, and how far those are that are being made or removed.
 /// - `record_index_zones`: zones with rows in indexes, numbered within the partition, and what those count.
+/// - `record_roles`: who may do what in public databases, by types; of none: of all of which nothing is said.
+/// - `record_role_changes`: where those that are being brought in line with their roles have got to: a record's name.
 /// - `record_index`: those rows, of all indexes: under which keys a record is found.
 /// - `record_mendings`: databases and zones whose digest key was damaged, and up to which item its digests are made anew.
 enum RecordsMigrations {
@@ -127,6 +129,28 @@ enum RecordsMigrations {
                     item TEXT NOT NULL,
                     PRIMARY KEY (partition_number, owner, scope)) WITHOUT ROWID
                 """
+            ]),
+        Migration(
+            name: "records-roles",
+            statements: [
+                """
+                CREATE TABLE record_roles (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    zone TEXT NOT NULL,
+                    type TEXT NOT NULL,
+                    -- RecordRights.
+                    rights BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, zone, type)) WITHOUT ROWID
+                """,
+                """
+                CREATE TABLE record_role_changes (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    zone TEXT NOT NULL,
+                    record TEXT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, zone)) WITHOUT ROWID
+                """,
             ]),
     ]
 }
