@@ -70,6 +70,7 @@ private struct RecordsRun {
             sample.indexes, to: enrolment.records, keys: devices[0].keys, accessToken: devices[0].accessToken,
             returning: WireModifyRecordIndexesReply.self)
         var rows = [try fill()]
+        try waitForIndexes()
         // What was saved since: new records have new numbers.
         let used = Counter(sample.count)
         let sample = sample
@@ -99,6 +100,20 @@ private struct RecordsRun {
         }
         rows.append(try sync())
         return rows
+    }
+
+    /// They are declared before the first record, and looked for records all the same.
+    private func waitForIndexes() throws {
+        var request = WireListRecordIndexes()
+        request.container = enrolment.container
+        while true {
+            let reply = try enrolment.call(
+                request, to: enrolment.records, keys: devices[0].keys, accessToken: devices[0].accessToken,
+                returning: WireListRecordIndexesReply.self)
+            guard reply.indexes.contains(where: { $0.state == .building }) else { return }
+            progress.show("\(sample.count) records: indexes are being made")
+            usleep(200_000)
+        }
     }
 
     /// All records that there are before anything is measured.
