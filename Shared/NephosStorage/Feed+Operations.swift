@@ -37,9 +37,9 @@ extension Feed {
     /// Stores what waits, together.
     func flushReplies() throws {
         guard !waitingReplies.isEmpty else { return }
-        let waiting = waitingReplies
+        for single in try OperationPacks.store(waitingReplies, in: transaction) { try store(single) }
+        // Not before: what failed in the middle of a group fails its end, too, and not one request alone.
         waitingReplies = []
-        for single in try OperationPacks.store(waiting, in: transaction) { try store(single) }
     }
 
     private func store(_ waiting: WaitingReply) throws {

@@ -11,6 +11,8 @@ public final class Feed: FeedTransaction {
     let operations: OperationMemory?
     /// Replies of this group that are not stored yet.
     var waitingReplies: [WaitingReply] = []
+    /// Rows of several replies that were looked through in this group.
+    public internal(set) var packsLooked = 0
     private var knownEpoch: UInt64?
     let heads: FeedHeads
     let cache: FeedCache

@@ -20,8 +20,9 @@ enum OperationPacks {
     private static let bytesMax = 3900
     /// Ids whose times lie in one of these go together.
     private static let bucketMilliseconds: UInt64 = 8
-    /// Packs of one bucket; what comes then has a row of its own. Nobody can make others look through more.
-    private static let packsMax: Int64 = 64
+    /// Packs of one bucket; what comes then has a row of its own. Nobody can make others look through more, and 16 are
+    /// looked through in about the time of two rows.
+    private static let packsMax: Int64 = 16
     private static let headBytes = 16 + 8 + 8 + 1
 
     private static func bucket(of id: OperationID) -> Int64 { Int64(id.time.milliseconds / bucketMilliseconds) }
@@ -94,12 +95,17 @@ enum OperationPacks {
     // MARK: Looking
 
     /// The reply to an operation, and what was asked for; nil: it is in no pack.
+    ///
+    /// - Parameter looked: Packs that were looked through are added to it.
     static func reply(
-        to operation: OperationID, by principal: Int64, in transaction: any Transaction
+        to operation: OperationID, by principal: Int64, looked: inout Int, in transaction: any Transaction
     ) throws -> (reply: [UInt8], request: RequestFingerprint)? {
         let rows = rows(ofBucket: bucket(of: operation))
         var found: (reply: [UInt8], request: RequestFingerprint)?
+        var count = 0
+        defer { looked += count }
         try transaction.query(FeedStatements.packs, [.integer(rows.lowerBound), .integer(rows.upperBound)]) {
+            count += 1
             found = find(operation, by: principal, in: $0.blob(0))
             return found == nil
         }
@@ -132,8 +138,11 @@ enum OperationPacks {
     /// No operation that is in a pack has a greater id; nil: there is no pack.
     static func bound(in transaction: any Transaction) throws -> OperationID? {
         try transaction.first(FeedStatements.newestPack) { row in
-            let end = UInt64(clamping: row.integer(0) / packsMax + 1) &* bucketMilliseconds
-            return OperationID.lowerBound(at: Timestamp(milliseconds: end))
+            let end = UInt64(clamping: row.integer(0) / packsMax + 1).multipliedReportingOverflow(
+                by: bucketMilliseconds)
+            // Ids have 48 bits of time. Behind the last bucket there is none.
+            guard !end.overflow, end.partialValue < 1 << 48 else { return OperationID(high: .max, low: .max) }
+            return OperationID.lowerBound(at: Timestamp(milliseconds: end.partialValue))
         }
     }
 
@@ -141,8 +150,8 @@ enum OperationPacks {
     ///
     /// - Returns: Whether there may be more.
     static func prune(before operation: OperationID, limit: Int, in transaction: any Transaction) throws -> Bool {
-        // Of a pack, as many as half of its operations at most would have been rows.
-        let limit = max(1, limit / 32)
+        // Packs are larger than rows; and most may have no more than two operations, where little is written at once.
+        let limit = max(1, limit / 4)
         let end = rows(ofBucket: bucket(of: operation)).lowerBound
         return try transaction.execute(FeedStatements.prunePacks, [.integer(end), .integer(Int64(limit))]) == limit
     }

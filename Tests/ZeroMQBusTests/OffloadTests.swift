@@ -48,7 +48,8 @@ import Testing
         // Each of them names itself when it begins.
         try eventually {
             try FileManager.default.contentsOfDirectory(atPath: "/proc/self/task").compactMap { UInt32($0) }.contains {
-                (try? String(contentsOfFile: "/proc/self/task/\($0)/comm", encoding: .utf8))?.hasPrefix("ZMQbg/IO") == true
+                (try? String(contentsOfFile: "/proc/self/task/\($0)/comm", encoding: .utf8))?.hasPrefix("ZMQbg/IO")
+                    == true
                     && getpriority(.init(PRIO_PROCESS.rawValue), $0) == min(19, own + 5)
             }
         }

@@ -160,7 +160,7 @@ final class Gate {
                 RequestFingerprint(method: method.name, body: $0)
             }
             if method.idsAge { try Self.checkAge(of: envelope.id, time) }
-            if method.remembersReply { item.principal = item.context.principal }
+            if method.remembersReply, !Self.isAhead(envelope.id, time) { item.principal = item.context.principal }
             return item
         } catch {
             throw Refusal(
@@ -190,10 +190,15 @@ final class Gate {
         if item.isSpare { spareTime.end(item, now: loop.monotonicNow) }
     }
 
-    /// Because stored replies are forgotten, and what stands under an id of the far future never would be.
+    /// Whether the id is of a time that is too far ahead. What stands under it would never be forgotten, and all that came
+    /// before would have to be looked for. A method whose ids do not age knows its repeats without a reply.
+    private static func isAhead(_ id: OperationID, _ time: Timestamp) -> Bool {
+        time.since(id.time) < .zero - operationLead
+    }
+
+    /// Because stored replies are forgotten.
     private static func checkAge(of id: OperationID, _ time: Timestamp) throws(CloudError) {
-        let age = time.since(id.time)
-        guard age <= Router.operationRetention, age >= .zero - operationLead else {
+        guard time.since(id.time) <= Router.operationRetention, !isAhead(id, time) else {
             throw CloudError(
                 .operationExpired,
                 "The operation id is too old or too far ahead. Check the clock, and use a new id.",

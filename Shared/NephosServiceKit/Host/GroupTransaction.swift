@@ -196,6 +196,8 @@ final class GroupTransaction: HandlerTransaction {
     }
 
     func reply(to operation: OperationID, by principal: String, request: RequestFingerprint) throws -> [UInt8]? {
-        try feed.reply(to: operation, by: principal, request: request)
+        let looked = feed.packsLooked
+        defer { cost.rows += feed.packsLooked - looked }
+        return try feed.reply(to: operation, by: principal, request: request)
     }
 }
