@@ -139,4 +139,26 @@ import Testing
         house.cloud.network.run(for: .seconds(1))
         #expect(try device.list()["a"]?.version == version)
     }
+
+    /// A method whose ids do not age knows its repeats itself; a reply under an id of the far future would stay for ever.
+    @Test func whatStandsUnderAnIdOfTheFarFutureIsNotRemembered() throws {
+        try device.save("a")
+        func remembered() throws -> Int64 {
+            try house.rows(of: "feed_operations") + house.rows(of: "feed_operation_packs")
+        }
+        let before = try remembered()
+        var request = WireModifyZones()
+        request.container = RecordHouse.container
+        var zone = WireNewZone()
+        zone.name = "work"
+        zone.zoneID = RecordDevice.zoneID()
+        request.save = [zone]
+        for _ in 0..<2 {
+            let reply = try device.mover.client.call(
+                "ModifyZones", request, at: .requests(.records), accessToken: device.mover.accessToken,
+                id: OperationID(high: .max, low: 7), as: WireModifyZonesReply.self)
+            #expect(reply.zones.count == 1)
+        }
+        #expect(try remembered() == before)
+    }
 }
