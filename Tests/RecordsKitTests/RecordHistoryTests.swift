@@ -7,14 +7,16 @@ import Testing
 /// Whatever happens on the way, all devices end with the records that the service has, and no save is lost without a
 /// word.
 ///
-/// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_SEED=S` tries one.
+/// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_FIRST_SEED` with which one they begin; `NEPHOS_SEED=S` tries
+/// one.
 @Suite struct RecordHistoryTests {
     @Test func everyHistoryOfRecordsConverges() async {
         let environment = ProcessInfo.processInfo.environment
         let one = environment["NEPHOS_SEED"].flatMap { UInt64($0) }
         let last = environment["NEPHOS_SEEDS"].flatMap { UInt64($0) } ?? 15
+        let first = max(1, environment["NEPHOS_FIRST_SEED"].flatMap { UInt64($0) } ?? 1)
         var conflicts = 0
-        for seed in one.map({ $0...$0 }) ?? 1...max(1, last) {
+        for seed in one.map({ $0...$0 }) ?? first...max(first, last) {
             do {
                 let history = try RecordHistory(seed: seed)
                 try await history.run()
