@@ -120,7 +120,9 @@ final class RecordScope {
         // Of a deletion that is damaged nothing is lost but by which saves it is known again, and who did it.
         guard !item.deleted else {
             let deletion = try parts.flatMap { try self.deletion(name, $0.sealed) }
-            return (SaveRule.State(former: parts?.former ?? [], deletion: deletion?.modified, isSince: isSince), 0, standing)
+            return (
+                SaveRule.State(former: parts?.former ?? [], deletion: deletion?.modified, isSince: isSince), 0, standing
+            )
         }
         let record = try parts.flatMap { parts in
             let opener = try opener()
