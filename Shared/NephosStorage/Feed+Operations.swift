@@ -21,7 +21,7 @@ extension Feed {
         let stored = try first(FeedStatements.reply, [.blob(operation.bytes), .integer(principal)]) {
             ($0.blob(0), RequestFingerprint(rawValue: UInt64(bitPattern: $0.integer(1))))
         }
-        return try stored ?? OperationPacks.reply(to: operation, by: principal, in: transaction)
+        return try stored ?? OperationPacks.reply(to: operation, by: principal, looked: &packsLooked, in: transaction)
     }
 
     public func remember(
