@@ -194,8 +194,8 @@ import Testing
             try await here.waitUntilSent(timeout: .seconds(60))
             cloud.simulation.advance(by: .seconds(1))
             #expect(try await database.records(matching: RecordQuery()).map(\.id.name) == ["a", "b"])
-            // It was told: the save was all that the service was asked.
-            #expect(cloud.simulation.use { $0.requestCount(.records) } == before + 1)
+            // It was told: beside the save the service was asked once at most.
+            #expect(cloud.simulation.use { $0.requestCount(.records) } <= before + 2)
             let error = await #expect(throws: CloudError.self) { try await database.save(Record("c", ["n": 3])) }
             #expect(error?.code == .permissionFailure)
             let own = await #expect(throws: CloudError.self) {
