@@ -213,20 +213,9 @@ public final class DocumentsService: CloudService {
 
     /// The service as it runs by itself: with segment files in the folder `content` of its data.
     ///
-    /// - Throws: ``CloudError`` `.configurationInvalid`: the folder cannot be made; `.storageFailure`: another process
-    ///   has it open.
+    /// - Throws: ``CloudError`` as ``Transfers/make(in:on:)`` does.
     public static func make(_ config: ServiceRuntimeConfig, on transport: any Transport) throws -> DocumentsService {
-        let folder = config.dataDirectory + "/content"
-        do {
-            try FileManager.default.createDirectory(
-                atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-        } catch {
-            throw CloudError(
-                .configurationInvalid, "The folder for content cannot be made. Check its path and owner.",
-                details: ["folder": folder])
-        }
-        return DocumentsService(
-            Transfers(store: try SegmentStore(folder: folder), transport: transport),
-            try DocumentsConfiguration(config.settings))
+        DocumentsService(
+            try Transfers.make(in: config.dataDirectory, on: transport), try DocumentsConfiguration(config.settings))
     }
 }

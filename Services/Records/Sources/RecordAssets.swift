@@ -119,11 +119,21 @@ extension RecordsService {
 }
 
 /// What a request's assets rest on: content that is there, and what an upload has stored.
-struct BroughtContents {
-    let service: RecordsService
-    let upload: Data
-    let caller: Caller
-    let now: Timestamp
+final class BroughtContents {
+    private let service: RecordsService
+    private let upload: Data
+    private let caller: Caller
+    private let now: Timestamp
+    /// By which record of the request a chunk was taken from the upload that is an asset as a whole: others of the same
+    /// request may have it, too.
+    private var takers: [ChunkID: ItemName] = [:]
+
+    init(service: RecordsService, upload: Data, caller: Caller, now: Timestamp) {
+        self.service = service
+        self.upload = upload
+        self.caller = caller
+        self.now = now
+    }
 
     private func reservation(in zone: ScopeName) throws(CloudError) -> ReservationID? {
         try Transfers.reservation(upload, of: zone.owner, by: caller.account)
@@ -149,8 +159,11 @@ struct BroughtContents {
         _ transaction: any HandlerTransaction
     ) throws {
         let uses = try service.assetUses(of: record, in: zone, at: now, transaction)
-        if !added.isEmpty {
-            try uses.take(added.sorted().map(\.content), nodes: [], from: reservation(in: zone))
+        for asset in added.sorted() {
+            let taker = asset.depth == 0 ? takers.updateValue(record, forKey: asset.root) : nil
+            try uses.take(
+                [asset.content], nodes: [], from: reservation(in: zone),
+                besides: taker.map { RecordsService.contentContainer(of: zone, $0) })
         }
         guard !removed.isEmpty else { return }
         try uses.giveBack(removed.sorted().map(\.content))
