@@ -92,7 +92,11 @@ import Testing
     @Test func aDeletedZoneGivesItsAssetsBack() throws {
         let photo = TestContent(seed: 1, chunks: Array(repeating: 5000, count: 30))
         here.zone = try here.makeZone("work")
-        for name in 0..<20 { try here.save("r\(name)", ["photo": .asset(photo.asset)], upload: try here.store(photo)) }
+        let upload = try here.store(photo)
+        for name in 0..<20 { try here.save("r\(name)", ["photo": .asset(photo.asset)], upload: upload) }
+        try here.close(upload)
+        settle()
+        #expect(try chunks() == 30 && house.rows(of: "record_assets") == 20)
         try here.deleteZone("work")
         settle()
         #expect(try chunks() == 0 && house.rows(of: "record_assets") == 0)
