@@ -142,8 +142,8 @@ let package = Package(
             [
                 "NephosServiceKit", "NephosKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore",
                 "NephosIdentity", "NephosKeyValue",
-                "NephosNotifications", "NephosDocuments", "NephosHTTP", "NephosBulk", "NephosContent", logging,
-                protobuf,
+                "NephosNotifications", "NephosDocuments", "NephosHTTP", "NephosBulk", "NephosContent", "NephosChunks",
+                logging, protobuf,
             ]),
         // What an app's tests import: a face of TestKit that shows nothing but NephosKit.
         shared(
@@ -256,7 +256,7 @@ let package = Package(
                 "RecordsServiceTests",
                 [
                     "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
-                    "NephosContent", "NephosChunks", "NephosStorage", "NephosBus", "NephosWire",
+                    "NephosContent", "NephosBulk", "NephosChunks", "NephosKit", "NephosStorage", "NephosBus", "NephosWire",
                     "NephosCore", protobuf,
                 ]),
             // A device's records, against the service itself.

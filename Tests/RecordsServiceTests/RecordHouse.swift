@@ -143,7 +143,7 @@ final class RecordDevice {
     @discardableResult
     func modify(
         _ changes: [WireRecordChange], atomic: Bool = true, if conditions: [WireRecordCondition] = [],
-        leaving token: String = ""
+        leaving token: String = "", upload: [UInt8] = []
     ) throws -> WireZoneOutcome {
         var request = WireModifyRecords()
         request.container = container
@@ -156,6 +156,7 @@ final class RecordDevice {
         zone.head = head
         zone.clientToken = Data(token.utf8)
         request.zones = [zone]
+        request.transferID = Data(upload)
         let outcome = try #require(
             try call("ModifyRecords", request, as: WireModifyRecordsReply.self).zones.first)
         if !outcome.hasFailure { head = outcome.token }
