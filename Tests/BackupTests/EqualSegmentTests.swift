@@ -42,11 +42,14 @@ import Testing
 
     @Test(arguments: Deployment.contentServices) func damageIsThatOfOneServicesSegment(service: ServiceName) throws {
         let (house, segment) = try Self.house()
-        try house.backup()
+        let made = try house.backup()
         let copy = try house.copy(segment, of: service)
         try BackupTests.flip(copy, at: 100)
         #expect(try house.verify().map { $0.map { $0.details["file"] } } == [[copy]])
-        #expect { try house.restore(to: house.elsewhere()) } throws: { ($0 as? CloudError)?.code == .storageFailure }
+        #expect { try house.restore(to: house.elsewhere(), made.snapshot) } throws: {
+            let error = $0 as? CloudError
+            return error?.code == .storageFailure && error?.details["file"] == copy
+        }
         // The next backup makes that one anew, and no other.
         #expect(try house.backup(at: 1).copiedSegments == 1)
         #expect(try house.verify() == [[], []])
@@ -114,11 +117,15 @@ import Testing
         return mount("tmpfs", folder, "tmpfs", 0, "size=\(megabytes)m") == 0
     }
 
+    private static func putEightMegabytes(_ house: BackupHouse, of service: ServiceName) throws {
+        for number in 0..<8 { try house.put("\(number)", bytes: 1_000_000, of: service) }
+    }
+
     @Test func whereThereIsNoRoomForBothNoneIsCopied() throws {
         let house = try BackupHouse()
         guard try Self.disk(house.folder.path, megabytes: 30) else { return }
         defer { umount2(house.folder.path, Int32(MNT_DETACH)) }
-        for service in Deployment.contentServices { try house.put("a", bytes: 8_000_000, of: service) }
+        for service in Deployment.contentServices { try Self.putEightMegabytes(house, of: service) }
         #expect { try house.backup() } throws: {
             ($0 as? CloudError)?.details["needed_bytes"].flatMap { Int($0) } ?? 0 > 16_000_000
         }
@@ -129,7 +136,7 @@ import Testing
 
     @Test func eachServicesDiskNeedsRoomForItsOwnContent() throws {
         let house = try BackupHouse()
-        try house.put("a", bytes: 8_000_000, of: .records)
+        try Self.putEightMegabytes(house, of: .records)
         try house.backup()
         for service in Deployment.contentServices {
             let place = house.elsewhere("elsewhere-\(service)")
