@@ -1,10 +1,10 @@
+internal import Foundation
 internal import NephosBulk
 internal import NephosCore
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
-
-private import struct Foundation.Data
 
 /// An asset that a record has: what it rests on.
 struct StoredAsset: Hashable {
