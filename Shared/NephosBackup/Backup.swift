@@ -1,5 +1,4 @@
 internal import Foundation
-internal import NephosContent
 public import NephosCore
 internal import NephosFiles
 public import NephosServiceKit
