@@ -255,8 +255,10 @@ let package = Package(
             tests(
                 "RecordsServiceTests",
                 [
-                    "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
-                    "NephosContent", "NephosBulk", "NephosChunks", "NephosKit", "NephosStorage", "NephosBus", "NephosWire",
+                    "NephosBackup", "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation",
+                    "NephosServiceKit",
+                    "NephosContent", "NephosBulk", "NephosChunks", "NephosKit", "NephosStorage", "NephosBus",
+                    "NephosWire",
                     "NephosCore", protobuf,
                 ]),
             // A device's records, against the service itself.

@@ -484,6 +484,13 @@ package final class TestCloud {
 package final class StorageCopy {
     let engine: SQLiteEngine
     init(engine: SQLiteEngine) { self.engine = engine }
+
+    /// Of a database that lies in a file, and that nobody else has open.
+    package convenience init(of path: String) throws {
+        let engine = try SQLiteEngine(path: path)
+        defer { engine.close() }
+        self.init(engine: try engine.copyInMemory())
+    }
 }
 
 /// What documents runs with.

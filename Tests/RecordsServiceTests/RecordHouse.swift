@@ -19,9 +19,9 @@ final class RecordHouse {
     let cloud: TestCloud
     private let folder = NSTemporaryDirectory() + "record-tests-\(UUID().uuidString)"
 
-    init(seed: UInt64 = 1, engine: SQLiteEngine? = nil) throws {
+    init(seed: UInt64 = 1, engine: SQLiteEngine? = nil, store: (any BlobStore)? = nil) throws {
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        let store = try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)
+        let store = try store ?? SegmentStore(folder: folder, segmentBytesMax: 1 << 20)
         cloud = try TestCloud(
             seed: seed, engines: engine.map { [.records: $0] } ?? [:],
             contentServices: [.records: .init(store: store) { RecordsService($0) }])
