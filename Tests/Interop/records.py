@@ -148,9 +148,9 @@ def check_query(here, there, zone):
 
 
 def check_index(here, there, zone):
-    index = records_pb2.RecordIndex(type="Note")
+    index = records_pb2.RecordIndex(type="Note", folding_version=1)
     index.fields.add(field="title", descending=True, folding=1)
-    words = records_pb2.RecordIndex(type="Note")
+    words = records_pb2.RecordIndex(type="Note", folding_version=1)
     here.call(records_pb2.ModifyRecordIndexes(container=here.container, save=[index, words]))
     for _ in range(100):
         states = there.call(records_pb2.ListRecordIndexes(container=there.container)).indexes
