@@ -73,6 +73,7 @@ extension CloudError {
             case limitExceeded = 27
             case referenceViolation = 31
             case serverResponseLost = 34
+            case assetNotAvailable = 35
             case accountTemporarilyUnavailable = 36
             // From 100 on: our own, where CloudKit has no number.
             case unknownMethod = 100
@@ -169,6 +170,8 @@ extension CloudError {
         public static let referenceViolation = Code(.referenceViolation)
         /// The reply was lost; whether the call took effect is unknown. Repeat it under the same id.
         public static let serverResponseLost = Code(.serverResponseLost)
+        /// The bytes of an asset are not there. Store them, and save the record again.
+        public static let assetNotAvailable = Code(.assetNotAvailable)
         /// The account is locked or being moved. Keep caches and try later.
         public static let accountTemporarilyUnavailable = Code(.accountTemporarilyUnavailable)
         /// The service has no such method.

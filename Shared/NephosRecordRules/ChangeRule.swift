@@ -57,6 +57,10 @@ package enum ChangeRule {
                 .limitExceeded, "The record refers to too many others as one that is deleted with them.",
                 details: ["maximum": "\(RecordLimits.cascadingReferencesMax)"])
         }
+        guard record.assets.count <= RecordLimits.assetsMax else {
+            throw CloudError(
+                .limitExceeded, "The record has too many assets.", details: ["maximum": "\(RecordLimits.assetsMax)"])
+        }
         return body
     }
 }
@@ -77,6 +81,7 @@ extension WireRecordField {
         case .datas(let list): list.values.count
         case .locations(let list): list.values.count
         case .references(let list): list.values.count
+        case .assets(let list): list.values.count
         default: 0
         }
     }

@@ -5,7 +5,8 @@ package import NephosWire
 /// What a field of a record may be. The same for devices and the service.
 package enum FieldRule {
     /// - Throws: ``CloudError`` `.invalidArguments`: a name that no field can have, one that is there twice, a place that
-    ///   is none, a reference to what no record can be called, something sealed in a way that is not known.
+    ///   is none, a reference to what no record can be called, something sealed in a way that is not known, an asset that
+    ///   no content can be; `.limitExceeded`: an asset that is too long.
     package static func check(_ fields: [WireRecordField]) throws(CloudError) {
         guard fields.count <= RecordLimits.fieldsMax else { throw tooMany }
         var names: Set<ItemName> = []
@@ -39,6 +40,8 @@ package enum FieldRule {
             guard (1...64).contains(encrypted.keyID.count), !encrypted.sealed.isEmpty else {
                 throw invalid("A sealed value names its key in 1 to 64 bytes, and is not empty.", field)
             }
+        case .asset(let asset): try check([asset], field)
+        case .assets(let list): try check(list.values, field)
         case .string, .integer, .real, .date, .data, .strings, .integers, .reals, .dates, .datas: break
         }
     }
@@ -55,6 +58,22 @@ package enum FieldRule {
             guard RecordLimits.isName(reference.record) else {
                 throw invalid("A reference names a record of the zone.", field)
             }
+        }
+    }
+
+    private static func check(_ assets: [WireRecordAsset], _ field: WireRecordField) throws(CloudError) {
+        for asset in assets {
+            guard asset.length <= RecordLimits.assetBytesMax else {
+                throw CloudError(
+                    .limitExceeded, "An asset is too long. Divide it, or keep it as a document.",
+                    details: ["bytes_max": "\(RecordLimits.assetBytesMax)"])
+            }
+            // What is one chunk is no longer than one.
+            let isOneChunk = asset.depth == 0
+            guard asset.root.count == (asset.length > 0 ? WireRecordAsset.rootBytes : 0),
+                isOneChunk ? asset.length <= BulkLimits.chunkBytesMax : asset.length > 0,
+                asset.depth <= WireRecordAsset.depthMax
+            else { throw invalid("An asset is named by its length, root and depth. Cut it as the protocol says.", field) }
         }
     }
 
@@ -78,5 +97,32 @@ extension WireRecord {
             }
         }
         return targets
+    }
+}
+
+extension WireRecordAsset {
+    /// Bytes of a root: a SHA-256.
+    package static let rootBytes = 32
+    /// Levels of nodes above the chunks, at most.
+    fileprivate static let depthMax = 7
+}
+
+extension WireRecord {
+    /// What its assets rest on, each once. One without bytes rests on nothing.
+    package var assets: Set<WireRecordAsset> {
+        var assets: Set<WireRecordAsset> = []
+        for field in fields { assets.formUnion(field.assets.filter { $0.length > 0 }) }
+        return assets
+    }
+}
+
+extension WireRecordField {
+    /// Its assets, in their order.
+    package var assets: [WireRecordAsset] {
+        switch value {
+        case .asset(let asset): [asset]
+        case .assets(let list): list.values
+        default: []
+        }
     }
 }

@@ -4,7 +4,7 @@ package import NephosWire
 
 /// A record as predicates see it: its fields, and those that the service keeps.
 ///
-/// What is sealed among devices has no value here. A reference is the name of its record.
+/// What is sealed among devices has no value here, nor have assets. A reference is the name of its record.
 package struct QueriedRecord: PredicateRecord {
     package let name: ItemName
     package let record: WireRecord
@@ -86,7 +86,7 @@ package struct QueriedRecord: PredicateRecord {
         case .datas(let list): .list(list.values.map { .data([UInt8]($0)) })
         case .locations(let list): .list(list.values.map { .location(PredicateLocation($0)) })
         case .references(let list): .list(list.values.map { .string($0.record) })
-        case .encrypted: nil
+        case .encrypted, .asset, .assets: nil
         }
     }
 }

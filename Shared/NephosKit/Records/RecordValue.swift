@@ -170,6 +170,11 @@ extension RecordValue {
         case .encrypted(let value):
             self = .encrypted(
                 EncryptedRecordValue(suite: value.suite, keyID: value.keyID, sealed: value.sealed))
+        case .asset, .assets:
+            var nameless = field
+            nameless.name = ""
+            guard let bytes = try? nameless.serializedData() else { return nil }
+            self = .unknown(bytes)
         case nil:
             guard !field.unknownFields.data.isEmpty else { return nil }
             self = .unknown(field.unknownFields.data)

@@ -40,8 +40,11 @@ public nonisolated struct WireOpenTransfer: Sendable {
   /// already, what it needs in all; less than before gives room back, never less than what was stored.
   public var uploadBytes: UInt64 = 0
 
-  /// Of an upload: the container that its contents are for. One of a class that does not count on the plan has to be
-  /// named: its room is of the class, and no content of another may rest on it. Empty: one that counts on the plan.
+  /// What the content is of. Of the documents service, for an upload: the container. One of a class that does not count on
+  /// the plan has to be named: its room is of the class, and no content of another may rest on it. Empty: one that counts
+  /// on the plan. Of the records service it is always named: the container, for the assets of its private database; the
+  /// container, `/_defaultZone/` and a record's name for those of that record of the public database, whose readers fetch
+  /// them, and which whoever may change it uploads.
   public var container: String = String()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -89,6 +92,9 @@ public nonisolated struct WireCloseTransfer: Sendable {
 
   public var transferID: Data = Data()
 
+  /// As it was opened with.
+  public var container: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -98,6 +104,83 @@ public nonisolated struct WireCloseTransferReply: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// Which of these chunks and nodes a container lacks. What other containers have counts for nothing.
+public nonisolated struct WireFindMissing: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// As in OpenTransfer.
+  public var container: String = String()
+
+  /// 32 bytes each, 1024 at most.
+  public var ids: [Data] = []
+
+  /// An upload of the app: what it has stored already is not missing. Empty, or one that is not open: none.
+  public var transferID: Data = Data()
+
+  /// As in ApplyChanges: chunks that it has are not missing; its nodes are. Empty: none.
+  public var sourceContainer: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireFindMissingReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Positions in `ids`, ascending: what neither the container nor the upload has.
+  public var missing: [UInt32] = []
+
+  /// The same of what the upload has and the container lacks.
+  public var held: [UInt32] = []
+
+  /// Bytes of the upload's room that are stored by now, whatever was asked about. To go on with it, open it with these
+  /// and what is missing (OpenTransfer.upload_bytes).
+  public var storedBytes: UInt64 = 0
+
+  /// Of `missing`: chunks that contents of the container rest on, and of which the service found that it cannot read them
+  /// any more. They take the place of those and need no room: leave them out of OpenTransfer.upload_bytes.
+  public var damaged: [UInt32] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// Manifest nodes that the container has.
+public nonisolated struct WireReadNodes: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// As in OpenTransfer.
+  public var container: String = String()
+
+  /// 32 bytes each, 32 at most.
+  public var ids: [Data] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireReadNodesReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// In the order asked.
+  public var nodes: [Data] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -210,7 +293,7 @@ nonisolated extension WireOpenTransferReply: SwiftProtobuf.Message, SwiftProtobu
 
 nonisolated extension WireCloseTransfer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CloseTransfer"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}transfer_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}transfer_id\0\u{1}container\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -219,6 +302,7 @@ nonisolated extension WireCloseTransfer: SwiftProtobuf.Message, SwiftProtobuf._M
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularBytesField(value: &self.transferID) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.container) }()
       default: break
       }
     }
@@ -228,11 +312,15 @@ nonisolated extension WireCloseTransfer: SwiftProtobuf.Message, SwiftProtobuf._M
     if !self.transferID.isEmpty {
       try visitor.visitSingularBytesField(value: self.transferID, fieldNumber: 1)
     }
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireCloseTransfer, rhs: WireCloseTransfer) -> Bool {
     if lhs.transferID != rhs.transferID {return false}
+    if lhs.container != rhs.container {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -252,6 +340,161 @@ nonisolated extension WireCloseTransferReply: SwiftProtobuf.Message, SwiftProtob
   }
 
   public static func ==(lhs: WireCloseTransferReply, rhs: WireCloseTransferReply) -> Bool {
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireFindMissing: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".FindMissing"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}ids\0\u{3}transfer_id\0\u{3}source_container\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      case 2: try { try decoder.decodeRepeatedBytesField(value: &self.ids) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.transferID) }()
+      case 4: try { try decoder.decodeSingularStringField(value: &self.sourceContainer) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    if !self.ids.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.ids, fieldNumber: 2)
+    }
+    if !self.transferID.isEmpty {
+      try visitor.visitSingularBytesField(value: self.transferID, fieldNumber: 3)
+    }
+    if !self.sourceContainer.isEmpty {
+      try visitor.visitSingularStringField(value: self.sourceContainer, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireFindMissing, rhs: WireFindMissing) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.ids != rhs.ids {return false}
+    if lhs.transferID != rhs.transferID {return false}
+    if lhs.sourceContainer != rhs.sourceContainer {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireFindMissingReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".FindMissingReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}missing\0\u{1}held\0\u{3}stored_bytes\0\u{1}damaged\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedUInt32Field(value: &self.missing) }()
+      case 2: try { try decoder.decodeRepeatedUInt32Field(value: &self.held) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.storedBytes) }()
+      case 4: try { try decoder.decodeRepeatedUInt32Field(value: &self.damaged) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.missing.isEmpty {
+      try visitor.visitPackedUInt32Field(value: self.missing, fieldNumber: 1)
+    }
+    if !self.held.isEmpty {
+      try visitor.visitPackedUInt32Field(value: self.held, fieldNumber: 2)
+    }
+    if self.storedBytes != 0 {
+      try visitor.visitSingularUInt64Field(value: self.storedBytes, fieldNumber: 3)
+    }
+    if !self.damaged.isEmpty {
+      try visitor.visitPackedUInt32Field(value: self.damaged, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireFindMissingReply, rhs: WireFindMissingReply) -> Bool {
+    if lhs.missing != rhs.missing {return false}
+    if lhs.held != rhs.held {return false}
+    if lhs.storedBytes != rhs.storedBytes {return false}
+    if lhs.damaged != rhs.damaged {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireReadNodes: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ReadNodes"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}ids\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      case 2: try { try decoder.decodeRepeatedBytesField(value: &self.ids) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    if !self.ids.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.ids, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireReadNodes, rhs: WireReadNodes) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.ids != rhs.ids {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireReadNodesReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ReadNodesReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}nodes\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedBytesField(value: &self.nodes) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.nodes.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.nodes, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireReadNodesReply, rhs: WireReadNodesReply) -> Bool {
+    if lhs.nodes != rhs.nodes {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -94,6 +94,9 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
   /// B  repeat under the same request id (never sent by a server)
   case serverResponseLost // = 34
 
+  /// N  store the bytes of the asset, and save the record again
+  case assetNotAvailable // = 35
+
   /// B  the account is locked
   case accountTemporarilyUnavailable // = 36
 
@@ -174,6 +177,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
     case 27: self = .limitExceeded
     case 31: self = .referenceViolation
     case 34: self = .serverResponseLost
+    case 35: self = .assetNotAvailable
     case 36: self = .accountTemporarilyUnavailable
     case 100: self = .unknownMethod
     case 101: self = .malformedRequest
@@ -219,6 +223,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
     case .limitExceeded: return 27
     case .referenceViolation: return 31
     case .serverResponseLost: return 34
+    case .assetNotAvailable: return 35
     case .accountTemporarilyUnavailable: return 36
     case .unknownMethod: return 100
     case .malformedRequest: return 101
@@ -264,6 +269,7 @@ public nonisolated enum WireErrorCode: SwiftProtobuf.Enum, Swift.CaseIterable {
     .limitExceeded,
     .referenceViolation,
     .serverResponseLost,
+    .assetNotAvailable,
     .accountTemporarilyUnavailable,
     .unknownMethod,
     .malformedRequest,
@@ -351,7 +357,7 @@ public nonisolated struct WireFailure: Sendable {
 fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WireErrorCode: SwiftProtobuf._ProtoNameProviding {
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ERROR_CODE_NONE\0\u{1}ERROR_CODE_INTERNAL_ERROR\0\u{2}\u{2}ERROR_CODE_NETWORK_UNAVAILABLE\0\u{1}ERROR_CODE_NETWORK_FAILURE\0\u{2}\u{2}ERROR_CODE_SERVICE_UNAVAILABLE\0\u{1}ERROR_CODE_REQUEST_RATE_LIMITED\0\u{1}ERROR_CODE_MISSING_ENTITLEMENT\0\u{1}ERROR_CODE_NOT_AUTHENTICATED\0\u{1}ERROR_CODE_PERMISSION_FAILURE\0\u{1}ERROR_CODE_UNKNOWN_ITEM\0\u{1}ERROR_CODE_INVALID_ARGUMENTS\0\u{2}\u{2}ERROR_CODE_SERVER_RECORD_CHANGED\0\u{2}\u{4}ERROR_CODE_INCOMPATIBLE_VERSION\0\u{1}ERROR_CODE_CONSTRAINT_VIOLATION\0\u{1}ERROR_CODE_OPERATION_CANCELLED\0\u{1}ERROR_CODE_CHANGE_TOKEN_EXPIRED\0\u{1}ERROR_CODE_BATCH_REQUEST_FAILED\0\u{2}\u{3}ERROR_CODE_QUOTA_EXCEEDED\0\u{1}ERROR_CODE_ZONE_NOT_FOUND\0\u{1}ERROR_CODE_LIMIT_EXCEEDED\0\u{2}\u{4}ERROR_CODE_REFERENCE_VIOLATION\0\u{2}\u{3}ERROR_CODE_SERVER_RESPONSE_LOST\0\u{2}\u{2}ERROR_CODE_ACCOUNT_TEMPORARILY_UNAVAILABLE\0\u{2}@\u{1}ERROR_CODE_UNKNOWN_METHOD\0\u{1}ERROR_CODE_MALFORMED_REQUEST\0\u{1}ERROR_CODE_TOKEN_EXPIRED\0\u{1}ERROR_CODE_TOKEN_NOT_BOUND\0\u{1}ERROR_CODE_DEVICE_REVOKED\0\u{1}ERROR_CODE_OPERATION_EXPIRED\0\u{1}ERROR_CODE_DEADLINE_EXCEEDED\0\u{1}ERROR_CODE_SERVICE_BUSY\0\u{1}ERROR_CODE_STORAGE_FAILURE\0\u{1}ERROR_CODE_ALREADY_EXISTS\0\u{1}ERROR_CODE_NOT_SIGNED_IN\0\u{1}ERROR_CODE_WRONG_CREDENTIALS\0\u{1}ERROR_CODE_CONFIGURATION_INVALID\0\u{1}ERROR_CODE_STORE_OUT_OF_STEP\0\u{1}ERROR_CODE_ACCESS_TOKEN_UNKNOWN\0\u{1}ERROR_CODE_OPERATION_REUSED\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0ERROR_CODE_NONE\0\u{1}ERROR_CODE_INTERNAL_ERROR\0\u{2}\u{2}ERROR_CODE_NETWORK_UNAVAILABLE\0\u{1}ERROR_CODE_NETWORK_FAILURE\0\u{2}\u{2}ERROR_CODE_SERVICE_UNAVAILABLE\0\u{1}ERROR_CODE_REQUEST_RATE_LIMITED\0\u{1}ERROR_CODE_MISSING_ENTITLEMENT\0\u{1}ERROR_CODE_NOT_AUTHENTICATED\0\u{1}ERROR_CODE_PERMISSION_FAILURE\0\u{1}ERROR_CODE_UNKNOWN_ITEM\0\u{1}ERROR_CODE_INVALID_ARGUMENTS\0\u{2}\u{2}ERROR_CODE_SERVER_RECORD_CHANGED\0\u{2}\u{4}ERROR_CODE_INCOMPATIBLE_VERSION\0\u{1}ERROR_CODE_CONSTRAINT_VIOLATION\0\u{1}ERROR_CODE_OPERATION_CANCELLED\0\u{1}ERROR_CODE_CHANGE_TOKEN_EXPIRED\0\u{1}ERROR_CODE_BATCH_REQUEST_FAILED\0\u{2}\u{3}ERROR_CODE_QUOTA_EXCEEDED\0\u{1}ERROR_CODE_ZONE_NOT_FOUND\0\u{1}ERROR_CODE_LIMIT_EXCEEDED\0\u{2}\u{4}ERROR_CODE_REFERENCE_VIOLATION\0\u{2}\u{3}ERROR_CODE_SERVER_RESPONSE_LOST\0\u{1}ERROR_CODE_ASSET_NOT_AVAILABLE\0\u{1}ERROR_CODE_ACCOUNT_TEMPORARILY_UNAVAILABLE\0\u{2}@\u{1}ERROR_CODE_UNKNOWN_METHOD\0\u{1}ERROR_CODE_MALFORMED_REQUEST\0\u{1}ERROR_CODE_TOKEN_EXPIRED\0\u{1}ERROR_CODE_TOKEN_NOT_BOUND\0\u{1}ERROR_CODE_DEVICE_REVOKED\0\u{1}ERROR_CODE_OPERATION_EXPIRED\0\u{1}ERROR_CODE_DEADLINE_EXCEEDED\0\u{1}ERROR_CODE_SERVICE_BUSY\0\u{1}ERROR_CODE_STORAGE_FAILURE\0\u{1}ERROR_CODE_ALREADY_EXISTS\0\u{1}ERROR_CODE_NOT_SIGNED_IN\0\u{1}ERROR_CODE_WRONG_CREDENTIALS\0\u{1}ERROR_CODE_CONFIGURATION_INVALID\0\u{1}ERROR_CODE_STORE_OUT_OF_STEP\0\u{1}ERROR_CODE_ACCESS_TOKEN_UNKNOWN\0\u{1}ERROR_CODE_OPERATION_REUSED\0")
 }
 
 nonisolated extension WireRetry: SwiftProtobuf._ProtoNameProviding {

@@ -351,6 +351,23 @@ public nonisolated struct WireRecordField: Sendable {
     set {value = .encrypted(newValue)}
   }
 
+  /// Bytes that lie beside the record. They are not indexed.
+  public var asset: WireRecordAsset {
+    get {
+      if case .asset(let v)? = value {return v}
+      return WireRecordAsset()
+    }
+    set {value = .asset(newValue)}
+  }
+
+  public var assets: WireAssetList {
+    get {
+      if case .assets(let v)? = value {return v}
+      return WireAssetList()
+    }
+    set {value = .assets(newValue)}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   /// In a save, without a value: the field goes. One of a kind that the service does not know is kept.
@@ -373,6 +390,9 @@ public nonisolated struct WireRecordField: Sendable {
     case references(WireReferenceList)
     /// What devices have sealed among themselves: the service neither opens nor indexes it.
     case encrypted(WireEncryptedValue)
+    /// Bytes that lie beside the record. They are not indexed.
+    case asset(WireRecordAsset)
+    case assets(WireAssetList)
 
   }
 
@@ -415,6 +435,28 @@ public nonisolated struct WireRecordReference: Sendable {
 
   /// The record that has the reference is deleted with the one that it names.
   public var deletesSelf: Bool = false
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// Bytes of any kind, which do not count to what a record may have. They are stored before the record that has them is
+/// saved, and fetched when they are wanted, as all content is (docs/protocol.md, "Content"); what no record has any more
+/// is removed.
+public nonisolated struct WireRecordAsset: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Bytes: 1 GiB at most.
+  public var length: UInt64 = 0
+
+  /// The root (see "Chunks and manifests"): the id of the only chunk, or of a manifest node. Of no bytes: empty.
+  public var root: Data = Data()
+
+  /// How many levels of nodes are above the chunks.
+  public var depth: UInt32 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -517,6 +559,18 @@ public nonisolated struct WireReferenceList: Sendable {
   // methods supported on all messages.
 
   public var values: [WireRecordReference] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireAssetList: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var values: [WireRecordAsset] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -645,6 +699,13 @@ public nonisolated struct WireModifyRecords: Sendable {
 
   /// Each zone once, with a change at least. 400 changes in all, 100 conditions.
   public var zones: [WireZoneChanges] = []
+
+  /// Manifest nodes that the assets of the records rest on and the service may lack (FindMissing), children first; 2 MiB
+  /// at most, beside those of the changes.
+  public var nodes: [Data] = []
+
+  /// The upload that has stored their chunks (OpenTransfer). Empty: the service has them all.
+  public var transferID: Data = Data()
 
   public var database: WireRecordDatabaseKind = .private
 
@@ -1797,7 +1858,7 @@ nonisolated extension WireRecordStamp: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireRecordField: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".RecordField"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{1}string\0\u{1}integer\0\u{1}real\0\u{1}date\0\u{1}data\0\u{1}location\0\u{1}reference\0\u{1}strings\0\u{1}integers\0\u{1}reals\0\u{1}dates\0\u{1}datas\0\u{1}locations\0\u{1}references\0\u{1}encrypted\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{1}string\0\u{1}integer\0\u{1}real\0\u{1}date\0\u{1}data\0\u{1}location\0\u{1}reference\0\u{1}strings\0\u{1}integers\0\u{1}reals\0\u{1}dates\0\u{1}datas\0\u{1}locations\0\u{1}references\0\u{1}encrypted\0\u{1}asset\0\u{1}assets\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1976,6 +2037,32 @@ nonisolated extension WireRecordField: SwiftProtobuf.Message, SwiftProtobuf._Mes
           self.value = .encrypted(v)
         }
       }()
+      case 17: try {
+        var v: WireRecordAsset?
+        var hadOneofValue = false
+        if let current = self.value {
+          hadOneofValue = true
+          if case .asset(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.value = .asset(v)
+        }
+      }()
+      case 18: try {
+        var v: WireAssetList?
+        var hadOneofValue = false
+        if let current = self.value {
+          hadOneofValue = true
+          if case .assets(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.value = .assets(v)
+        }
+      }()
       default: break
       }
     }
@@ -2049,6 +2136,14 @@ nonisolated extension WireRecordField: SwiftProtobuf.Message, SwiftProtobuf._Mes
     case .encrypted?: try {
       guard case .encrypted(let v)? = self.value else { preconditionFailure() }
       try visitor.visitSingularMessageField(value: v, fieldNumber: 16)
+    }()
+    case .asset?: try {
+      guard case .asset(let v)? = self.value else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 17)
+    }()
+    case .assets?: try {
+      guard case .assets(let v)? = self.value else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 18)
     }()
     case nil: break
     }
@@ -2137,6 +2232,46 @@ nonisolated extension WireRecordReference: SwiftProtobuf.Message, SwiftProtobuf.
   public static func ==(lhs: WireRecordReference, rhs: WireRecordReference) -> Bool {
     if lhs.record != rhs.record {return false}
     if lhs.deletesSelf != rhs.deletesSelf {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRecordAsset: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RecordAsset"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}length\0\u{1}root\0\u{1}depth\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt64Field(value: &self.length) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.root) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.depth) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.length != 0 {
+      try visitor.visitSingularUInt64Field(value: self.length, fieldNumber: 1)
+    }
+    if !self.root.isEmpty {
+      try visitor.visitSingularBytesField(value: self.root, fieldNumber: 2)
+    }
+    if self.depth != 0 {
+      try visitor.visitSingularUInt32Field(value: self.depth, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRecordAsset, rhs: WireRecordAsset) -> Bool {
+    if lhs.length != rhs.length {return false}
+    if lhs.root != rhs.root {return false}
+    if lhs.depth != rhs.depth {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2392,6 +2527,36 @@ nonisolated extension WireReferenceList: SwiftProtobuf.Message, SwiftProtobuf._M
   }
 }
 
+nonisolated extension WireAssetList: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".AssetList"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}values\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.values) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.values.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.values, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireAssetList, rhs: WireAssetList) -> Bool {
+    if lhs.values != rhs.values {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
 nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ModifyZones"
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}save\0\u{1}delete\0\u{1}head\0\u{2}\u{6}ended\0\u{2}\u{5}database\0")
@@ -2591,7 +2756,7 @@ nonisolated extension WireModifyZonesReply: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ModifyRecords"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}zones\0\u{2}\u{d}database\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}zones\0\u{1}nodes\0\u{3}transfer_id\0\u{2}\u{b}database\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2601,6 +2766,8 @@ nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._M
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.zones) }()
+      case 3: try { try decoder.decodeRepeatedBytesField(value: &self.nodes) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.transferID) }()
       case 15: try { try decoder.decodeSingularEnumField(value: &self.database) }()
       default: break
       }
@@ -2614,6 +2781,12 @@ nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._M
     if !self.zones.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.zones, fieldNumber: 2)
     }
+    if !self.nodes.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.nodes, fieldNumber: 3)
+    }
+    if !self.transferID.isEmpty {
+      try visitor.visitSingularBytesField(value: self.transferID, fieldNumber: 4)
+    }
     if self.database != .private {
       try visitor.visitSingularEnumField(value: self.database, fieldNumber: 15)
     }
@@ -2623,6 +2796,8 @@ nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._M
   public static func ==(lhs: WireModifyRecords, rhs: WireModifyRecords) -> Bool {
     if lhs.container != rhs.container {return false}
     if lhs.zones != rhs.zones {return false}
+    if lhs.nodes != rhs.nodes {return false}
+    if lhs.transferID != rhs.transferID {return false}
     if lhs.database != rhs.database {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
