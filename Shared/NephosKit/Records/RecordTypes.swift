@@ -141,6 +141,8 @@ public struct RecordChanges: Sendable, Hashable {
     public var changed: [RecordID] = []
     /// Deleted.
     public var deleted: [RecordID] = []
+    /// Of those: of which type they were, as far as the server has told.
+    public var deletedTypes: [RecordID: String] = [:]
     /// So much that it is not listed: look at all.
     public var isAll = false
     /// Why something was refused; nil: nothing was.
