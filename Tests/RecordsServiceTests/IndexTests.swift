@@ -243,6 +243,23 @@ import Testing
         #expect(try house.rows(of: "record_index") == 2 * 1600)
     }
 
+    @Test func whatIsEncryptedIsInNoIndex() throws {
+        var sealed = WireEncryptedValue()
+        (sealed.suite, sealed.keyID, sealed.sealed) = (1, Data("key".utf8), Data("secret".utf8))
+        try device.save("before", ["sealed": .encrypted(sealed)])
+        try device.index("Note(sealed)", "Note(words)")
+        try device.settleIndexes()
+        try device.save("after", ["sealed": .encrypted(sealed)])
+        // Both are where records without the field are, and no words are there.
+        let keys = try house.cloud.storage(of: .records).write { transaction in
+            try transaction.all(SQL("SELECT entry FROM record_index"), []) { $0.blob(0) }
+        }
+        #expect(keys == [[1], [1]])
+        let reply = try device.page("sealed == NULL")
+        #expect(reply.records.map(\.item) == ["after", "before"] && reply.plan.way == .index)
+        #expect(try device.query("sealed != NULL").isEmpty && device.query("self CONTAINS 'secret'").isEmpty)
+    }
+
     @Test func anIndexOfAnotherFoldingIsNotUsedAndMadeAnew() throws {
         try save(0..<150) { ["title": .string($0 % 50 == 0 ? "É" : "x")] }
         try device.index("Note(title[cd])")

@@ -36,6 +36,17 @@ import Testing
         #expect(try house.house.device().list().isEmpty)
     }
 
+    @Test func itHasNoEncryptedFields() throws {
+        var sealed = WireEncryptedValue()
+        (sealed.suite, sealed.keyID, sealed.sealed) = (1, Data([1]), Data([2, 3]))
+        let change = WireRecordChange.save("a", ["sealed": .encrypted(sealed)])
+        for writer in [here, try house.device(PublicHouse.administrator)] {
+            #expect(try writer.modify([change]).codes == [.invalidArguments])
+        }
+        #expect(try there.list().isEmpty)
+        #expect(try house.house.device().modify([change]).codes == [nil])
+    }
+
     @Test func onlyWhoHasMadeARecordChangesItAndAnAdministrator() throws {
         let change = WireRecordChange.save("a", ["title": .string("one")])
         _ = try here.modify([change])

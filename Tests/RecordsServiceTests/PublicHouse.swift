@@ -1,5 +1,6 @@
 import NephosBus
 import NephosCore
+import NephosServiceKit
 import NephosSimulation
 import NephosWire
 import SwiftProtobuf
@@ -14,8 +15,8 @@ final class PublicHouse {
     let house: RecordHouse
     var cloud: TestCloud { house.cloud }
 
-    init(seed: UInt64 = 1) throws {
-        house = try RecordHouse(seed: seed)
+    init(seed: UInt64 = 1, budgets: BudgetConfiguration = .unlimited) throws {
+        house = try RecordHouse(seed: seed, budgets: budgets)
         try cloud.createAccount(Self.administrator)
         try cloud.createAccount(Self.other)
         var request = WireSaveContainer()

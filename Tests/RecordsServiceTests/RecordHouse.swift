@@ -17,9 +17,9 @@ final class RecordHouse {
 
     let cloud: TestCloud
 
-    init(seed: UInt64 = 1, engine: SQLiteEngine? = nil) throws {
+    init(seed: UInt64 = 1, engine: SQLiteEngine? = nil, budgets: BudgetConfiguration = .unlimited) throws {
         cloud = try TestCloud(
-            seed: seed, engines: engine.map { [.records: $0] } ?? [:],
+            seed: seed, budgets: budgets, engines: engine.map { [.records: $0] } ?? [:],
             factories: [.records: { _ in RecordsService() }])
         try createApp(Self.app, [Self.container, "T.shared"])
         try createApp("T.other", ["T.elsewhere", "T.shared"])

@@ -191,10 +191,12 @@ extension RecordIndex {
             guard let first = words.first, words.count == 1 || words.count == 2 && words[1] == "descending" else {
                 return nil
             }
+            let name = String(first.prefix { $0 != "[" })
             let letters = first.drop { $0 != "[" }
+            guard !name.isEmpty else { return nil }
             fields.append(
                 Field(
-                    String(first.prefix { $0 != "[" }), ascending: words.count == 1, ignoresCase: letters.contains("c"),
+                    name, ascending: words.count == 1, ignoresCase: letters.contains("c"),
                     ignoresAccents: letters.contains("d")))
         }
         guard !fields.isEmpty else { return nil }
