@@ -77,6 +77,11 @@ import Testing
         }
     }
 
+    @Test func aNameThatNobodyChoseIsRandom() throws {
+        let names = (0..<100).map { _ in RecordID.unique(zone: "work").name }
+        #expect(Set(names).count == 100 && names.allSatisfy { $0.utf8.count == 32 && UInt64($0.prefix(16), radix: 16) != nil })
+    }
+
     @Test func aRecordIsSavedAsAWhole() async throws {
         try await withRecords { cloud in
             let (here, there) = (try await cloud.open(), try await cloud.open())
