@@ -78,7 +78,8 @@ struct PlainOrder {
         return left.utf8.lexicographicallyPrecedes(right.utf8)
     }
 
-    static let all = [
+    static var all: [PlainOrder] {
+        [
         PlainOrder(sort: []) { _, _ in nil },
         PlainOrder(sort: [RecordSort("v")], precedes: number),
         PlainOrder(sort: [RecordSort("v", ascending: false)]) { number($0, $1).map { !$0 } },
@@ -89,4 +90,5 @@ struct PlainOrder {
             bytes(PlainQuery.reference($0), PlainQuery.reference($1)) ?? number($0, $1).map { !$0 }
         },
     ]
+    }
 }

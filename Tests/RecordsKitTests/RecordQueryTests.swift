@@ -1,5 +1,6 @@
 import NephosCore
 import NephosPredicates
+import NephosSimulation
 import Testing
 
 @testable import NephosKit

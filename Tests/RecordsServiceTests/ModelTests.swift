@@ -15,7 +15,7 @@ import Testing
 @Suite struct ModelTests {
     /// What the zone should hold.
     private struct Model {
-        struct Entry: Equatable {
+        struct Entry: Equatable, Sendable {
             var version: Data
             var fields: [String: Int64] = [:]
             var target: String?
@@ -153,10 +153,10 @@ import Testing
         ]
     }
 
-    private struct Order {
+    private struct Order: Sendable {
         var sort: [String]
         /// Below zero: the first comes first; 0: they are alike.
-        var compare: (Model.Entry, Model.Entry) -> Int
+        var compare: @Sendable (Model.Entry, Model.Entry) -> Int
     }
 
     /// What has no value comes first.

@@ -5,6 +5,8 @@ import NephosWire
 import SwiftProtobuf
 import Testing
 
+import struct Foundation.Data
+
 /// A container's public database: one for all accounts, on its app's plan, with roles.
 @Suite struct PublicDatabaseTests {
     private let house: PublicHouse

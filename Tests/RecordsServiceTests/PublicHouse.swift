@@ -47,8 +47,10 @@ final class PublicHouse {
     }
 
     /// A device without an account.
-    func stranger(_ secret: String? = nil) throws -> RecordDevice {
-        let client = try cloud.makeClient()
+    ///
+    /// - Parameter other: From whose address it comes; nil: from one of its own.
+    func stranger(_ secret: String? = nil, besides other: RecordDevice? = nil) throws -> RecordDevice {
+        let client = try other.map { try cloud.makeClient(besides: $0.client) } ?? cloud.makeClient()
         let reply = try publicToken(try secret ?? makeAppToken().secret, by: client)
         return RecordDevice(
             house, client, token: reply.accessToken.token, owner: reply.accessToken.app.containerOwners[0])

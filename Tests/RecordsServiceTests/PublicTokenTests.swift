@@ -234,8 +234,9 @@ import Testing
         let secret = try house.makeAppToken().secret
         var served = 0
         var refusal: CloudError?
+        let first = try house.stranger(secret)
         for _ in 0..<12 where refusal == nil {
-            let stranger = try house.stranger(secret)
+            let stranger = try house.stranger(secret, besides: first)
             stranger.client.policy.waitMax = .zero
             // As many as a key has by itself, and no more.
             for number in 0..<15 {
@@ -251,8 +252,9 @@ import Testing
         }
         #expect(refusal?.code == .requestRateLimited && refusal?.details["budget"] == "account")
         #expect((30...80).contains(served))
-        // Whoever has an account has their own.
+        // Whoever has an account has their own, and so has another address.
         #expect(try here.fetch(["a"]).count == 1)
+        #expect(try house.stranger(secret).fetch(["a"]).count == 1)
     }
 
     @Test func aHundredFollowersOfSeveralAccountsAreToldOfOneSaveByOneDelivery() throws {

@@ -244,7 +244,7 @@ import Testing
         #expect(try here.list().isEmpty)
         let reply = try here.call("ModifyRecords", most, as: WireModifyRecordsReply.self)
         #expect(reply.zones[0].records.allSatisfy { !$0.hasFailure })
-        #expect(try here.list().count == 3)
+        #expect(try here.fetch(["r0", "r1", "r2"], fields: ["none"]).count == 3)
     }
 
     @Test func aRecordHasABoundAndARequestToo() throws {

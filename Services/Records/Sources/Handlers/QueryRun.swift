@@ -114,7 +114,7 @@ final class QueryRun {
         var details = ["reason": "index_needed"]
         if let wanted {
             details["index"] = "\(wanted)"
-            details["index_kind"] = wanted.fields.isEmpty ? "words" : "fields"
+            if wanted.fields.isEmpty { details["index_kind"] = "words" }
         }
         guard let known = indexes.first(where: { $0.definition == wanted && $0.isKept }) else {
             return CloudError(
