@@ -196,7 +196,8 @@ public struct IndexKeyRange: Hashable, Sendable {
     private init(textsBeginningWith text: String, _ folding: Folding) {
         var prefix = [IndexKey.Tag.text]
         IndexKey.append(
-            escaping: FoldingRule.current.foldedStart(of: text, folding, bytesMax: IndexKey.textBytesMax).bytes, to: &prefix)
+            escaping: FoldingRule.current.foldedStart(of: text, folding, bytesMax: IndexKey.textBytesMax).bytes,
+            to: &prefix)
         self.init(lower: Edge(prefix), upper: Edge(prefix))
     }
 

@@ -60,8 +60,10 @@ struct PlainOrder {
 
     /// - Returns: What is alike as it was.
     func sorted(_ records: [Record]) -> [Record] {
-        records.enumerated().sorted { left, right in precedes(left.element, right.element) ?? (left.offset < right.offset) }
-            .map(\.element)
+        records.enumerated().sorted { left, right in
+            precedes(left.element, right.element) ?? (left.offset < right.offset)
+        }
+        .map(\.element)
     }
 
     /// What has no value comes first.
@@ -80,15 +82,15 @@ struct PlainOrder {
 
     static var all: [PlainOrder] {
         [
-        PlainOrder(sort: []) { _, _ in nil },
-        PlainOrder(sort: [RecordSort("v")], precedes: number),
-        PlainOrder(sort: [RecordSort("v", ascending: false)]) { number($0, $1).map { !$0 } },
-        PlainOrder(sort: [RecordSort("t"), RecordSort("v")]) {
-            bytes(PlainQuery.text($0), PlainQuery.text($1)) ?? number($0, $1)
-        },
-        PlainOrder(sort: [RecordSort("ref"), RecordSort("v", ascending: false)]) {
-            bytes(PlainQuery.reference($0), PlainQuery.reference($1)) ?? number($0, $1).map { !$0 }
-        },
-    ]
+            PlainOrder(sort: []) { _, _ in nil },
+            PlainOrder(sort: [RecordSort("v")], precedes: number),
+            PlainOrder(sort: [RecordSort("v", ascending: false)]) { number($0, $1).map { !$0 } },
+            PlainOrder(sort: [RecordSort("t"), RecordSort("v")]) {
+                bytes(PlainQuery.text($0), PlainQuery.text($1)) ?? number($0, $1)
+            },
+            PlainOrder(sort: [RecordSort("ref"), RecordSort("v", ascending: false)]) {
+                bytes(PlainQuery.reference($0), PlainQuery.reference($1)) ?? number($0, $1).map { !$0 }
+            },
+        ]
     }
 }

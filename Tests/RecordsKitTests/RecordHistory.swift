@@ -138,7 +138,8 @@ final class RecordHistory {
             record["tags"] = flip(0.3) ? .strings(["x", "y", "z"].filter { _ in flip(0.5) }) : record["tags"]
             // It need not be there.
             record["ref"] =
-                flip(0.3) ? .reference(RecordReference(Self.names.randomElement(using: &generator) ?? "")) : record["ref"]
+                flip(0.3)
+                ? .reference(RecordReference(Self.names.randomElement(using: &generator) ?? "")) : record["ref"]
             if try await hasRoot(zone, on: device) { record.parent = flip(0.3) ? Self.root : record.parent }
             records.append(record)
         }
@@ -254,7 +255,8 @@ final class RecordHistory {
                 }
                 let found = try await device.database.records(matching: asked, in: zone, from: source)
                 guard found == expected else {
-                    throw Violation("\(query.text) by \(asked.sort) of \(device.name) finds \(found) and not \(expected).")
+                    throw Violation(
+                        "\(query.text) by \(asked.sort) of \(device.name) finds \(found) and not \(expected).")
                 }
                 guard source == .local else { continue }
                 var paged: [Record] = []

@@ -131,7 +131,9 @@ import Testing
         try await withRecords { cloud in
             let here = try await cloud.open()
             try await Self.fill(here)
-            let sort = [RecordSort("title", ignoresCase: true, ignoresAccents: true), RecordSort("n", ascending: false)]
+            let sort = [
+                RecordSort("title", ignoresCase: true, ignoresAccents: true), RecordSort("n", ascending: false),
+            ]
             var query = RecordQuery(type: "Note", try QueryPredicate(parsing: "n >= 0"), sort: sort, limit: 500)
             let error = await #expect(throws: CloudError.self) {
                 try await here.database.records(matching: query, from: .server)
@@ -158,7 +160,9 @@ import Testing
             query.desiredFields = ["long"]
             query.limit = 3
             let few = try await here.database.records(matching: query, from: .server)
-            #expect(few.map(\.id) == local.prefix(3).map(\.id) && few.map(\.fields) == [["long": "x"], ["long": "x"], ["long": "x"]])
+            #expect(
+                few.map(\.id) == local.prefix(3).map(\.id)
+                    && few.map(\.fields) == [["long": "x"], ["long": "x"], ["long": "x"]])
         }
     }
 
@@ -192,7 +196,8 @@ import Testing
     }
 
     @Test(arguments: [
-        ("Note(kind, date descending)", false), ("Note(title[cd], n)", false), ("Note(words)", true), ("Note(words)", false),
+        ("Note(kind, date descending)", false), ("Note(title[cd], n)", false), ("Note(words)", true),
+        ("Note(words)", false),
     ]) func anIndexThatIsDescribedIsReadAgain(text: String, isOfWords: Bool) throws {
         let index = try #require(RecordIndex(described: text, isOfWords: isOfWords))
         #expect(index.fields.isEmpty == isOfWords && index.type == "Note")

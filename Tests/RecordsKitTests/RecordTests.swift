@@ -79,7 +79,9 @@ import Testing
 
     @Test func aNameThatNobodyChoseIsRandom() throws {
         let names = (0..<100).map { _ in RecordID.unique(zone: "work").name }
-        #expect(Set(names).count == 100 && names.allSatisfy { $0.utf8.count == 32 && UInt64($0.prefix(16), radix: 16) != nil })
+        #expect(
+            Set(names).count == 100
+                && names.allSatisfy { $0.utf8.count == 32 && UInt64($0.prefix(16), radix: 16) != nil })
     }
 
     @Test func aRecordIsSavedAsAWhole() async throws {

@@ -288,8 +288,9 @@ import Testing
         request.container = device.container
         request.save = [WireRecordIndex(text: "Note(title[cd])")]
         request.save[0].foldingVersion = 2
-        #expect(code { try device.call("ModifyRecordIndexes", request, as: WireModifyRecordIndexesReply.self) }
-            == .incompatibleVersion)
+        #expect(
+            code { try device.call("ModifyRecordIndexes", request, as: WireModifyRecordIndexesReply.self) }
+                == .incompatibleVersion)
         #expect(try device.indexes().isEmpty)
         request.save[0].foldingVersion = 0
         try device.call("ModifyRecordIndexes", request, as: WireModifyRecordIndexesReply.self)

@@ -100,7 +100,8 @@ import Testing
     // MARK: What happens besides
 
     private static let indexes = [
-        "Note(x)", "Note(y, x descending)", "Note(to)", "Note(_parent, x)", "Note(x descending, y)", "Note(_recordName)",
+        "Note(x)", "Note(y, x descending)", "Note(to)", "Note(_parent, x)", "Note(x descending, y)",
+        "Note(_recordName)",
     ]
 
     private func happen(

@@ -98,7 +98,9 @@ struct QueryOptions: ParsableArguments {
     @Option(name: .long, help: "Of this type (default: of all).") var type: String?
     @Option(
         parsing: .unconditional,
-        help: "By which fields: -_modificationDate,title[cd]; a minus puts the greatest first, [c] heeds no capitals, [d] no accents (default: by their names).")
+        help:
+            "By which fields: -_modificationDate,title[cd]; a minus puts the greatest first, [c] heeds no capitals, [d] no accents (default: by their names)."
+    )
     var sort: String?
 
     /// - Parameter predicate: Its text; nil: all.

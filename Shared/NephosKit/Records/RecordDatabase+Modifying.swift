@@ -1,9 +1,10 @@
-public import struct Foundation.Data
 internal import GRDB
 public import NephosCore
 internal import NephosRecordRules
 internal import NephosWire
 internal import SwiftProtobuf
+
+public import struct Foundation.Data
 
 extension RecordDatabase {
     /// Saves a record.
@@ -99,7 +100,9 @@ extension RecordDatabase {
     ) async throws(CloudError) -> Data? {
         var request = WireReadChanges()
         request.scope = try "\(container)/\(id(of: zone))"
-        if isPublic, let owner = try read({ try session(in: $0).publicOwner(of: container) }) { request.owner = owner.rawValue }
+        if isPublic, let owner = try read({ try session(in: $0).publicOwner(of: container) }) {
+            request.owner = owner.rawValue
+        }
         // What has changed comes another way: its first item is enough.
         request.itemsMax = 1
         let reply = try await session.call(

@@ -16,7 +16,8 @@ extension RecordDatabase {
         matching query: RecordQuery, in zone: String = RecordZone.defaultName, from source: RecordSource = .local
     ) async throws(CloudError) -> [Record] {
         var found: [Record] = []
-        var pages = RecordPages(database: self, query: query, zone: zone, source: source, size: .max).makeAsyncIterator()
+        var pages = RecordPages(database: self, query: query, zone: zone, source: source, size: .max)
+            .makeAsyncIterator()
         while let page = try await pages.next() { found += page }
         return found
     }

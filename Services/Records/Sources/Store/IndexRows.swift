@@ -98,7 +98,8 @@ enum IndexRows {
     /// - Returns: Whether there may be more.
     static func renewFirst(in transaction: any Transaction) throws -> Bool {
         let values: [SQLValue] = [.integer(folding), .integer(State.removing.rawValue)]
-        let found = try transaction.first(ofOlderFolding, values, unfinished)
+        let found =
+            try transaction.first(ofOlderFolding, values, unfinished)
             ?? transaction.first(ofNewerFolding, values, unfinished)
         guard let found else { return false }
         let number = found.index.number
