@@ -113,6 +113,14 @@ received = by("service", ask("nephos_content_received_bytes_total"))["documents"
 sent = by("service", ask("nephos_content_sent_bytes_total"))["documents"]
 check("the file's bytes came", 3_000_000 <= received <= 3_400_000, f"{received:.0f}")
 check("and went", 3_000_000 <= sent <= 3_400_000, f"{sent:.0f}")
+requests = {dict(labels)["method"]: value for labels, value in
+            ask('nephos_requests_total{service="records",code="ok"}').items()}
+check("five saves of records are counted", 5 <= requests.get("ModifyRecords", 0) <= 6,
+      f"{requests.get('ModifyRecords', 0):.0f}")
+check("and the query", requests.get("QueryRecords", 0) >= 1, f"{requests.get('QueryRecords', 0):.0f}")
+saved = list(ask('nephos_feed_position{service="records"}').values())[0]
+told = by("service", ask('nephos_follower_position{followed="records"}'))["notifications"]
+check("notifications have followed records to the end", 5 <= told == saved, f"{told:.0f} of {saved:.0f}")
 position = list(ask('nephos_feed_position{service="keyvalue"}').values())[0]
 followed = by("service", ask('nephos_follower_position{followed="keyvalue"}'))["notifications"]
 check("notifications have followed to the end", followed == position, f"{followed:.0f} of {position:.0f}")

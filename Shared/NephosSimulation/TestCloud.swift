@@ -370,6 +370,11 @@ package final class TestCloud {
         return TestClient(name: "client-\(clientCount)", keys: client.keys, cloud: self, seed: generator.next())
     }
 
+    /// A connection under keys of its own, from the address that another comes from.
+    package func makeClient(besides client: TestClient) throws -> TestClient {
+        TestClient(name: client.name, keys: try transport.makeKeyPair(), cloud: self, seed: generator.next())
+    }
+
     /// A connection under the operator's keys.
     package func makeOperator() -> TestClient {
         clientCount += 1

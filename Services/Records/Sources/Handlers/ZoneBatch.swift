@@ -196,8 +196,9 @@ final class ZoneBatch {
 
     /// What a save makes of a record, if the caller may do that.
     ///
-    /// - Throws: ``CloudError`` `.permissionFailure`, and as ``SaveRule`` does.
+    /// - Throws: ``CloudError`` `.permissionFailure`, `.invalidArguments`, and as ``SaveRule`` does.
     private func decide(_ save: WireSaveRecord, over state: SaveRule.State) throws(CloudError) -> SaveRule.Outcome {
+        guard !zone.scope.owner.isApp || !save.fields.contains(where: \.isSealed) else { throw Self.notSealed }
         guard access.isRestricted else { return try SaveRule.decide(save, over: state, stamp: stamp) }
         guard isVisible(state) else {
             // As if it were not there; only that its name is taken cannot be hidden.
@@ -216,6 +217,8 @@ final class ZoneBatch {
         return .same(stored)
     }
 
+    private static let notSealed = CloudError(
+        .invalidArguments, "A public database has no encrypted fields. Save the record in a private one.")
     private static let isTaken = CloudError(
         .permissionFailure, "The record's name is taken by one that the caller may not see. Choose another.")
     private static let mayNotCreate = CloudError(
