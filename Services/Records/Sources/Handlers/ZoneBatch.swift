@@ -529,8 +529,8 @@ extension ZoneBatch {
         zone.charge(bytes: items.reduce(0) { $0 + $1.body.count })
         let freed =
             try indexed
-            + RecordHistory(rows: zone.rows).add(lost(), at: now) { body, number in
-                try zone.seal(body, as: .history(number))
+            + RecordHistory(rows: zone.rows).add(lost(), at: now) { body, record, number in
+                try zone.seal(body, as: .history(of: record, number))
             }
         return (told, try zone.transaction.put(zone.scope, items), freed)
     }

@@ -72,11 +72,11 @@ struct RecordHistory {
 
     /// Adds entries, and removes what there are too many of.
     ///
-    /// - Parameter seal: Seals the entry of that number.
+    /// - Parameter seal: Seals the entry of that record and number.
     /// - Returns: What became free, in bytes.
     func add(
         _ entries: [(record: ItemName, body: [UInt8])], at now: Timestamp,
-        seal: (_ body: [UInt8], _ number: Int64) throws -> [UInt8]
+        seal: (_ body: [UInt8], _ record: ItemName, _ number: Int64) throws -> [UInt8]
     ) throws -> Int64 {
         guard !entries.isEmpty else { return 0 }
         var sums = try sums()
@@ -87,7 +87,7 @@ struct RecordHistory {
                 Self.insert,
                 place + [
                     .integer(sums.next), .text(entry.record.rawValue), .integer(Int64(clamping: now.milliseconds)),
-                    .integer(counted), .blob(try seal(entry.body, sums.next)),
+                    .integer(counted), .blob(try seal(entry.body, entry.record, sums.next)),
                 ])
             sums.next += 1
             sums.bytes += counted
