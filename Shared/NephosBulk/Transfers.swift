@@ -189,6 +189,7 @@ public final class Transfers {
 
     /// Ends what is moved of a partition, and lets its files go: somebody else may write to it.
     public func drop(partition: Int) {
+        removal.drop(partition: partition)
         bulk?.endTickets(because: Self.movedOn) { $0.partition == partition }
         // It may have to wait for a flush.
         host?.loop.offload(to: .content, { [store] in store.drop(partition: partition) }) { _ in }

@@ -127,6 +127,15 @@ package final class LocalStore: Sendable {
         }
     }
 
+    /// The same in memory under a name, for several processes. For simulations.
+    package convenience init(inMemory name: String, copyOf other: LocalStore) throws(CloudError) {
+        try self.init(other.fault, identity: name) {
+            let copy = try DatabaseQueue(named: name)
+            try other.database.backup(to: copy)
+            return copy
+        }
+    }
+
     private init(
         _ fault: (@Sendable (String) throws -> Void)?, identity: String? = nil,
         opening open: () throws -> any DatabaseWriter

@@ -575,8 +575,8 @@ extension ZoneBatch {
         zone.charge(bytes: items.reduce(0) { $0 + $1.body.count })
         let freed =
             try indexed
-            + RecordHistory(rows: zone.rows).add(kept, at: now) { body, number in
-                try zone.seal(body, as: .history(number))
+            + RecordHistory(rows: zone.rows).add(kept, at: now) { body, record, number in
+                try zone.seal(body, as: .history(of: record, number))
             } noted: { name, number in
                 try AssetRows(rows: zone.rows).add(stored(name).assets, of: name, entry: number)
             }
