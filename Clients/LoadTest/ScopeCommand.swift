@@ -14,8 +14,7 @@ struct ScopeCommand: ParsableCommand {
         commandName: "scope", abstract: "How a device reads a scope of so many items, and how much memory that takes.",
         discussion: """
             Saves so many records into one zone of a deployment of its own. Then a device that has             nothing reads all of them; while it is away so many are changed, which it reads when it is back; and it             verifies its copy. Each time the device is a process of its own, with its home on the disk: the seconds             are from its beginning until its copy is the server's, the memory is what its process, and the service's,             had at most.
-            """,
-        subcommands: [ScopeDevice.self])
+            """)
 
     @Option(help: "Records of the zone; several numbers give several tables.") var items = Numbers([100_000])
     @Option(help: "Of those, how many are changed while the device is away.") var changed = 100_000
@@ -118,7 +117,7 @@ private struct ScopeRun {
 
 /// What a device does in a process of its own: it signs in where its home has nobody, gets in step, and perhaps verifies.
 struct ScopeDevice: ParsableCommand {
-    static let configuration = CommandConfiguration(commandName: "device", shouldDisplay: false)
+    static let configuration = CommandConfiguration(commandName: "scope-device", shouldDisplay: false)
     /// How long nothing may come.
     private static let patience: Duration = .seconds(600)
 
@@ -183,7 +182,7 @@ struct ScopeDevice: ParsableCommand {
     static func run(_ arguments: [String]) throws -> Figures {
         let process = Process()
         process.executableURL = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
-        process.arguments = ["scope", "device"] + arguments
+        process.arguments = ["scope-device"] + arguments
         let output = Pipe()
         process.standardOutput = output
         try process.run()
