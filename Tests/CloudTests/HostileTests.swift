@@ -68,10 +68,18 @@ private final class Siege {
         // Each attack is to be answered in its own way.
         budgets.stranger.capacity = 0
         folder = NSTemporaryDirectory() + "hostile-tests-\(UUID().uuidString)"
-        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        for service in ["documents", "records"] {
+            try FileManager.default.createDirectory(
+                atPath: folder + "/" + service, withIntermediateDirectories: true)
+        }
         let cloud = try TestCloud(
-            seed: seed, budgets: budgets, factories: [.records: { _ in RecordsService() }],
-            content: ContentOptions(store: try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)))
+            seed: seed, budgets: budgets,
+            contentServices: [
+                .records: .init(store: try SegmentStore(folder: folder + "/records", segmentBytesMax: 1 << 20)) {
+                    RecordsService($0)
+                }
+            ],
+            content: ContentOptions(store: try SegmentStore(folder: folder + "/documents", segmentBytesMax: 1 << 20)))
         self.cloud = cloud
         try cloud.createAccount("mallory")
         for (id, container) in [("T.other", "T.elsewhere"), (Belongings.app, Belongings.container)] {

@@ -1,4 +1,6 @@
+import Foundation
 import NephosBus
+import NephosContent
 import NephosCore
 import NephosKit
 import NephosRecords
@@ -71,8 +73,15 @@ import Testing
 
     /// Whatever comes first: what fills a plan is what somebody looks for.
     @Test func theLargestOfWhatAnAccountUsesIsListedAndThatThereIsMore() throws {
-        let cloud = try TestCloud(seed: 17, factories: [.records: { _ in RecordsService() }])
-        defer { cloud.close() }
+        let folder = NSTemporaryDirectory() + "list-tests-\(UUID().uuidString)"
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        let store = try SegmentStore(folder: folder)
+        let cloud = try TestCloud(
+            seed: 17, contentServices: [.records: .init(store: store) { RecordsService($0) }])
+        defer {
+            cloud.close()
+            try? FileManager.default.removeItem(atPath: folder)
+        }
         let guest = try Guest(of: cloud)
         func use(_ bytes: Int64, by devices: Range<Int>) throws {
             let insert = SQL(

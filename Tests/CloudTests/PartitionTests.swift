@@ -72,10 +72,18 @@ import Testing
     @Test func nothingOfADroppedPartitionStaysInDocumentsOrRecords() throws {
         let folder = NSTemporaryDirectory() + "partition-tests-\(UUID().uuidString)"
         defer { try? FileManager.default.removeItem(atPath: folder) }
-        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        for service in ["documents", "records"] {
+            try FileManager.default.createDirectory(
+                atPath: folder + "/" + service, withIntermediateDirectories: true)
+        }
         let cloud = try TestCloud(
-            seed: 64, factories: [.records: { _ in RecordsService() }],
-            content: ContentOptions(store: try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)))
+            seed: 64,
+            contentServices: [
+                .records: .init(store: try SegmentStore(folder: folder + "/records", segmentBytesMax: 1 << 20)) {
+                    RecordsService($0)
+                }
+            ],
+            content: ContentOptions(store: try SegmentStore(folder: folder + "/documents", segmentBytesMax: 1 << 20)))
         defer { cloud.close() }
         var app = WireApp()
         app.appID = Belongings.app

@@ -14,11 +14,18 @@ import Testing
     private func withCloud(_ body: (TestCloud) throws -> Void) throws {
         let folder = NSTemporaryDirectory() + "socket-bounds-\(UUID().uuidString)"
         defer { try? FileManager.default.removeItem(atPath: folder) }
-        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        for service in ["documents", "records"] {
+            try FileManager.default.createDirectory(
+                atPath: folder + "/" + service, withIntermediateDirectories: true)
+        }
         let cloud = try TestCloud(
             seed: 1, subscriberQueueMax: NotificationsConfiguration().subscriberQueueMax,
-            factories: [.records: { _ in RecordsService() }],
-            content: ContentOptions(store: try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)))
+            contentServices: [
+                .records: .init(store: try SegmentStore(folder: folder + "/records", segmentBytesMax: 1 << 20)) {
+                    RecordsService($0)
+                }
+            ],
+            content: ContentOptions(store: try SegmentStore(folder: folder + "/documents", segmentBytesMax: 1 << 20)))
         defer { cloud.close() }
         try body(cloud)
     }
@@ -33,16 +40,18 @@ import Testing
         try #require(frame.count == 1 && unread.count == 3 && unsent.count == 4 && messages.count == 2)
         try withCloud { cloud in
             let sockets = cloud.network.replySockets
-            // Requests of five services, subscriptions, and content.
-            #expect(sockets.count == 7)
+            // Requests of five services, subscriptions, and content of two.
+            #expect(sockets.count == 8)
             let subscriptions = try #require(try cloud.roster.entry(of: .notifications).subscriptions)
-            let content = try #require(try cloud.roster.entry(of: .documents).bulk)
-            #expect(Set(sockets.map(\.endpoint)).isSuperset(of: [subscriptions, content]))
+            let content = try [ServiceName.documents, .records].map {
+                try #require(try cloud.roster.entry(of: $0).bulk)
+            }
+            #expect(Set(sockets.map(\.endpoint)).isSuperset(of: [subscriptions] + content))
             for socket in sockets {
                 // Thousands of devices follow, and say little.
                 let isNarrow = socket.endpoint == subscriptions
                 // A chunk, and what names it.
-                let frameBytes = socket.endpoint == content ? 1 << 20 + 64 : frame[0]
+                let frameBytes = content.contains(socket.endpoint) ? 1 << 20 + 64 : frame[0]
                 #expect(socket.frameBytesMax == frameBytes, "\(socket.endpoint)")
                 #expect(socket.unreadBytesPerConnectionMax == unread[isNarrow ? 1 : 0], "\(socket.endpoint)")
                 #expect(socket.unreadBytesMax == unread[2], "\(socket.endpoint)")

@@ -146,7 +146,8 @@ import Testing
             .with { ($0.root, $0.length) = (Data(photo.root.bytes), UInt64(BulkLimits.chunkBytesMax) + 1) },
         ] { expect(.invalidArguments) { try here.save("a", ["photo": .asset(wrong)]) } }
         expect(.limitExceeded) {
-            try here.save("a", ["photo": .asset(.with { ($0.root, $0.length, $0.depth) = (Data(photo.root.bytes), 2 << 30, 2) })])
+            try here.save(
+                "a", ["photo": .asset(.with { ($0.root, $0.length, $0.depth) = (Data(photo.root.bytes), 2 << 30, 2) })])
         }
         // Nothing needs no bytes.
         try here.save("empty", ["photo": .asset(WireRecordAsset())])

@@ -54,7 +54,8 @@ struct AssetRows {
     private static let delete = SQL(
         "DELETE FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 AND root = ?6")
     private static let select = SQL(
-        "SELECT root, depth, length FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 ORDER BY root")
+        "SELECT root, depth, length FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 ORDER BY root"
+    )
     private static let selectBetween = SQL(
         """
         SELECT entry, record, root, depth, length FROM record_assets
