@@ -176,7 +176,8 @@ import Testing
             for sort in [[], [RecordSort("n")], [RecordSort("n", ascending: false)]] {
                 let query = RecordQuery(type: "Note", sort: sort)
                 let all = try await here.database.records(matching: query, from: .server)
-                #expect(all == (try await here.database.records(matching: query)) && all.count == Self.count)
+                #expect(all == (try await here.database.records(matching: query)))
+                try #require(all.count == Self.count)
                 var pages = here.database.pages(matching: query, from: .server, size: 100).makeAsyncIterator()
                 #expect(try await pages.next() == Array(all[..<100]))
                 // What goes meanwhile is not in those that come, since nobody has asked for them yet.
