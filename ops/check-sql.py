@@ -45,7 +45,7 @@ def literal(source, start):
                 at += 1
             text += "\0"
         elif source[at] == "\\":
-            text, at = text + " ", at + 2
+            text, at = text + (source[at + 1] if source[at + 1] in '"\\' else " "), at + 2
         else:
             text, at = text + source[at], at + 1
     return text
