@@ -97,11 +97,31 @@ private struct ScopeRun {
         }
     }
 
+    /// Ends the service, which is started again: so what it has in memory is of one step. What the replies of more than a
+    /// million changes of an account would cost in a day it does not remember either.
+    private func renewService() throws {
+        let former = try deployment.processID(of: .records)
+        kill(former, SIGTERM)
+        let deadline = ContinuousClock.now + .seconds(60)
+        while case let pid = try? deployment.processID(of: .records), pid == nil || pid == former {
+            guard ContinuousClock.now < deadline else {
+                throw CloudError(.serviceUnavailable, "The service was not started again.")
+            }
+            usleep(20_000)
+        }
+        var request = WireListRecordIndexes()
+        request.container = enrolment.container
+        // It waits until the service answers.
+        _ = try enrolment.call(
+            request, to: enrolment.records, keys: devices[0].keys, accessToken: devices[0].accessToken,
+            returning: WireListRecordIndexesReply.self)
+    }
+
     /// What a device does, in a process of its own.
     private func row(_ step: String, _ items: Int, _ home: TemporaryFolder) throws -> ScopeRow {
         progress.show("\(sample.count) records: \(step)")
+        try renewService()
         let service = Memory(of: try deployment.processID(of: .records))
-        service.forgetPeak()
         let before = service.resident
         let device = try ScopeDevice.run(
             [

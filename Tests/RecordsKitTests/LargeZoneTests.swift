@@ -120,7 +120,7 @@ import Testing
             var pending = RecordTransaction.Pending(position: 0, change: change)
             if number % 22 == 0 {
                 pending.ancestor = WireRecord()
-                pending.ancestor?.parent = "r\(number * 7 % count + 11)"
+                pending.ancestor?.parent = "r\((number + 11) * 7 % count)"
             }
             return pending
         }
