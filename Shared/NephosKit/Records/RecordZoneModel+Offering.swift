@@ -77,6 +77,8 @@ extension RecordTransaction {
                 (pending.position, pending.place) = (position, place)
                 try put(pending)
             }
+            // Whatever the server has lost, what is here goes along.
+            try awaitAssets(at: position, areAllNew: true)
         }
     }
 

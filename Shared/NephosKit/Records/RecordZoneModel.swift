@@ -6,7 +6,7 @@ internal import NephosWire
 internal import SwiftProtobuf
 
 /// A zone's records as a model: all of them are here whole.
-final class RecordZoneModel: ScopeModel {
+final class RecordZoneModel: ContentSending {
     static var migrations: [LocalMigration] { RecordItems.migrations }
 
     let app: AppID
@@ -17,6 +17,7 @@ final class RecordZoneModel: ScopeModel {
     unowned let engine: DeviceEngine
     var name: String { place.name }
     let place: RecordPlace
+    private(set) lazy var uploads = makeUploads()
 
     /// - Parameter place: Of a zone.
     init(app: AppID, _ place: RecordPlace, engine: DeviceEngine) {
@@ -86,6 +87,7 @@ final class RecordZoneModel: ScopeModel {
             let merged = try RecordItems(rows: rows).merge(pulled, &state, type: Self.type)
         else { return nil }
         try offer(merged, in: records(in: rows))
+        try trimAssets(in: rows)
         if !pulled.info.isEmpty { state.info = pulled.info }
         return MergedChanges(
             damaged: merged.damaged, news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
@@ -97,6 +99,7 @@ final class RecordZoneModel: ScopeModel {
         guard try isStillThis(rows),
             let merged = try RecordItems(rows: rows).merge(segment, &state, type: Self.type)
         else { return nil }
+        try trimAssets(in: rows)
         return MergedChanges(news: merged.news(.serverChange))
     }
 

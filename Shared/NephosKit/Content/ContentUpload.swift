@@ -18,7 +18,7 @@ final class ContentUpload {
     var operation: OutboxOperation
     let account: AccountID?
     let isShort: Bool
-    var request: WireApplyChanges
+    var request: ContentRequest
     /// Names it among the account's uploads. The same each time, also in another process.
     var transfer: Data
     /// Whether the service may know of it.
@@ -27,10 +27,10 @@ final class ContentUpload {
     var places: [ChunkID: Place] = [:]
     /// Contents of another container of which it is not known yet what they consist of; and chunks of those that are
     /// known, which are not here, by whose they are.
-    var unread: [DocumentTransaction.WaitingContent] = []
+    var unread: [WaitingContent] = []
     var borrowed: [ChunkID: DocumentID] = [:]
-    /// What was not asked about yet, and what the container lacks.
-    var unasked: [ChunkID] = []
+    /// What was not asked about yet, by the containers that are to have it, and what they lack.
+    var unasked: [String: [ChunkID]] = [:]
     var missing: Set<ChunkID> = []
     /// Of the missing: they take the place of what the service cannot read any more, and need no room.
     var damaged: Set<ChunkID> = []
@@ -53,12 +53,12 @@ final class ContentUpload {
     /// The service was in the way; it is gone on with after the pause.
     var isIdle = false
 
-    init(_ operation: OutboxOperation, _ account: AccountID?, _ request: WireApplyChanges, isShort: Bool) {
+    init(_ operation: OutboxOperation, _ account: AccountID?, _ request: ContentRequest, isShort: Bool) {
         self.operation = operation
         self.account = account
         self.request = request
         self.isShort = isShort
-        transfer = DocumentsModel.transfer(of: operation, request)
+        transfer = request.transfer(of: operation)
     }
 
     /// A chunk within a content of the home.
@@ -69,9 +69,10 @@ final class ContentUpload {
     }
 
     /// Takes in what a content consists of whose chunks another container has.
-    func borrow(_ chunks: [CutChunk], of version: DocumentID) {
-        for chunk in chunks where borrowed.updateValue(version, forKey: chunk.id) == nil && places[chunk.id] == nil {
-            unasked.append(chunk.id)
+    func borrow(_ chunks: [CutChunk], of content: WaitingContent) {
+        for chunk in chunks
+        where borrowed.updateValue(content.version, forKey: chunk.id) == nil && places[chunk.id] == nil {
+            unasked[content.container, default: []].append(chunk.id)
         }
     }
 
