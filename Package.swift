@@ -142,8 +142,8 @@ let package = Package(
             [
                 "NephosServiceKit", "NephosKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore",
                 "NephosIdentity", "NephosKeyValue",
-                "NephosNotifications", "NephosDocuments", "NephosHTTP", "NephosBulk", "NephosContent", logging,
-                protobuf,
+                "NephosNotifications", "NephosDocuments", "NephosHTTP", "NephosBulk", "NephosContent", "NephosChunks",
+                logging, protobuf,
             ]),
         // What an app's tests import: a face of TestKit that shows nothing but NephosKit.
         shared(
@@ -160,7 +160,9 @@ let package = Package(
                 protobuf,
             ],
             entry: ["NephosZeroMQ"])
-        + service("Records", product: "nephos-records", storing + ["NephosPredicates", "NephosRecordRules"])
+        + service(
+            "Records", product: "nephos-records",
+            storing + ["NephosBulk", "NephosContent", "NephosPredicates", "NephosRecordRules"], entry: ["NephosZeroMQ"])
         + service("Notifications", product: "nephos-notifications", storing)
         + [
             .executableTarget(
@@ -254,8 +256,7 @@ let package = Package(
                 "RecordsServiceTests",
                 [
                     "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
-                    "NephosStorage",
-                    "NephosBus", "NephosWire",
+                    "NephosContent", "NephosBulk", "NephosChunks", "NephosKit", "NephosStorage", "NephosBus", "NephosWire",
                     "NephosCore", protobuf,
                 ]),
             // A device's records, against the service itself.
@@ -263,7 +264,7 @@ let package = Package(
                 "RecordsKitTests",
                 [
                     "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
-                    "NephosKit", "NephosBus", "NephosWire", "NephosCore", protobuf,
+                    "NephosContent", "NephosKit", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.

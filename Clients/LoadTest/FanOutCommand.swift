@@ -10,8 +10,8 @@ struct FanOutCommand: ParsableCommand {
         discussion: """
             One writer pushes to a store that many connections follow. At --window 1 the next push is sent when every \
             subscriber has been told of the last; a wider window keeps more pushes on their way. NOTIFIED counts \
-            from the write to the last delivery. The subscribers are connections of one device, spread over \
-            loopback addresses.
+            from the write to the last delivery. The subscribers are connections of devices, 64 of each, \
+            spread over loopback addresses.
             """)
 
     @OptionGroup var options: LoadOptions
@@ -41,10 +41,11 @@ struct FanOutCommand: ParsableCommand {
     ) throws -> LoadResult {
         let enrolment = try Enrolment(in: deployment, transport: transport)
         defer { enrolment.close() }
-        let devices = try enrolment.devices(2)
+        let connections = FanOutGenerator.connectionsOfDevice
+        let devices = try enrolment.devices(1 + (count + connections - 1) / connections)
         let plan = FanOutPlan(
             store: enrolment.store, keyValue: enrolment.keyValue, subscriptions: enrolment.subscriptions,
-            writer: devices[0], subscriber: devices[1], subscribers: count, window: window,
+            writer: devices[0], followers: Array(devices[1...]), subscribers: count, window: window,
             valueBytes: options.bytes, warmUp: .seconds(options.warmUp), duration: .seconds(options.seconds))
         let outcome = WriteOutcome()
         let before = deployment.residentBytes(of: .notifications) ?? 0

@@ -10,7 +10,8 @@ struct FanOutPlan: Sendable {
     var keyValue: ServerAddress
     var subscriptions: ServerAddress
     var writer: LoadDevice
-    var subscriber: LoadDevice
+    /// Devices that share the subscribers among them: what may wait for one device is bounded.
+    var followers: [LoadDevice]
     var subscribers: Int
     /// Pushes whose deliveries are not complete yet.
     var window: Int
@@ -21,10 +22,12 @@ struct FanOutPlan: Sendable {
 
 /// One writer, and many connections that follow its store, on one loop.
 ///
-/// The connections hang on one DEALER, which receives from all of them: what
-/// counts is when the last of them was told, not which. Each comes from
-/// another loopback address, so that they are as many endpoints to libzmq.
+/// The connections of a device hang on one DEALER, which receives from all of
+/// them: what counts is when the last of them was told, not which. Each comes
+/// from another loopback address, so that they are as many endpoints to libzmq.
 final class FanOutGenerator {
+    /// Connections of one device.
+    static let connectionsOfDevice = 64
     private static let standstill: Duration = .milliseconds(500)
     private static let patience: Duration = .seconds(60)
     private static let ringSize = 1 << 12
@@ -35,6 +38,14 @@ final class FanOutGenerator {
         var delivered = 0
     }
 
+    /// The connections of one device.
+    private struct Follower {
+        var device: LoadDevice
+        var socket: any RequestSocket
+        var connections: Int
+        var asked = 0
+    }
+
     private let loop: any BusLoop
     private let plan: FanOutPlan
     private let outcome: WriteOutcome
@@ -42,9 +53,8 @@ final class FanOutGenerator {
     private var figures = WriteOutcome.Figures()
     private var template: PushTemplate
     private var writer: (any RequestSocket)?
-    private var followers: (any RequestSocket)?
+    private var followers: [Follower] = []
     private var greeted = 0
-    private var asked = 0
     private var confirmed = 0
     private var events = [Event](repeating: Event(), count: ringSize)
     private var number: UInt64 = 0
@@ -69,11 +79,16 @@ final class FanOutGenerator {
             RequestSocketOptions(
                 endpoints: [plan.keyValue.endpoint], serverKey: plan.keyValue.key, keys: plan.writer.keys)
         ) { [unowned self] in answered($0) }
-        followers = try loop.makeRequestSocket(
-            RequestSocketOptions(
-                endpoints: try Self.endpoints(of: plan), serverKey: plan.subscriptions.key,
-                keys: plan.subscriber.keys)
-        ) { [unowned self] in delivered($0) }
+        var endpoints = try Self.endpoints(of: plan)[...]
+        for device in plan.followers {
+            let own = endpoints.prefix(Self.connectionsOfDevice)
+            endpoints = endpoints.dropFirst(own.count)
+            guard !own.isEmpty else { break }
+            let socket = try loop.makeRequestSocket(
+                RequestSocketOptions(endpoints: Array(own), serverKey: plan.subscriptions.key, keys: device.keys)
+            ) { [unowned self] in delivered($0) }
+            followers.append(Follower(device: device, socket: socket, connections: own.count))
+        }
         loop.schedule(after: Self.patience) { [self] in
             guard confirmed < plan.subscribers else { return }
             fail("Not all subscribers were connected.", ["greeted": "\(greeted)", "confirmed": "\(confirmed)"])
@@ -100,15 +115,17 @@ final class FanOutGenerator {
         scope.scope = plan.store
         var body = WireSubscribe()
         body.scopes = [scope]
-        while asked < plan.subscribers {
-            let request = RequestEnvelope(
-                method: "Subscribe", id: PushID.foreign(at: loop.wallClock.now),
-                accessToken: plan.subscriber.accessToken, body: Frame(encoding: body))
-            guard followers?.send(request.encoded()) == .sent else {
-                loop.schedule(after: .milliseconds(5)) { [self] in subscribe() }
-                return
+        for index in followers.indices {
+            while followers[index].asked < followers[index].connections {
+                let request = RequestEnvelope(
+                    method: "Subscribe", id: PushID.foreign(at: loop.wallClock.now),
+                    accessToken: followers[index].device.accessToken, body: Frame(encoding: body))
+                guard followers[index].socket.send(request.encoded()) == .sent else {
+                    loop.schedule(after: .milliseconds(5)) { [self] in subscribe() }
+                    return
+                }
+                followers[index].asked += 1
             }
-            asked += 1
         }
     }
 

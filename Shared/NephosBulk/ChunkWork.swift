@@ -303,8 +303,10 @@ struct ChunkWork: Sendable {
         for container in ticket.containers where try UseStore.isUsed(chunk, by: container, at: place, in: snapshot) {
             return true
         }
+        // Of what is no account's, uploads are of others, too.
+        guard ticket.owner.account != nil else { return false }
         return try HoldStore.uploads(of: chunk, at: place, in: snapshot).contains { upload in
-            try StorageLedger.app(ofReservation: upload, of: ticket.owner, in: snapshot) == ticket.app
+            try StorageLedger.app(ofReservation: upload, of: ticket.owner, in: snapshot) == ticket.reservingApp
         }
     }
 

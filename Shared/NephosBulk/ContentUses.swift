@@ -21,12 +21,10 @@ public struct ContentUses {
     ///   - room: On what the container counts.
     ///   - app: On whose account in the ledger counts what is added; and of which device.
     init(
-        _ scope: ScopeName, ledger: StorageLedger, on room: StorageRoom, app: AppID, device: DeviceID, now: Timestamp,
-        in transaction: any HandlerTransaction
+        _ container: ItemName, at place: HoldStore.Place, ledger: StorageLedger, on room: StorageRoom, app: AppID,
+        device: DeviceID, now: Timestamp, in transaction: any HandlerTransaction
     ) {
-        store = UseStore(
-            place: HoldStore.Place(owner: scope.owner, partition: scope.partition), container: scope.path.rawValue,
-            transaction: transaction)
+        store = UseStore(place: place, container: container.rawValue, transaction: transaction)
         charges = ContainerCharges(
             place: store.place, container: store.container, ledger: ledger, room: room, transaction: transaction)
         self.ledger = ledger
@@ -161,6 +159,25 @@ public struct ContentUses {
         let borrowed = taking.borrowed.values.reduce(0, +)
         try charges.charge(inline + nodeBytes + borrowed, and: changes, app: app, device: device)
         try write(taking)
+    }
+
+    /// Looks whether contents could be taken, without their room.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem`, as ``take(_:nodes:from:besides:counting:)`` does.
+    public func check(_ contents: [UsedContent], from upload: ReservationID?) throws {
+        var taking = try Taking(
+            [], store, source: nil, room: charges.room, upload: upload.flatMap { try openUpload($0) })
+        for content in contents where !content.isInline { try taking.add(content) }
+    }
+
+    /// Has contents that are used already used once more.
+    public func keep(_ contents: [UsedContent]) throws {
+        for content in contents where !content.isInline {
+            let part = UseStore.Part(id: content.root, isNode: content.depth > 0)
+            guard var use = try store.use(of: part) else { continue }
+            use.count += 1
+            try store.set(use, of: part)
+        }
     }
 
     /// Nil: it has ended, or is another app's. Of a repeat all may be in use already, and nothing of the upload is needed.

@@ -5,7 +5,10 @@ internal import NephosServiceKit
 
 /// An upload, among those of all accounts.
 struct Upload: Hashable, Sendable {
+    /// Who sends it.
     var account: AccountID
+    /// Whose it is.
+    var owner: Owner
     var id: ReservationID
 
     /// How full its reservation is, as committed last.
@@ -23,7 +26,9 @@ final class Ticket: Sendable {
     let account: AccountID
     let device: DeviceID
     let app: AppID
-    /// Which of the owner's containers the app lists: it fetches nothing of others.
+    /// For which uploads count: the app, or what several apps share.
+    let reservingApp: AppID
+    /// Of which of the owner's containers it may fetch.
     let containers: Set<String>
     let owner: Owner
     let partition: Int
@@ -33,17 +38,18 @@ final class Ticket: Sendable {
     let lifetime: Duration
 
     init(
-        id: BulkTicket, key: PublicKey, caller: Caller, owner: Owner, partition: Int, sealer: ChunkSealer,
-        upload: Upload?, lifetime: Duration
+        id: BulkTicket, key: PublicKey, caller: Caller, at place: ContentPlace, sealer: ChunkSealer, upload: Upload?,
+        lifetime: Duration
     ) {
         self.id = id
         self.key = key
         account = caller.account
         device = caller.device
         app = caller.app
-        containers = Set(caller.entitlements.containers.map(\.rawValue))
-        self.owner = owner
-        self.partition = partition
+        reservingApp = place.app
+        containers = place.readable
+        owner = place.owner
+        partition = place.partition
         self.sealer = sealer
         self.upload = upload
         self.lifetime = lifetime

@@ -106,9 +106,10 @@ extension Transfers {
         of batch: ChunkWork.Batch, at now: Timestamp, _ host: any ServiceRuntime, in transaction: any HandlerTransaction
     ) throws -> [AccountID: Writing] {
         var writings: [AccountID: Writing] = [:]
+        guard let partition = batch.chunks.first?.ticket.partition else { return [:] }
         for account in Set(batch.chunks.map(\.ticket.account)) {
             writings[account] = try writing(
-                of: account, adding: batch.written[account, default: 0], at: now, host, in: transaction)
+                of: account, in: partition, adding: batch.written[account, default: 0], at: now, host, in: transaction)
         }
         return writings
     }
@@ -142,7 +143,7 @@ private struct Fillings {
         if let found = known[upload] {
             reservation = found
         } else {
-            let found = try ledger.reservation(upload.id, of: Owner(upload.account), in: transaction)
+            let found = try ledger.reservation(upload.id, of: upload.owner, in: transaction)
             reservation = found.flatMap { $0.hasEnded(at: now) ? nil : $0 }
             known.updateValue(reservation, forKey: upload)
         }

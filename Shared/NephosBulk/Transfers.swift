@@ -1,11 +1,13 @@
 public import NephosBus
+internal import NephosChunks
 public import NephosContent
 public import NephosCore
 public import NephosServiceKit
 public import NephosStorage
 internal import NephosWire
 
-private import struct Foundation.Data
+public import struct Foundation.Data
+private import class Foundation.FileManager
 
 /// Moves content between devices and a service: lets devices in, keeps room for what they send, and commits the rows of
 /// what has come. The bytes go another way (``BulkDoor``), on a loop and threads of their own.
@@ -59,8 +61,11 @@ public final class Transfers {
 
     let store: any BlobStore
     let configuration: Configuration
-    /// On what counts what is uploaded for the container of a request; checks that the caller may change it.
-    public var room: ((_ container: ItemName, _ caller: Caller, any HandlerTransaction) throws -> StorageRoom)?
+    /// Says where the contents of a request's container lie, if the caller may do this with them. Set before the start.
+    public typealias Placing = (
+        _ container: String, _ purpose: ContentPlace.Purpose, _ caller: Caller, any HandlerTransaction
+    ) throws -> ContentPlace
+    public var placing: Placing?
     private let transport: any Transport
     private var generator: any RandomNumberGenerator
     private(set) weak var host: (any ServiceRuntime)?
@@ -70,8 +75,8 @@ public final class Transfers {
     private(set) lazy var damage = DamageNotes(self)
     private var scrubbing: Scrubbing?
     private lazy var contentFigures = ContentFigures(self)
-    /// Whose content that nothing uses had its turn last.
-    private var lastEnding: Owner?
+    /// Where content that nothing uses was removed last.
+    private var lastEnding: HoldStore.Place?
     private lazy var endings = SteppedWork("Removing content that nothing uses", every: configuration.sweepInterval) {
         [unowned self] in try endSome(in: $0)
     }
@@ -88,6 +93,23 @@ public final class Transfers {
         self.transport = transport
         self.configuration = configuration
         self.generator = generator
+    }
+
+    /// With segment files in the folder `content` of a service's data.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid`: the folder cannot be made; `.storageFailure`: another process
+    ///   has it open.
+    public static func make(in dataDirectory: String, on transport: any Transport) throws -> Transfers {
+        let folder = dataDirectory + "/content"
+        do {
+            try FileManager.default.createDirectory(
+                atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        } catch {
+            throw CloudError(
+                .configurationInvalid, "The folder for content cannot be made. Check its path and owner.",
+                details: ["folder": folder])
+        }
+        return Transfers(store: try SegmentStore(folder: folder), transport: transport)
     }
 
     // MARK: With the service
@@ -151,11 +173,21 @@ public final class Transfers {
         scrubbing = nil
     }
 
-    public func register(on router: inout Router) {
+    /// - Parameter readers: Who may fetch.
+    public func register(on router: inout Router, readers: Access = .device) {
         // What is stored can be fetched while the disk is full; uploads are refused by themselves.
-        router.write(WireOpenTransfer.self, remembersReply: false, idsAge: false, makesRoom: true) { [unowned self] in
+        router.write(
+            WireOpenTransfer.self, access: readers, remembersReply: false, idsAge: false, makesRoom: true
+        ) { [unowned self] in
             try open($0, $1, in: $2)
         }
+        // An id has 34 bytes, and is looked for in up to four rows.
+        router.read(WireFindMissing.self, rows: { $0.count / 8 }) { [unowned self] in try findMissing($0, $1, $2) }
+        router.write(
+            WireStoreNodes.self, bytesMax: 2 * DocumentLimits.nodesBytesMax, remembersReply: false, idsAge: false,
+            rows: { $0.count / ManifestNode.childBytes }, decoding: { try $0.decode(WireStoreNodes.self) },
+            encoding: { [unowned self] in Frame(encoding: try storeNodes($0, $1, $2)) })
+        router.read(WireReadNodes.self, access: readers) { [unowned self] in try readNodes($0, $1, $2) }
         router.write(WireCloseTransfer.self, remembersReply: false, idsAge: false, makesRoom: true) { [unowned self] in
             try close($0, $1, in: $2)
         }
@@ -204,7 +236,26 @@ public final class Transfers {
         in transaction: any HandlerTransaction
     ) throws -> ContentUses {
         guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
-        return ContentUses(scope, ledger: host.storage, on: room, app: app, device: device, now: now, in: transaction)
+        return ContentUses(
+            scope.path, at: HoldStore.Place(owner: scope.owner, partition: scope.partition), ledger: host.storage,
+            on: room, app: app, device: device, now: now, in: transaction)
+    }
+
+    /// The same of a place.
+    public func uses(
+        at place: ContentPlace, now: Timestamp, in transaction: any HandlerTransaction
+    ) throws -> ContentUses {
+        guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
+        return ContentUses(
+            place.container, at: place.place, ledger: host.storage, on: place.room, app: place.app,
+            device: place.device, now: now, in: transaction)
+    }
+
+    func place(
+        of container: String, _ purpose: ContentPlace.Purpose, _ caller: Caller, _ transaction: any HandlerTransaction
+    ) throws -> ContentPlace {
+        guard let placing else { throw CloudError(.serviceUnavailable, "The service is starting.") }
+        return try placing(container, purpose, caller, transaction)
     }
 
     /// What the container counts, in bytes.
@@ -231,18 +282,20 @@ public final class Transfers {
 
     private func endSome(in transaction: any HandlerTransaction) throws -> Bool {
         let some = try UseStore.endings(after: lastEnding, limit: Self.endingsStep, in: transaction)
-        guard let owner = some.first?.owner else {
+        guard let place = some.first?.place else {
             // All owners have had their turn.
             defer { lastEnding = nil }
             return lastEnding != nil
         }
-        lastEnding = owner
+        guard let host else { return false }
+        lastEnding = place
         transaction.afterCommit { [damage] in damage.recountIfAny() }
         var work = 0
-        for (owner, container, part) in some where work < Self.endingsStep {
-            let uses = try uses(
-                of: ScopeName(owner, ItemName(container)), app: AppID(""), device: DeviceID(""),
-                now: host?.loop.wallClock.now ?? Timestamp(milliseconds: 0), in: transaction)
+        for (place, container, part) in some where work < Self.endingsStep {
+            // It says itself on what it counts.
+            let uses = ContentUses(
+                ItemName(container), at: place, ledger: host.storage, on: .plan, app: AppID(""), device: DeviceID(""),
+                now: host.loop.wallClock.now, in: transaction)
             work += try uses.end(part)
         }
         // What has ended may have been all that used others.
@@ -254,39 +307,37 @@ public final class Transfers {
     private func open(
         _ request: WireOpenTransfer, _ context: RequestContext, in transaction: any HandlerTransaction
     ) throws -> WireOpenTransferReply {
-        let caller = try Self.caller(context)
+        let caller = try context.requireCaller()
         guard let host, let bulk else {
             throw CloudError(.serviceUnavailable, "The service moves no content: it has no address for it.")
         }
         // Whom it concerns has been told by now, and would not be told of this ticket.
         if let refusal = host.refusal(of: caller) { throw refusal }
-        let upload = try Self.upload(request.transferID, caller.account)
+        let place = try place(
+            of: request.container, request.transferID.isEmpty ? .fetching : .storing, caller, transaction)
+        let upload = try Self.upload(request.transferID, at: place, of: caller.account)
         let lifetime = min(.seconds(3600), caller.expires.since(context.now))
         var reply = WireOpenTransferReply()
         var standing: Upload.Standing?
         var writing: Writing?
         if let upload {
             guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
-            let room =
-                request.container.isEmpty
-                ? .plan : try room?(ItemName(request.container), caller, transaction) ?? StorageRoom.plan
             let reservation = try host.storage.reserve(
-                request.uploadBytes, under: upload.id, for: Owner(caller.account), on: room, app: caller.app,
-                device: caller.device, until: context.now.advanced(by: configuration.retention), now: context.now,
-                in: transaction)
+                request.uploadBytes, under: upload.id, for: place.owner, in: place.partition, on: place.room,
+                app: place.app, device: caller.device, until: context.now.advanced(by: configuration.retention),
+                now: context.now, in: transaction)
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)
-            writing = try self.writing(of: caller.account, at: context.now, host, in: transaction)
+            writing = try self.writing(
+                of: caller.account, in: place.partition, at: context.now, host, in: transaction)
             reply.reservedBytes = reservation.bytes
             reply.storedBytes = reservation.filled
             reply.keptMilliseconds = UInt64(clamping: reservation.expires.since(context.now).milliseconds)
         } else if request.uploadBytes > 0 {
             throw CloudError(.invalidArguments, "An upload has an id.", details: ["argument": "transfer_id"])
         }
-        let place = HoldStore.Place(caller.account)
-        let key = try host.ownerKeys.key(of: Owner(caller.account), in: transaction)
+        let key = try host.ownerKeys.key(of: place.owner, in: transaction)
         let ticket = Ticket(
-            id: BulkTicket(using: &generator), key: context.peer.publicKey, caller: caller, owner: place.owner,
-            partition: place.partition,
+            id: BulkTicket(using: &generator), key: context.peer.publicKey, caller: caller, at: place,
             sealer: try ChunkSealer(key: key.derived(for: "nephos content"), owner: place.owner), upload: upload,
             lifetime: lifetime)
         reply.ticket = Data(ticket.id.bytes)
@@ -300,12 +351,12 @@ public final class Transfers {
     private func close(
         _ request: WireCloseTransfer, _ context: RequestContext, in transaction: any HandlerTransaction
     ) throws -> WireCloseTransferReply {
-        let caller = try Self.caller(context)
-        guard let host, let upload = try Self.upload(request.transferID, caller.account) else {
+        let caller = try context.requireCaller()
+        let place = try place(of: request.container, .storing, caller, transaction)
+        guard let host, let upload = try Self.upload(request.transferID, at: place, of: caller.account) else {
             throw CloudError(.invalidArguments, "An upload has an id.", details: ["argument": "transfer_id"])
         }
-        let owner = Owner(caller.account)
-        guard let reservation = try host.storage.reservation(upload.id, of: owner, in: transaction) else {
+        guard let reservation = try host.storage.reservation(upload.id, of: place.owner, in: transaction) else {
             return WireCloseTransferReply()
         }
         try host.storage.end(reservation, in: transaction)
@@ -316,22 +367,27 @@ public final class Transfers {
         return WireCloseTransferReply()
     }
 
-    private static func caller(_ context: RequestContext) throws -> Caller {
-        let caller = try context.requireCaller()
-        guard caller.entitlements.capabilities.contains(.documents) else {
-            throw CloudError(.missingEntitlement, "The app may not use documents.")
-        }
-        return caller
+    /// Nil: none is meant.
+    static func upload(_ id: Data, at place: ContentPlace, of account: AccountID) throws(CloudError) -> Upload? {
+        try reservation(id, of: place.owner, by: account).map { Upload(account: account, owner: place.owner, id: $0) }
     }
 
-    /// Nil: none is meant.
-    private static func upload(_ id: Data, _ account: AccountID) throws -> Upload? {
+    /// Under which reservation an account's upload is kept; nil: none is meant.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments`: no upload has such an id.
+    public static func reservation(
+        _ id: Data, of owner: Owner, by account: AccountID
+    ) throws(CloudError) -> ReservationID? {
         guard !id.isEmpty else { return nil }
         guard let id = ReservationID(bytes: id) else {
             throw CloudError(
                 .invalidArguments, "A transfer's id has 16 bytes.", details: ["argument": "transfer_id"])
         }
-        return Upload(account: account, id: id)
+        guard owner.account == nil else { return id }
+        // Of what is no account's, accounts choose ids beside one another, and none meets another's.
+        let name = Array(account.rawValue.utf8) + [0] + id.bytes
+        let own = name.withUnsafeBytes { ChunkID(hashing: $0) }.bytes
+        return ReservationID(bytes: own.prefix(ReservationID.byteCount))
     }
 }
 

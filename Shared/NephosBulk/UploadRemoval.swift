@@ -74,11 +74,11 @@ final class UploadRemoval {
             turn = try next(host, in: transaction)
         }
         guard let upload = turn else { return false }
-        guard let account = upload.owner.account else {
+        guard let partition = upload.partition else {
             try host.storage.setAside(upload, in: transaction)
             return true
         }
-        let place = HoldStore.Place(account)
+        let place = HoldStore.Place(owner: upload.owner, partition: partition)
         let removed = try HoldStore.remove(of: upload.id, at: place, limit: Self.step, in: transaction)
         let unused = try removed.chunks.filter {
             try UseStore.containers(using: UseStore.Part(id: $0), at: place, in: transaction).isEmpty

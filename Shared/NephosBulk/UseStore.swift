@@ -258,21 +258,17 @@ struct UseStore {
         try transaction.execute(Self.deleteEnding, place.values + [.text(container)] + part.values)
     }
 
-    /// Of the first owner behind this one.
+    /// Of the first owner in its partition behind this one.
     static func endings(
-        after owner: Owner?, limit: Int, in transaction: any ReadTransaction
-    ) throws -> [(owner: Owner, container: String, part: Part)] {
-        let start: [SQLValue] = [
-            .integer(owner.map { Int64(ScopeName($0, "").partition) } ?? -1), .text(owner?.rawValue ?? ""),
-        ]
-        let next = try transaction.first(selectOwner, start) { row -> [SQLValue] in
-            [.integer(row.integer(0)), .text(row.text(1))]
+        after last: HoldStore.Place?, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [(place: HoldStore.Place, container: String, part: Part)] {
+        let start = last?.values ?? [.integer(-1), .text("")]
+        let next = try transaction.first(selectOwner, start) { row in
+            HoldStore.Place(owner: Owner(rawValue: row.text(1)), partition: Int(row.integer(0)))
         }
         guard let next else { return [] }
-        return try transaction.all(selectEndings, next + [.integer(Int64(limit))]) { row in
-            ChunkID(bytes: row.blob(2)).map {
-                (Owner(rawValue: row.text(0)), row.text(1), Part(id: $0, isNode: row.integer(3) != 0))
-            }
+        return try transaction.all(selectEndings, next.values + [.integer(Int64(limit))]) { row in
+            ChunkID(bytes: row.blob(2)).map { (next, row.text(1), Part(id: $0, isNode: row.integer(3) != 0)) }
         }.compactMap { $0 }
     }
 

@@ -58,11 +58,13 @@ enum WrittenStore {
 
 extension Transfers {
     /// What the account has written of late, and so much more now.
+    ///
+    /// - Parameter partition: Of what it writes: a public database is in another one than the account.
     func writing(
-        of account: AccountID, adding bytes: UInt64 = 0, at now: Timestamp, _ host: any ServiceRuntime,
+        of account: AccountID, in partition: Int, adding bytes: UInt64 = 0, at now: Timestamp, _ host: any ServiceRuntime,
         in transaction: any HandlerTransaction
     ) throws -> Writing {
-        let place = HoldStore.Place(account)
+        let place = HoldStore.Place(owner: Owner(account), partition: partition)
         let bytesMax = Writing.bytesMax(
             ofPlan: try host.storage.plan(of: place.owner, in: transaction) ?? 0,
             least: configuration.writtenADayLeast, plans: configuration.writtenADayPlans)

@@ -24,8 +24,6 @@ public enum RecordLimits {
     /// Different assets of a record; and those that one request makes records have and have no more.
     public static let assetsMax = 100
     public static let assetsOfRequestMax = 1000
-    /// Bytes of the manifest nodes that a request brings, beside ``requestBytesMax``.
-    public static let nodesBytesMax = 2 << 20
     /// What an asset counts besides its bytes, for the row that it is found by.
     public static let assetRowBytes = 256
     /// References that delete their record with their target, to one target; and targets of one record.

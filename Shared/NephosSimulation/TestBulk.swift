@@ -15,6 +15,8 @@ package final class TestBulk {
     package let device: DeviceID
     /// Which container's its uploads are said to be; empty: that is not said.
     package var container = ""
+    /// Whose content it moves.
+    package var service = ServiceName.documents
     /// Frames that came back to what ``send(_:)`` sent, in order; greetings left out.
     package private(set) var frames: [BulkFrame] = []
     private unowned let cloud: TestCloud
@@ -48,7 +50,7 @@ package final class TestBulk {
     /// - Parameter open: How it gets its tickets; nil: from the service.
     package func connect(_ purpose: BulkClient.Purpose, open: BulkClient.Open? = nil) throws -> BulkClient {
         let made = Unshared(Holder())
-        let (entry, endpoint) = try cloud.address(of: .bulk(.documents))
+        let (entry, endpoint) = try cloud.address(of: .bulk(service))
         let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: client.keys)
         let asking = Unshared(self)
         let opening = Unshared(open)
@@ -77,10 +79,11 @@ package final class TestBulk {
         var request = WireOpenTransfer()
         request.transferID = Data(purpose.upload ?? [])
         request.uploadBytes = purpose.uploadBytes
-        if purpose.upload != nil { request.container = container }
+        // Of records it is always named.
+        if purpose.upload != nil || service != .documents { request.container = container }
         do {
             let answer = try client.begin(
-                "OpenTransfer", request, at: .requests(.documents), accessToken: accessToken)
+                "OpenTransfer", request, at: .requests(service), accessToken: accessToken)
             wait(for: answer, on: loop, done)
         } catch {
             let failure = CloudError(wrapping: error)
@@ -143,7 +146,7 @@ package final class TestBulk {
 
     private func socket(_ number: Int) throws -> any RequestSocket {
         if let socket = raw[number] { return socket }
-        let (entry, endpoint) = try cloud.address(of: .bulk(.documents))
+        let (entry, endpoint) = try cloud.address(of: .bulk(service))
         let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: client.keys)
         let made = Unshared(Holder())
         let onMessages = Unshared<([Message]) -> Void> { [weak self] messages in

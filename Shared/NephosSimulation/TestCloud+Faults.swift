@@ -19,9 +19,8 @@ extension TestCloud {
     }
 
     /// The same, of the disk that contents lie on.
-    func makeStore(over store: any BlobStore) -> any BlobStore {
-        let service = ServiceName.documents
-        return FaultyStore(
+    func makeStore(over store: any BlobStore, of service: ServiceName) -> any BlobStore {
+        FaultyStore(
             store,
             reach: { [weak self] place in
                 guard let self, disks[service]?.isInUse == true else { return .proceed }

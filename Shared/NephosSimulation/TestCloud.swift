@@ -25,6 +25,22 @@ package final class TestCloud {
     package static let services: [ServiceName] = [.identity, .keyValue, .notifications]
     /// Makes a service, each time that it starts, from a seed of its own.
     package typealias ServiceFactory = @Sendable (UInt64) throws -> any CloudService
+    /// A further service that moves content.
+    package struct ContentService: Sendable {
+        /// Outlives the service, as a disk does.
+        var store: any BlobStore
+        var configuration: Transfers.Configuration
+        var make: @Sendable (Transfers) throws -> any CloudService
+
+        package init(
+            store: any BlobStore, configuration: Transfers.Configuration = Transfers.Configuration(),
+            make: @escaping @Sendable (Transfers) throws -> any CloudService
+        ) {
+            self.store = store
+            self.configuration = configuration
+            self.make = make
+        }
+    }
 
     /// Items of one page of what devices fetch that are started from now on; 0: as many as a service gives.
     package var pageItemsMax: UInt32 = 0
@@ -45,6 +61,7 @@ package final class TestCloud {
     private let subscriberQueueMax: Int
     private let budgets: BudgetConfiguration
     private let factories: [ServiceName: ServiceFactory]
+    private var contentServices: [ServiceName: ContentService]
     private var content: ContentOptions?
     private let storageTurns: StorageTurns
     private var clientCount = 0
@@ -65,28 +82,35 @@ package final class TestCloud {
     ///   - budgets: How often devices may ask each service.
     ///   - engines: Databases of services that are not to live in memory.
     ///   - factories: Further services, or others in the place of the real ones.
+    ///   - contentServices: Further services that move content.
     ///   - content: With it documents runs, too.
     ///   - storageTurns: When the services' storage completes what it is given.
     /// - Throws: ``CloudError`` when a service does not start.
     package init(
         seed: UInt64, faults: Faults = .none, subscriberQueueMax: Int = 1000,
         budgets: BudgetConfiguration = .unlimited, engines: [ServiceName: SQLiteEngine] = [:],
-        factories: [ServiceName: ServiceFactory] = [:], content: ContentOptions? = nil,
+        factories: [ServiceName: ServiceFactory] = [:], contentServices: [ServiceName: ContentService] = [:],
+        content: ContentOptions? = nil,
         storageTurns: StorageTurns = .ofEnvironment, logger: Logger? = nil
     ) throws {
         self.content = content
         self.storageTurns = storageTurns
         self.subscriberQueueMax = subscriberQueueMax
         self.factories = factories
+        self.contentServices = contentServices
         self.budgets = budgets
         generator = SplitMix64(seed: seed ^ 0x5eed)
         network = SimulatedNetwork(seed: seed)
         transport = InProcessTransport(network)
         self.logger = logger ?? Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() })
         deployment = try Deployment(host: "127.0.0.1", basePort: 7400, transport: transport)
-        if let store = content?.store { self.content?.store = makeStore(over: store) }
+        if let store = content?.store { self.content?.store = makeStore(over: store, of: .documents) }
+        for (service, made) in contentServices {
+            self.contentServices[service]?.store = makeStore(over: made.store, of: service)
+        }
         for service in ServiceName.all
-        where Self.services.contains(service) || factories[service] != nil || (service == .documents && content != nil)
+        where Self.services.contains(service) || factories[service] != nil || contentServices[service] != nil
+            || (service == .documents && content != nil)
         {
             disks[service] = makeDisk(try engines[service] ?? SQLiteEngine.inMemory(), of: service)
             try start(service)
@@ -147,8 +171,16 @@ package final class TestCloud {
         let bound = Unshared(disk)
         let budgets = budgets
         let (content, transport) = (content, transport)
+        let moving = contentServices[service].map { made -> ServiceFactory in
+            { seed in
+                try made.make(
+                    Transfers(
+                        store: made.store, transport: transport, configuration: made.configuration,
+                        generator: SplitMix64(seed: seed ^ 2)))
+            }
+        }
         let factory =
-            factories[service] ?? {
+            factories[service] ?? moving ?? {
                 try Self.make(
                     service, seed: $0, subscriberQueueMax: subscriberQueueMax, content: content, transport: transport)
             }

@@ -54,11 +54,16 @@ public final class TestCloud: Sendable {
         let root = NSTemporaryDirectory() + "/nephos-cloud-" + UUID().uuidString
         self.root = root
         do {
-            try FileManager.default.createDirectory(
-                atPath: root + "/content", withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+            for folder in ["/content", "/assets"] {
+                try FileManager.default.createDirectory(
+                    atPath: root + folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+            }
             simulation = try Simulation(waitingPassesTime: waitingPassesTime) {
                 try NephosSimulation.TestCloud(
-                    seed: seed, faults: network.faults, factories: [.records: { _ in RecordsService() }],
+                    seed: seed, faults: network.faults,
+                    contentServices: [
+                        .records: .init(store: SegmentStore(folder: root + "/assets")) { RecordsService($0) }
+                    ],
                     content: ContentOptions(store: SegmentStore(folder: root + "/content")))
             }
             (faults, connectionString) = try simulation.use { ($0.faults, try $0.connection.description) }
@@ -162,7 +167,7 @@ public final class TestCloud: Sendable {
     }
 
     private func checked(_ name: String) throws(CloudError) -> String {
-        guard !name.isEmpty, name != "content", !ServiceName.all.contains(ServiceName(name)),
+        guard !name.isEmpty, !["content", "assets"].contains(name), !ServiceName.all.contains(ServiceName(name)),
             name.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber || $0 == "-") })
         else {
             throw CloudError(

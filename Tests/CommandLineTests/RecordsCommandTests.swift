@@ -103,10 +103,19 @@ import Testing
             let kept = try await bert.run("records", "copy", "keep", "--app", "TEST.app")
             #expect(kept.output == "The copy has 1 records.\n", "\(kept)")
             #expect(try await bert.run(["records", "get", "sea", "--offline"] + place).output.contains("Ocean"))
+            // What was refused is nobody's to forget.
+            let incomplete = try await bert.run("verify", "--app", "TEST.app")
+            #expect(incomplete.status == 6 && incomplete.output.contains("lake"), "\(incomplete)")
+            #expect(try await bert.run("discard", "lake", "--app", "TEST.app").status == 0)
             #expect(try await bert.run("verify", "--app", "TEST.app").status == 0)
 
-            let storage = try await ann.run("storage", "--app", "TEST.app", "--json")
-            #expect(storage.output.firstMatch(of: /"usedBytes":[1-9]/) != nil, "\(storage)")
+            // A service tells what it stores within seconds.
+            var storage = try await ann.run("storage", "--app", "TEST.app", "--json")
+            for _ in 0..<60 where storage.output.firstMatch(of: /"used_bytes":[1-9]/) == nil {
+                try await Task.sleep(for: .milliseconds(500))
+                storage = try await ann.run("storage", "--app", "TEST.app", "--json")
+            }
+            #expect(storage.output.firstMatch(of: /"used_bytes":[1-9]/) != nil, "\(storage)")
 
             let token = try await ann.run("app", "token", "create", "TEST.app", "--json")
             let id = try #require(token.output.firstMatch(of: /"id":"([0-9a-f]{16})"/)).output.1

@@ -332,45 +332,7 @@ extension ContainerHouse {
     private static let selectNodes = SQL("SELECT COUNT(*) FROM content_nodes")
 }
 
-/// A long content: chunks of random bytes, and the nodes above them.
-struct TestContent {
-    let chunks: [[UInt8]]
-    let ids: [ChunkID]
-    let nodes: [[UInt8]]
-    let root: ChunkID
-    let depth: Int
-    let length: Int
-
-    /// - Parameter seed: Of the first chunk; the others are random by it too, so that contents may share a beginning.
-    init(seed: UInt64, chunks lengths: [Int]) {
-        chunks = lengths.enumerated().map { index, length in
-            var generator = SplitMix64(seed: seed << 32 + UInt64(index))
-            return (0..<length).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
-        }
-        ids = chunks.map { $0.withUnsafeBytes { ChunkID(hashing: $0) } }
-        (nodes, root, depth, length) = Self.list(ids, lengths)
-    }
-
-    /// Of chunks that are not told.
-    init(ids: [ChunkID], lengths: [Int]) {
-        chunks = []
-        self.ids = ids
-        (nodes, root, depth, length) = Self.list(ids, lengths)
-    }
-
-    private static func list(
-        _ ids: [ChunkID], _ lengths: [Int]
-    ) -> (nodes: [[UInt8]], root: ChunkID, depth: Int, length: Int) {
-        var nodes: [[UInt8]] = []
-        var builder = ManifestBuilder()
-        for (id, length) in zip(ids, lengths) {
-            nodes += (try? builder.append(id, length: length))?.map(\.bytes) ?? []
-        }
-        let (root, rest) = builder.finish()
-        nodes += rest.map(\.bytes)
-        return (nodes, root.id, Int(root.depth), Int(root.length))
-    }
-
+extension TestContent {
     func content(base: Data = Data()) -> WireDocumentContent {
         var content = WireDocumentContent()
         content.version = Data(ContainerDevice.makeID().bytes)

@@ -1,5 +1,6 @@
 import Foundation
 import NephosBus
+import NephosContent
 import NephosCore
 import NephosRecords
 import NephosServiceKit
@@ -19,8 +20,13 @@ final class RecordCloud {
     private var names = 0
 
     init(seed: UInt64 = 1) throws {
+        let assets = root + "-assets"
         simulation = try Simulation {
-            let cloud = try TestCloud(seed: seed, factories: [.records: { _ in RecordsService() }])
+            try FileManager.default.createDirectory(
+                atPath: assets, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+            let store = try SegmentStore(folder: assets, segmentBytesMax: 1 << 20)
+            let cloud = try TestCloud(
+                seed: seed, contentServices: [.records: .init(store: store) { RecordsService($0) }])
             var app = WireApp()
             app.appID = Self.app.rawValue
             app.storeID = Self.app.rawValue
@@ -36,7 +42,7 @@ final class RecordCloud {
         for session in sessions { session.close() }
         sessions = []
         simulation.close()
-        try? FileManager.default.removeItem(atPath: root)
+        for folder in [root, root + "-assets"] { try? FileManager.default.removeItem(atPath: folder) }
     }
 
     /// Gives the account a plan of its own.

@@ -1,5 +1,6 @@
 import Foundation
 import NephosBus
+import NephosContent
 import NephosCore
 import NephosServiceKit
 import NephosSimulation
@@ -16,16 +17,22 @@ final class RecordHouse {
     static let container = "T.notes"
 
     let cloud: TestCloud
+    private let folder = NSTemporaryDirectory() + "record-tests-\(UUID().uuidString)"
 
     init(seed: UInt64 = 1, engine: SQLiteEngine? = nil) throws {
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        let store = try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)
         cloud = try TestCloud(
             seed: seed, engines: engine.map { [.records: $0] } ?? [:],
-            factories: [.records: { _ in RecordsService() }])
+            contentServices: [.records: .init(store: store) { RecordsService($0) }])
         try createApp(Self.app, [Self.container, "T.shared"])
         try createApp("T.other", ["T.elsewhere", "T.shared"])
     }
 
-    deinit { cloud.close() }
+    deinit {
+        cloud.close()
+        try? FileManager.default.removeItem(atPath: folder)
+    }
 
     private func createApp(_ id: String, _ containers: [String]) throws {
         var app = WireApp()
@@ -136,7 +143,7 @@ final class RecordDevice {
     @discardableResult
     func modify(
         _ changes: [WireRecordChange], atomic: Bool = true, if conditions: [WireRecordCondition] = [],
-        leaving token: String = ""
+        leaving token: String = "", upload: [UInt8] = []
     ) throws -> WireZoneOutcome {
         var request = WireModifyRecords()
         request.container = container
@@ -149,6 +156,7 @@ final class RecordDevice {
         zone.head = head
         zone.clientToken = Data(token.utf8)
         request.zones = [zone]
+        request.transferID = Data(upload)
         let outcome = try #require(
             try call("ModifyRecords", request, as: WireModifyRecordsReply.self).zones.first)
         if !outcome.hasFailure { head = outcome.token }

@@ -56,9 +56,6 @@ public final class DocumentsService: CloudService {
             // A change has about 60 bytes, and a child of a node 40.
             rows: { $0.count / 40 }, decoding: { try $0.decode(WireApplyChanges.self) },
             encoding: { [unowned self] in Frame(encoding: try applyChanges($0, $1, $2)) })
-        // An id has 34 bytes, and is looked for in up to four rows.
-        router.read(WireFindMissing.self, rows: { $0.count / 8 }) { [unowned self] in try findMissing($0, $1, $2) }
-        router.read(WireReadNodes.self) { [unowned self] in try readNodes($0, $1, $2) }
         router.read(WireListVersions.self) { [unowned self] in try listVersions($0, $1, $2) }
         router.bulk(
             WireFindItems.self, reserves: Self.findReserves,
@@ -76,7 +73,7 @@ public final class DocumentsService: CloudService {
     public func start(_ host: any ServiceRuntime) throws {
         keys = host.ownerKeys
         runtime = host
-        transfers.room = { [unowned self] in try room($0, $1, $2) }
+        transfers.placing = { [unowned self] in try place(of: $0, $1, $2, $3) }
         try transfers.start(host, as: name)
         removals.start(host)
         // Also where nothing is published any more.
@@ -166,13 +163,24 @@ public final class DocumentsService: CloudService {
         configuration.room(of: try container.rules().containerClass)
     }
 
-    /// On what counts what is uploaded for the container.
-    private func room(
-        _ container: ItemName, _ caller: Caller, _ transaction: any HandlerTransaction
-    ) throws -> StorageRoom {
-        let container = try openContainer(container.rawValue, caller, transaction)
-        try container.requireChanged(by: caller.app)
-        return try room(of: container)
+    /// Where the contents of a container lie; of none, what the caller may fetch, and what counts on the plan.
+    private func place(
+        of container: String, _ purpose: ContentPlace.Purpose, _ caller: Caller, _ transaction: any HandlerTransaction
+    ) throws -> ContentPlace {
+        guard caller.entitlements.capabilities.contains(.documents) else {
+            throw CloudError(.missingEntitlement, "The app may not use documents.")
+        }
+        let isOfAny = container.isEmpty && (purpose == .fetching || purpose == .storing)
+        var room = StorageRoom.plan
+        if !isOfAny {
+            let opened = try openContainer(container, caller, transaction)
+            if purpose == .storing { try opened.requireChanged(by: caller.app) }
+            room = try self.room(of: opened)
+        }
+        return ContentPlace(
+            owner: Owner(caller.account), partition: ScopeName(caller.account, "").partition,
+            container: ItemName(container), readable: Set(caller.entitlements.containers.map(\.rawValue)), room: room,
+            app: caller.app, device: caller.device)
     }
 
     public func presenter(
@@ -205,20 +213,9 @@ public final class DocumentsService: CloudService {
 
     /// The service as it runs by itself: with segment files in the folder `content` of its data.
     ///
-    /// - Throws: ``CloudError`` `.configurationInvalid`: the folder cannot be made; `.storageFailure`: another process
-    ///   has it open.
+    /// - Throws: ``CloudError`` as ``Transfers/make(in:on:)`` does.
     public static func make(_ config: ServiceRuntimeConfig, on transport: any Transport) throws -> DocumentsService {
-        let folder = config.dataDirectory + "/content"
-        do {
-            try FileManager.default.createDirectory(
-                atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-        } catch {
-            throw CloudError(
-                .configurationInvalid, "The folder for content cannot be made. Check its path and owner.",
-                details: ["folder": folder])
-        }
-        return DocumentsService(
-            Transfers(store: try SegmentStore(folder: folder), transport: transport),
-            try DocumentsConfiguration(config.settings))
+        DocumentsService(
+            try Transfers.make(in: config.dataDirectory, on: transport), try DocumentsConfiguration(config.settings))
     }
 }

@@ -2,6 +2,8 @@ import ArgumentParser
 import NephosCore
 import NephosRecords
 import NephosServiceEntry
+import NephosServiceKit
+import NephosZeroMQ
 
 @main
 struct RecordsCommand: AsyncParsableCommand {
@@ -11,6 +13,6 @@ struct RecordsCommand: AsyncParsableCommand {
     @OptionGroup var options: ServiceOptions
 
     func run() async throws {
-        try await options.run(.records) { _ in RecordsService() }
+        try await options.run(.records) { try RecordsService.make($0, on: ZeroMQTransport()) }
     }
 }

@@ -1,5 +1,7 @@
 internal import Foundation
-internal import NephosBus
+public import NephosBulk
+public import NephosBus
+internal import NephosContent
 public import NephosCore
 public import NephosServiceKit
 public import NephosStorage
@@ -9,13 +11,14 @@ internal import NephosWire
 ///
 /// Of each container that an app lists, an account has a private database: a scope whose items are its zones. Each zone
 /// is a scope of its own, whose items are records. And each container has one public database, of the app that owns the
-/// container, which has one zone.
+/// container, which has one zone. What is large lies beside the records, as content (``Transfers``).
 ///
 /// On the loop only.
 public final class RecordsService: CloudService {
     public let name = ServiceName.records
-    public let migrations = RecordsMigrations.all
+    public let migrations = Transfers.migrations + RecordsMigrations.all
 
+    let transfers: Transfers
     private var keys: OwnerKeys?
     private let digestKeys = DigestKeys()
     let gathered = GatheredNames()
@@ -38,9 +41,14 @@ public final class RecordsService: CloudService {
         [unowned self] in try showSome(in: $0)
     }
 
-    public init() {}
+    private(set) lazy var assetEndings = SteppedWork("Giving assets of records back", every: .seconds(60)) {
+        [unowned self] in try endAssets(in: $0)
+    }
+
+    public init(_ transfers: Transfers) { self.transfers = transfers }
 
     public func register(on router: inout Router) {
+        transfers.register(on: &router, readers: .publicReader)
         router.write(WireModifyZones.self, idsAge: false, makesRoom: true) {
             [unowned self] request, context, transaction in
             try mending(transaction) { try modifyZones(request, context, transaction) }
@@ -72,18 +80,32 @@ public final class RecordsService: CloudService {
     public func start(_ host: any ServiceRuntime) throws {
         keys = host.ownerKeys
         runtime = host
+        transfers.placing = { [unowned self] in try place(ofContent: $0, $1, $2, $3) }
+        try transfers.start(host, as: name)
         removals.start(host)
+        assetEndings.start(host)
         indexing.start(host)
         mendings.start(host)
         pruning.start(host)
         showing.start(host)
     }
 
-    public func drop(partition: Int) { digestKeys.drop(partition: partition) }
+    public func stop() { transfers.stop() }
+
+    public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) { transfers.measure(done) }
+
+    public func learned(_ fact: DirectoryFact) { transfers.learned(fact) }
+
+    public func drop(partition: Int) {
+        digestKeys.drop(partition: partition)
+        transfers.drop(partition: partition)
+    }
 
     public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
         let hasIndexes = try IndexRows.removeRemains(of: Owner(account), limit: 500, in: transaction)
-        return try ZoneRows.removeRemains(of: account, limit: 500, in: transaction) || hasIndexes
+        let hasRows = try ZoneRows.removeRemains(of: account, limit: 500, in: transaction)
+        let hasContent = try transfers.removeRemains(of: account, in: transaction)
+        return hasIndexes || hasRows || hasContent
     }
 
     // MARK: Scopes
@@ -158,7 +180,7 @@ public final class RecordsService: CloudService {
 
     private static let noContainer = CloudError(
         .missingEntitlement, "The app has no such container. Ask for one that the app lists.")
-    private static let needsAccount = CloudError(
+    static let needsAccount = CloudError(
         .permissionFailure, "Without an account there is the public database alone. Sign in.")
     private static let ownerIsUnknown = CloudError(
         .serviceBusy, "Which app owns the container is not known yet. Try again.", retryAfter: .milliseconds(200))
@@ -240,6 +262,8 @@ public final class RecordsService: CloudService {
     private func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
         guard let zone = try ZoneRows.firstRemoval(in: transaction) else { return false }
         let rows = ZoneRows(zone, in: transaction)
+        // Before the rows that say what they rest on.
+        if try giveBackAssets(of: zone, from: AssetRows.live, to: .max, in: transaction) { return true }
         // The scope goes last: as long as it is there nobody can make a zone of that id, whose rows these would be.
         guard try !rows.removeSome(limit: Self.removeMax),
             try !IndexRows.removeSome(of: zone, limit: Self.removeMax, in: transaction)
@@ -258,6 +282,13 @@ public final class RecordsService: CloudService {
             try count(-Int64(clamping: bytes), in: zone, transaction)
         }
         return !freed.isEmpty
+    }
+
+    /// The service as it runs by itself: with segment files in the folder `content` of its data.
+    ///
+    /// - Throws: ``CloudError`` as ``Transfers/make(in:on:)`` does.
+    public static func make(_ config: ServiceRuntimeConfig, on transport: any Transport) throws -> RecordsService {
+        RecordsService(try Transfers.make(in: config.dataDirectory, on: transport))
     }
 }
 

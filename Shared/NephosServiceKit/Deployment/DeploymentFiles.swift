@@ -164,9 +164,17 @@ public struct Deployment: Sendable {
     public var operatorKeys: KeyPair
     public var connection: ConnectionString
 
-    /// Ports that a deployment takes from its base port on: two for each service, one for subscriptions, one for
-    /// content.
-    public static let portCount = ServiceName.all.count * 2 + 2
+    /// Those that move content, in the order of their ports for it.
+    public static let contentServices: [ServiceName] = [.documents, .records]
+
+    /// Ports that a deployment takes from its base port on: two for each service, one for subscriptions, and one for
+    /// each that moves content.
+    public static let portCount = ServiceName.all.count * 2 + 1 + contentServices.count
+
+    /// How far a service's port for content is from the base port; nil: it moves none.
+    static func bulkPort(of service: String) -> Int? {
+        contentServices.firstIndex { $0.rawValue == service }.map { portCount - contentServices.count + $0 }
+    }
 
     /// Makes all keys of a deployment, in memory.
     ///
@@ -180,7 +188,7 @@ public struct Deployment: Sendable {
     public init(host: String?, advertisedHost: String? = nil, basePort: Int, transport: some Transport) throws {
         guard (1...65_535 - Self.portCount + 1).contains(basePort) else {
             throw CloudError(
-                .invalidArguments, "A deployment takes twelve ports, and there are 65535.",
+                .invalidArguments, "A deployment takes thirteen ports, and there are 65535.",
                 details: ["port": "\(basePort)", "port_max": "\(65_535 - Self.portCount + 1)"])
         }
         var entries: [Roster.Entry] = []
@@ -204,10 +212,9 @@ public struct Deployment: Sendable {
                     events: try ConnectionString(host: host, port: port + 1, key: keys.publicKey).endpoint,
                     subscriptions: service == .notifications
                         ? try ConnectionString(host: host, port: port + 2, key: keys.publicKey).endpoint : nil,
-                    bulk: service == .documents
-                        ? try ConnectionString(
-                            host: host, port: basePort + Self.portCount - 1, key: keys.publicKey
-                        ).endpoint : nil))
+                    bulk: try Self.bulkPort(of: service.rawValue).map {
+                        try ConnectionString(host: host, port: basePort + $0, key: keys.publicKey).endpoint
+                    }))
             secrets.append(
                 ServiceSecrets(
                     service: service.rawValue, secretKey: keys.secretKey.z85, masterKeys: [Self.makeMasterKey()],

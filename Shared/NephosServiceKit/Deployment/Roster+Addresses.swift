@@ -74,7 +74,7 @@ extension Roster {
             }
             entry.requests = try moved(entry.requests, host, index * 2)
             entry.events = try moved(entry.events, host, index * 2 + 1)
-            let (subscriptions, bulk) = (index * 2 + 2, Deployment.portCount - 1)
+            let (subscriptions, bulk) = (index * 2 + 2, Deployment.bulkPort(of: entry.service) ?? 0)
             if let endpoint = entry.subscriptions { entry.subscriptions = try moved(endpoint, host, subscriptions) }
             if let endpoint = entry.bulk { entry.bulk = try moved(endpoint, host, bulk) }
             // What devices are told keeps its host, until another one is advertised.

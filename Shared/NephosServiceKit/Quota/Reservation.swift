@@ -16,6 +16,8 @@ public struct ReservationID: Hashable, Sendable {
 public struct Reservation: Hashable, Sendable {
     public var id: ReservationID
     public var owner: Owner
+    /// Where what is stored for it lies; nil: that is not known, and nobody finds it.
+    public var partition: Int?
     public var app: AppID
     public var device: DeviceID
     /// On what it counts.

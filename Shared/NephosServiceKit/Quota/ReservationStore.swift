@@ -29,7 +29,12 @@ enum ReservationStore {
             "CREATE INDEX storage_reservations_by_end ON storage_reservations (expires, owner_id, id)",
         ])
 
-    private static let columns = "owner_id, id, app, device, bytes, filled, expires, room"
+    /// What an app's public databases have lies in several partitions.
+    static let partitionMigration = Migration(
+        name: "ledger-005-reservations-partition",
+        statements: ["ALTER TABLE storage_reservations ADD COLUMN partition_number BIGINT NOT NULL DEFAULT -1"])
+
+    private static let columns = "owner_id, id, app, device, bytes, filled, expires, room, partition_number"
     private static let select = SQL("SELECT \(columns) FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")
     private static let selectEnded = SQL(
         """
@@ -47,7 +52,7 @@ enum ReservationStore {
         "SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1 AND device = ?2")
     private static let upsert = SQL(
         """
-        INSERT INTO storage_reservations (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        INSERT INTO storage_reservations (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
         ON CONFLICT (owner_id, id) DO UPDATE SET
             bytes = excluded.bytes, filled = excluded.filled, expires = excluded.expires
         """)
@@ -110,6 +115,7 @@ enum ReservationStore {
                 .text(reservation.device.rawValue), .integer(Int64(clamping: reservation.bytes)),
                 .integer(Int64(clamping: reservation.filled)),
                 .integer(Int64(clamping: reservation.expires.milliseconds)), .text(reservation.room.name),
+                .integer(Int64(reservation.partition ?? -1)),
             ])
     }
 
@@ -129,8 +135,11 @@ enum ReservationStore {
     private static func reservation(_ row: any SQLRow) -> Reservation? {
         guard let id = ReservationID(bytes: row.blob(1)) else { return nil }
         let bytes = UInt64(clamping: row.integer(4))
+        let owner = Owner(row.text(0))
+        let partition = Int(exactly: row.integer(8)).flatMap { (0..<partitionCount).contains($0) ? $0 : nil }
         return Reservation(
-            id: id, owner: Owner(row.text(0)), app: AppID(row.text(2)), device: DeviceID(row.text(3)),
+            id: id, owner: owner, partition: owner.account.map { ScopeName($0, "").partition } ?? partition,
+            app: AppID(row.text(2)), device: DeviceID(row.text(3)),
             room: StorageRoom(named: row.text(7)), bytes: bytes, filled: min(bytes, UInt64(clamping: row.integer(5))),
             expires: Timestamp(milliseconds: UInt64(clamping: row.integer(6))))
     }

@@ -18,13 +18,14 @@ extension StorageLedger {
     ///
     /// - Parameters:
     ///   - bytes: In all. Less than before gives room back, but never what is filled.
+    ///   - partition: Where what is stored for it will lie; nil: the owner is an account.
     ///   - room: On what it counts: of one that is known, the same as before.
     ///   - expires: When it ends, unless that was put off further already.
     /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``, and if the
     ///   owner or the device has too many. Nothing was changed then.
     public func reserve(
-        _ bytes: UInt64, under id: ReservationID, for owner: Owner, on room: StorageRoom = .plan, app: AppID,
-        device: DeviceID, until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction
+        _ bytes: UInt64, under id: ReservationID, for owner: Owner, in partition: Int? = nil,
+        on room: StorageRoom = .plan, app: AppID, device: DeviceID, until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction
     ) throws -> Reservation {
         let known = try ReservationStore.find(id, of: owner, in: transaction)
         guard known?.hasEnded(at: now) != true else {
@@ -41,7 +42,8 @@ extension StorageLedger {
         var reservation =
             known
             ?? Reservation(
-                id: id, owner: owner, app: app, device: device, room: room, bytes: 0, filled: 0, expires: expires)
+                id: id, owner: owner, partition: partition ?? owner.account.map { ScopeName($0, "").partition }, app: app,
+                device: device, room: room, bytes: 0, filled: 0, expires: expires)
         guard reservation.room.name == room.name else { throw CloudError.otherRoom }
         let bytes = max(bytes, reservation.filled)
         if bytes >= reservation.bytes {

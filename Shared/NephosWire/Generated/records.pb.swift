@@ -700,11 +700,8 @@ public nonisolated struct WireModifyRecords: Sendable {
   /// Each zone once, with a change at least. 400 changes in all, 100 conditions.
   public var zones: [WireZoneChanges] = []
 
-  /// Manifest nodes that the assets of the records rest on and the service may lack (FindMissing), children first; 2 MiB
-  /// at most, beside those of the changes.
-  public var nodes: [Data] = []
-
-  /// The upload that has stored their chunks (OpenTransfer). Empty: the service has them all.
+  /// The upload that has stored what assets of the records rest on and the service did not have: their chunks
+  /// (OpenTransfer) and nodes (StoreNodes). Empty: it has them all.
   public var transferID: Data = Data()
 
   public var database: WireRecordDatabaseKind = .private
@@ -2756,7 +2753,7 @@ nonisolated extension WireModifyZonesReply: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ModifyRecords"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}zones\0\u{1}nodes\0\u{3}transfer_id\0\u{2}\u{b}database\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}zones\0\u{3}transfer_id\0\u{2}\u{c}database\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2766,8 +2763,7 @@ nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._M
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.zones) }()
-      case 3: try { try decoder.decodeRepeatedBytesField(value: &self.nodes) }()
-      case 4: try { try decoder.decodeSingularBytesField(value: &self.transferID) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.transferID) }()
       case 15: try { try decoder.decodeSingularEnumField(value: &self.database) }()
       default: break
       }
@@ -2781,11 +2777,8 @@ nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._M
     if !self.zones.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.zones, fieldNumber: 2)
     }
-    if !self.nodes.isEmpty {
-      try visitor.visitRepeatedBytesField(value: self.nodes, fieldNumber: 3)
-    }
     if !self.transferID.isEmpty {
-      try visitor.visitSingularBytesField(value: self.transferID, fieldNumber: 4)
+      try visitor.visitSingularBytesField(value: self.transferID, fieldNumber: 3)
     }
     if self.database != .private {
       try visitor.visitSingularEnumField(value: self.database, fieldNumber: 15)
@@ -2796,7 +2789,6 @@ nonisolated extension WireModifyRecords: SwiftProtobuf.Message, SwiftProtobuf._M
   public static func ==(lhs: WireModifyRecords, rhs: WireModifyRecords) -> Bool {
     if lhs.container != rhs.container {return false}
     if lhs.zones != rhs.zones {return false}
-    if lhs.nodes != rhs.nodes {return false}
     if lhs.transferID != rhs.transferID {return false}
     if lhs.database != rhs.database {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}

@@ -29,8 +29,10 @@ extension RecordsService {
         if request.database != .private { stamp.deviceID = "" }
         // All is decided and paid for before anything is written: whatever is thrown leaves nothing behind.
         let room = RequestRoom()
+        let contents = BroughtContents(
+            service: self, upload: request.transferID, caller: caller, now: context.now)
         let plans = try request.zones.map {
-            try plan($0, of: request, stamp, at: context.now, room, caller, transaction)
+            try plan($0, of: request, stamp, at: context.now, room, contents, caller, transaction)
         }
         let growth = try plans.reduce(Int64(0)) { try $0 + $1.growth() }
         guard !transaction.isShortOfRoom || growth <= 0 else { throw CloudError.diskFull }
@@ -93,13 +95,13 @@ extension RecordsService {
 
     private func plan(
         _ request: WireZoneChanges, of whole: WireModifyRecords, _ stamp: WireRecordStamp, at now: Timestamp,
-        _ room: RequestRoom, _ caller: Caller, _ transaction: any HandlerTransaction
+        _ room: RequestRoom, _ contents: BroughtContents, _ caller: Caller, _ transaction: any HandlerTransaction
     ) throws -> ZonePlan {
         let batch: ZoneBatch
         do {
             let (zone, access) = try openZone(
                 request.zoneID, of: whole.container, whole.database, caller, transaction)
-            batch = try ZoneBatch(zone, access, stamp: stamp, at: now, room: room)
+            batch = try ZoneBatch(zone, access, stamp: stamp, at: now, room: room, contents)
         } catch let error as CloudError { return .refused(error) }
         var failures: [Int: CloudError] = [:]
         for (index, change) in request.changes.enumerated() {

@@ -11,6 +11,8 @@ final class RequestRoom {
     private(set) var cascades = RecordLimits.cascadeMax
     /// Rows of references that may be made and removed.
     private(set) var references = RecordLimits.referencesMax
+    /// Assets that records may have from now on, or have no more.
+    private(set) var assets = RecordLimits.assetsOfRequestMax
     /// Rows of indexes that may be made and removed.
     private(set) var indexRows = RecordLimits.indexRowsMax
     /// Those of the database, once they were asked for.
@@ -36,6 +38,7 @@ final class RequestRoom {
     func take(_ batch: ZoneBatch) {
         cascades -= batch.cascaded.count
         references -= batch.referencesChanged
+        assets -= batch.assetsChanged
         indexRows -= batch.indexChanges.reduce(0) { $0 + $1.removed.count + $1.added.count }
     }
 
@@ -47,6 +50,9 @@ final class RequestRoom {
         return known
     }
 
+    static let tooManyAssets = CloudError(
+        .limitExceeded, "The request changes too many assets. Divide it.",
+        details: ["maximum": "\(RecordLimits.assetsOfRequestMax)"])
     static let tooManyReferences = CloudError(
         .limitExceeded, "The request changes too many references. Divide it.",
         details: ["maximum": "\(RecordLimits.referencesMax)"])

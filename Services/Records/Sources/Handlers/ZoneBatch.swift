@@ -17,6 +17,8 @@ final class ZoneBatch {
     /// What the caller may do.
     private let access: RecordAccess
     let room: RequestRoom
+    /// What the assets of its records rest on.
+    private let contents: BroughtContents
     private let stamp: WireRecordStamp
     /// By the service's clock.
     private let now: Timestamp
@@ -40,6 +42,8 @@ final class ZoneBatch {
     private(set) var cascaded: [(name: ItemName, cause: Int)] = []
     /// References that would be made or removed.
     private(set) var referencesChanged = 0
+    /// Assets that records would have from now on, would have no more, or that would be kept of what is overwritten.
+    private(set) var assetsChanged = 0
     /// What becomes of the rows of indexes.
     var indexChanges: [IndexChange] = []
     /// How many records refer to a target now, so that they go with it.
@@ -50,6 +54,7 @@ final class ZoneBatch {
         var counted: Int
         var targets: Set<ItemName>
         var standing: StoredRecord.Standing
+        var assets: Set<StoredAsset>
     }
 
     /// A record as it would be stored.
@@ -57,16 +62,19 @@ final class ZoneBatch {
         var record: WireRecord
         var body: [UInt8]
         var targets: Set<ItemName>
+        var assets: Set<StoredAsset>
 
         func counted(_ name: ItemName) -> Int {
-            record.countedBytes(name, encoded: body.count, targets: targets.count)
+            record.countedBytes(name, encoded: body.count, targets: targets.count, assets: assets.count)
         }
     }
 
     init(
-        _ zone: RecordScope, _ access: RecordAccess, stamp: WireRecordStamp, at now: Timestamp, room: RequestRoom
+        _ zone: RecordScope, _ access: RecordAccess, stamp: WireRecordStamp, at now: Timestamp, room: RequestRoom,
+        _ contents: BroughtContents
     ) throws {
         self.zone = zone
+        self.contents = contents
         self.access = access
         self.now = now
         self.room = room
@@ -90,6 +98,7 @@ final class ZoneBatch {
         overwritten = []
         cascaded = []
         referencesChanged = 0
+        assetsChanged = 0
         var failures: [Int: CloudError] = [:]
         var deletions: [(name: ItemName, cause: Int)] = []
         for (index, change) in changes.enumerated() where !failed.contains(index) {
@@ -108,6 +117,7 @@ final class ZoneBatch {
             changes.enumerated().map { (ItemName($1.record), $0) }, uniquingKeysWith: { first, _ in first })
         try cascade(deletions, &failures)
         try checkReferences(places, &failures)
+        try checkAssets(places, &failures)
         return failures
     }
 
@@ -116,7 +126,10 @@ final class ZoneBatch {
         let found = try zone.record(name, within: room)
         let record = StoredState(
             state: found.state, counted: found.counted, targets: found.state.record?.cascadingTargets ?? [],
-            standing: found.standing)
+            standing: found.standing,
+            // Of one that is damaged the rows alone tell.
+            assets: try found.state.isDamaged
+                ? AssetRows(rows: zone.rows).assets(of: name) : found.state.record?.storedAssets ?? [])
         stored[name] = record
         return record
     }
@@ -224,7 +237,7 @@ final class ZoneBatch {
         var record = record
         record.seal = try OwnWords(record, named: name, in: zone.scope).seal(in: zone.transaction)
         let body = try ChangeRule.encoded(record)
-        return PlannedRecord(record: record, body: body, targets: record.cascadingTargets)
+        return PlannedRecord(record: record, body: body, targets: record.cascadingTargets, assets: record.storedAssets)
     }
 
     /// The record as the service had it before it was restored; nil: it is a save like any other.
@@ -326,6 +339,29 @@ final class ZoneBatch {
             failures[cause] = Self.hasChildren
             staying.append(above)
         }
+    }
+
+    /// What becomes of a record's assets.
+    private func assets(of name: ItemName) throws -> (added: Set<StoredAsset>, removed: Set<StoredAsset>) {
+        let before = try stored(name).assets
+        let after = records[name].flatMap { $0 }?.assets ?? []
+        return (after.subtracting(before), before.subtracting(after))
+    }
+
+    /// Checks that everything is there that the records' assets rest on.
+    private func checkAssets(_ places: [ItemName: Int], _ failures: inout [Int: CloudError]) throws {
+        for name in changed {
+            let (added, removed) = try assets(of: name)
+            assetsChanged += added.count + removed.count
+            guard !added.isEmpty, let cause = places[name], failures[cause] == nil else { continue }
+            // Beyond its bound the request fails as a whole.
+            guard assetsChanged <= room.assets else { break }
+            do { try contents.check(added, of: name, in: zone.scope, zone.transaction) } catch let error as CloudError {
+                failures[cause] = error
+            }
+        }
+        for name in overwritten { assetsChanged += try stored(name).assets.count }
+        guard assetsChanged <= room.assets else { throw RequestRoom.tooManyAssets }
     }
 
     /// By how much more, or fewer, records targets would be referred to; notes how many references change.
@@ -525,12 +561,21 @@ extension ZoneBatch {
                         isOffered: offered.contains(name))))
             try writeReferences(of: name, from: former, to: planned)
         }
+        // What is kept has them before they are given back.
+        let kept = try lost()
+        for (name, _) in kept {
+            let assets = try stored(name).assets
+            if !assets.isEmpty { try contents.keep(assets, of: name, in: zone.scope, zone.transaction) }
+        }
+        for name in changed { try writeAssets(of: name) }
         let indexed = try writeIndexes()
         zone.charge(bytes: items.reduce(0) { $0 + $1.body.count })
         let freed =
             try indexed
-            + RecordHistory(rows: zone.rows).add(lost(), at: now) { body, number in
+            + RecordHistory(rows: zone.rows).add(kept, at: now) { body, number in
                 try zone.seal(body, as: .history(number))
+            } noted: { name, number in
+                try AssetRows(rows: zone.rows).add(stored(name).assets, of: name, entry: number)
             }
         return (told, try zone.transaction.put(zone.scope, items), freed)
     }
@@ -547,6 +592,15 @@ extension ZoneBatch {
             entry.winner = winner.record.modified
             return (name, try entry.serializedBytes())
         }
+    }
+
+    private func writeAssets(of name: ItemName) throws {
+        let (added, removed) = try assets(of: name)
+        guard !added.isEmpty || !removed.isEmpty else { return }
+        try contents.take(added, givingBack: removed, of: name, in: zone.scope, zone.transaction)
+        let rows = AssetRows(rows: zone.rows)
+        try rows.remove(removed, of: name)
+        try rows.add(added, of: name)
     }
 
     private func writeReferences(of name: ItemName, from old: StoredState, to new: PlannedRecord?) throws {

@@ -25,6 +25,12 @@ struct RecordRoles: Sendable {
         byType[ItemName(type)] ?? byType[ItemName("")] ?? .standard
     }
 
+    /// Whether records of any type may be made by who is signed in.
+    var allowsCreation: Bool {
+        let others = byType[ItemName("")] ?? .standard
+        return others.contains(.signedInCreates) || byType.values.contains { $0.contains(.signedInCreates) }
+    }
+
     /// Whether the zone's feed has records of the type: what fewer than everyone may read is there for who asks alone.
     func areInFeed(_ type: String) -> Bool { rights(of: type).contains(.everyoneReads) }
 }
@@ -70,6 +76,12 @@ struct RecordAccess: Sendable {
     func mayCreate(_ type: String) -> Bool {
         guard isRestricted, let roles else { return true }
         return account != nil && roles.rights(of: type).contains(.signedInCreates)
+    }
+
+    /// Whether there may be a record that the caller could make.
+    var mayCreateSome: Bool {
+        guard isRestricted, let roles else { return true }
+        return account != nil && roles.allowsCreation
     }
 
     /// Whether the entry of what was overwritten is of the caller's own.

@@ -72,11 +72,13 @@ struct RecordHistory {
 
     /// Adds entries, and removes what there are too many of.
     ///
-    /// - Parameter seal: Seals the entry of that number.
+    /// - Parameters:
+    ///   - seal: Seals the entry of that number.
+    ///   - noted: Called with each record and the number of its entry.
     /// - Returns: What became free, in bytes.
     func add(
         _ entries: [(record: ItemName, body: [UInt8])], at now: Timestamp,
-        seal: (_ body: [UInt8], _ number: Int64) throws -> [UInt8]
+        seal: (_ body: [UInt8], _ number: Int64) throws -> [UInt8], noted: (ItemName, Int64) throws -> Void
     ) throws -> Int64 {
         guard !entries.isEmpty else { return 0 }
         var sums = try sums()
@@ -89,6 +91,7 @@ struct RecordHistory {
                     .integer(sums.next), .text(entry.record.rawValue), .integer(Int64(clamping: now.milliseconds)),
                     .integer(counted), .blob(try seal(entry.body, sums.next)),
                 ])
+            try noted(entry.record, sums.next)
             sums.next += 1
             sums.bytes += counted
             freed += try remove(
@@ -112,6 +115,7 @@ struct RecordHistory {
     private func remove(_ entries: [(number: Int64, counted: Int64)]) throws -> Int64 {
         try entries.reduce(0) { sum, entry in
             try transaction.execute(Self.delete, place + [.integer(entry.number)])
+            try AssetRows(rows: rows).end(from: entry.number, to: entry.number)
             return sum + entry.counted
         }
     }
@@ -127,6 +131,7 @@ struct RecordHistory {
             return freed < bytes
         }
         try transaction.execute(Self.deleteOldest, place + [.integer(last)])
+        try AssetRows(rows: rows).end(from: AssetRows.live + 1, to: last)
         return freed
     }
 

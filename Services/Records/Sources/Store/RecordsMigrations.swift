@@ -13,6 +13,8 @@ internal import NephosStorage
 /// - `record_roles`: who may do what in public databases, by types; of none: of all of which nothing is said.
 /// - `record_role_changes`: where those that are being brought in line with their roles have got to: a record's name.
 /// - `record_index`: those rows, of all indexes: under which keys a record is found.
+/// - `record_assets`: which assets a record has (entry 0), or what is kept of it under that number in `record_history`.
+/// - `record_asset_endings`: entries of the history that are not kept any more, and whose assets are to be given back.
 /// - `record_mendings`: databases and zones whose digest key was damaged, and up to which item its digests are made anew.
 enum RecordsMigrations {
     static let all = [
@@ -150,6 +152,31 @@ enum RecordsMigrations {
                     zone TEXT NOT NULL,
                     record TEXT NOT NULL,
                     PRIMARY KEY (partition_number, owner, zone)) WITHOUT ROWID
+                """,
+            ]),
+        Migration(
+            name: "records-assets",
+            statements: [
+                """
+                CREATE TABLE record_assets (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    zone TEXT NOT NULL,
+                    entry BIGINT NOT NULL,
+                    record TEXT NOT NULL,
+                    root BLOB NOT NULL,
+                    depth BIGINT NOT NULL,
+                    length BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, zone, entry, record, root)) WITHOUT ROWID
+                """,
+                """
+                CREATE TABLE record_asset_endings (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    zone TEXT NOT NULL,
+                    first_entry BIGINT NOT NULL,
+                    last_entry BIGINT NOT NULL,
+                    PRIMARY KEY (partition_number, owner, zone, first_entry)) WITHOUT ROWID
                 """,
             ]),
     ]

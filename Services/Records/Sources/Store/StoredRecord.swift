@@ -63,9 +63,11 @@ extension WireRecord {
     /// - Parameters:
     ///   - encoded: Bytes of the record as it is encoded.
     ///   - targets: How many records it is deleted with, where that is known.
-    func countedBytes(_ name: ItemName, encoded: Int, targets: Int? = nil) -> Int {
+    ///   - assets: How many different assets it has, where that is known. Their bytes count by themselves.
+    func countedBytes(_ name: ItemName, encoded: Int, targets: Int? = nil, assets: Int? = nil) -> Int {
         let references = (targets ?? cascadingTargets.count) + (parent.isEmpty ? 0 : 1)
         return name.utf8.count + encoded + RecordLimits.rowBytes + references * RecordLimits.referenceBytes
+            + (assets ?? storedAssets.count) * RecordLimits.assetRowBytes
     }
 }
 

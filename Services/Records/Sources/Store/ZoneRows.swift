@@ -128,6 +128,7 @@ struct ZoneRows {
     private static let tables = [
         ("record_references", "target, kind, source"), ("record_history", "number"),
         ("record_history_zones", "zone"), ("record_client_tokens", "device"),
+        ("record_assets", "entry, record, root"), ("record_asset_endings", "first_entry"),
     ]
     private static let deleteOfZone = tables.map { table, columns in
         SQL(

@@ -1,0 +1,150 @@
+internal import NephosBulk
+internal import NephosCore
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+
+private import struct Foundation.Data
+
+/// An asset that a record has: what it rests on.
+struct StoredAsset: Hashable {
+    var root: ChunkID
+    var depth: Int
+    var length: UInt64
+
+    /// Nil: no content has such a root, or it has no bytes.
+    init?(_ asset: WireRecordAsset) {
+        guard asset.length > 0, let root = ChunkID(bytes: [UInt8](asset.root)), let depth = Int(exactly: asset.depth)
+        else { return nil }
+        self.init(root: root, depth: depth, length: asset.length)
+    }
+
+    init(root: ChunkID, depth: Int, length: UInt64) {
+        self.root = root
+        self.depth = depth
+        self.length = length
+    }
+
+    /// What it counts besides its bytes is counted with its record.
+    var content: UsedContent {
+        UsedContent(length: length, isInline: false, root: root, depth: depth, app: AppID(""), device: DeviceID(""))
+    }
+}
+
+extension WireRecord {
+    /// What it rests on, each once.
+    var storedAssets: Set<StoredAsset> { Set(assets.compactMap(StoredAsset.init)) }
+}
+
+/// Which assets the records of a zone have, and the entries of what was overwritten: in rows, so that what rests on one
+/// that cannot be read any more is still given back.
+struct AssetRows {
+    /// Of the records as they are.
+    static let live: Int64 = 0
+
+    let rows: ZoneRows
+    private var transaction: any HandlerTransaction { rows.transaction }
+
+    private static let insert = SQL(
+        """
+        INSERT INTO record_assets (partition_number, owner, zone, entry, record, root, depth, length)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        ON CONFLICT (partition_number, owner, zone, entry, record, root) DO NOTHING
+        """)
+    private static let delete = SQL(
+        "DELETE FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 AND root = ?6")
+    private static let select = SQL(
+        "SELECT root, depth, length FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 ORDER BY root")
+    private static let selectBetween = SQL(
+        """
+        SELECT entry, record, root, depth, length FROM record_assets
+        WHERE \(ZoneRows.key) AND entry >= ?4 AND entry <= ?5 ORDER BY entry, record, root LIMIT ?6
+        """)
+    private static let insertEnding = SQL(
+        """
+        INSERT INTO record_asset_endings (partition_number, owner, zone, first_entry, last_entry)
+        VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (partition_number, owner, zone, first_entry) DO UPDATE SET last_entry = excluded.last_entry
+        """)
+    private static let deleteEnding = SQL(
+        "DELETE FROM record_asset_endings WHERE \(ZoneRows.key) AND first_entry = ?4")
+    private static let nextEnding = SQL(
+        """
+        SELECT owner, zone, first_entry, last_entry FROM record_asset_endings
+        ORDER BY partition_number, owner, zone, first_entry LIMIT 1
+        """)
+
+    private static func asset(_ row: any SQLRow, _ first: Int) -> StoredAsset? {
+        ChunkID(bytes: row.blob(first)).map {
+            StoredAsset(
+                root: $0, depth: Int(clamping: row.integer(first + 1)),
+                length: UInt64(clamping: row.integer(first + 2)))
+        }
+    }
+
+    func assets(of record: ItemName, entry: Int64 = live) throws -> Set<StoredAsset> {
+        Set(
+            try transaction.all(Self.select, rows.place + [.integer(entry), .text(record.rawValue)]) {
+                Self.asset($0, 0)
+            }.compactMap { $0 })
+    }
+
+    func add(_ assets: Set<StoredAsset>, of record: ItemName, entry: Int64 = live) throws {
+        for asset in assets {
+            try transaction.execute(
+                Self.insert,
+                rows.place + [
+                    .integer(entry), .text(record.rawValue), .blob(asset.root.bytes), .integer(Int64(asset.depth)),
+                    .integer(Int64(clamping: asset.length)),
+                ])
+        }
+    }
+
+    func remove(_ assets: Set<StoredAsset>, of record: ItemName, entry: Int64 = live) throws {
+        for asset in assets {
+            try transaction.execute(
+                Self.delete, rows.place + [.integer(entry), .text(record.rawValue), .blob(asset.root.bytes)])
+        }
+    }
+
+    // MARK: Ends
+
+    struct Entry {
+        var entry: Int64
+        var record: ItemName
+        var asset: StoredAsset
+    }
+
+    /// Some of those of these entries. What is damaged of them is left out.
+    func assets(from first: Int64, to last: Int64, limit: Int) throws -> (entries: [Entry], hasMore: Bool) {
+        let values = rows.place + [.integer(first), .integer(last), .integer(Int64(limit))]
+        let found = try transaction.all(Self.selectBetween, values) { row in
+            Self.asset(row, 2).map { Entry(entry: row.integer(0), record: ItemName(row.text(1)), asset: $0) }
+        }
+        return (found.compactMap { $0 }, found.count == limit)
+    }
+
+    /// These entries of what was overwritten are not kept any more: what they have is given back in steps.
+    func end(from first: Int64, to last: Int64) throws {
+        guard try !assets(from: first, to: last, limit: 1).entries.isEmpty else { return }
+        try transaction.execute(Self.insertEnding, rows.place + [.integer(first), .integer(last)])
+    }
+
+    struct Ending {
+        var zone: ScopeName
+        var first: Int64
+        var last: Int64
+    }
+
+    static func nextEnding(in transaction: any HandlerTransaction) throws -> Ending? {
+        try transaction.first(nextEnding, []) { row in
+            Ending(
+                zone: ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), first: row.integer(2),
+                last: row.integer(3))
+        }
+    }
+
+    func finish(_ ending: Ending) throws {
+        try transaction.execute(Self.deleteEnding, rows.place + [.integer(ending.first)])
+    }
+}
