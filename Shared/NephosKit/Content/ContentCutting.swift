@@ -40,13 +40,6 @@ struct CutChunk: Hashable {
 }
 
 extension CutChunk {
-    /// Bytes that the manifest nodes above so many chunks have at most.
-    static func nodeBytesMax(ofChunks count: Int) -> Int {
-        // A node has 32 children at least, but for the last of a level.
-        let nodes = count / 32 + count / 1024 + 8
-        return count * ManifestNode.childBytes + nodes * (ManifestNode.childBytes + 8)
-    }
-
     /// The manifest nodes above a content's chunks, children first.
     static func nodes(of chunks: [CutChunk]) throws -> [Data] {
         var manifest = ManifestBuilder()

@@ -94,7 +94,9 @@ protocol ContentSending: ScopeModel {
     func forgetContent(_ version: DocumentID, in rows: ScopeTransaction) throws
     /// Says in the details of why an operation fails which part of it rests on the content.
     func blame(_ version: DocumentID, of operation: OutboxOperation, for error: inout CloudError)
-    /// Stores nodes that are too many for one request ahead of it.
+    /// Whether requests have room for nodes; else all go ahead.
+    var requestsTakeNodes: Bool { get }
+    /// Stores nodes ahead of their request.
     func storeAhead(_ request: ContentRequest, _ completion: @escaping (Result<Void, CloudError>) -> Void)
     /// Says to other devices that contents are on their way.
     ///
@@ -105,6 +107,7 @@ protocol ContentSending: ScopeModel {
 extension ContentSending {
     var driver: ScopeDriver? { engine.scopes.first { $0.model === self } }
 
+    var requestsTakeNodes: Bool { true }
     func pausedPositions(in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func setChunks(_ chunks: [CutChunk], of version: DocumentID, in rows: ScopeTransaction) throws {}
     func announce(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> Bool { false }

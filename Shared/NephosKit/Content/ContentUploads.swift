@@ -14,7 +14,7 @@ internal import NephosWire
 /// What the service is in the way of is tried again for all, after a pause that grows; what is wrong with one request's
 /// contents concerns that request alone. Both are told in the row of the request.
 final class ContentUploads {
-    /// Bytes of manifest nodes of one request.
+    /// Bytes of manifest nodes that go at a time.
     var nodesBytesMax = DocumentLimits.nodesBytesMax
     /// Ids that are asked about at a time.
     var askedMax = DocumentLimits.missingMax
@@ -264,10 +264,11 @@ final class ContentUploads {
         sendNodesAhead(upload)
     }
 
-    /// Nodes that are too many for one request go ahead of it, children first, and belong to the upload until then.
+    /// Nodes that the request has no room for go ahead of it, children first, and belong to the upload until then.
     private func sendNodesAhead(_ upload: ContentUpload) {
         let rest = upload.request.nodes
-        guard rest.reduce(0, { $0 + $1.count }) > nodesBytesMax else { return note(upload) }
+        let bytesOfRequest = model.requestsTakeNodes ? nodesBytesMax : 0
+        guard rest.reduce(0, { $0 + $1.count }) > bytesOfRequest else { return note(upload) }
         guard upload.isOpen else { return openTransfer(upload) }
         upload.request.transferID = upload.transfer
         var ahead = upload.request

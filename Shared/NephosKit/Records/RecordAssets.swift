@@ -26,7 +26,8 @@ struct RecordAssets {
             ) WITHOUT ROWID;
             CREATE INDEX record_asset_needs_by_root ON record_asset_needs (account, root);
             CREATE TABLE record_uploads (
-                position INTEGER PRIMARY KEY, account TEXT NOT NULL, scope TEXT NOT NULL, request BLOB NOT NULL,
+                position INTEGER PRIMARY KEY, account TEXT NOT NULL, scope TEXT NOT NULL,
+                transfer BLOB NOT NULL, container TEXT,
                 is_stored INTEGER NOT NULL DEFAULT 0, percent INTEGER NOT NULL DEFAULT 0,
                 sendings INTEGER NOT NULL DEFAULT 0
             );

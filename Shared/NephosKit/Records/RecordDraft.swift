@@ -111,7 +111,7 @@ struct RecordDraft {
     ) throws {
         guard !changes.isEmpty else { return }
         for change in changes { try records.dismissRefusal(of: change.change.record) }
-        try requireRoom(for: changes)
+        try requireRoom()
         if try coalesce(request) { return }
         guard try records.rows.operationCount() < Self.pendingMax else {
             throw CloudError(
@@ -129,19 +129,11 @@ struct RecordDraft {
     }
 
     /// What the assets need of a request.
-    private func requireRoom(for changes: [RecordTransaction.Pending]) throws {
+    private func requireRoom() throws {
         guard changes.reduce(0, { $0 + $1.change.assets.count }) <= RecordLimits.assetsOfRequestMax else {
             throw CloudError(
                 .limitExceeded, "These are too many assets at once. Divide them.",
                 details: ["maximum": "\(RecordLimits.assetsOfRequestMax)"])
-        }
-        let chunks = try Set(changes.flatMap(\.newAssets)).reduce(0) {
-            try $0 + (records.assets.copy(of: $1)?.chunks.count ?? 0)
-        }
-        guard CutChunk.nodeBytesMax(ofChunks: chunks) <= RecordLimits.nodesBytesMax else {
-            throw CloudError(
-                .limitExceeded, "These are too many bytes of assets at once. Save the records one by one.",
-                details: ["nodes_bytes_max": "\(RecordLimits.nodesBytesMax)"])
         }
     }
 
@@ -167,9 +159,7 @@ struct RecordDraft {
             return false
         }
         // Of what an earlier one had there may be too much together: then each goes by itself.
-        guard change.change.assets.count <= RecordLimits.assetsMax, (try? requireRoom(for: [change])) != nil else {
-            return false
-        }
+        guard change.change.assets.count <= RecordLimits.assetsMax else { return false }
         try records.put(change)
         try records.settleNeeds(of: change.change.record)
         try records.awaitAssets(at: change.position)

@@ -78,8 +78,10 @@ extension RecordTransaction {
 
     /// What an operation has for its assets.
     struct Upload {
-        /// The upload, and the nodes that are missing.
-        var request = WireModifyRecords()
+        /// The upload that has stored what was missing; empty: there is none yet, or none is needed.
+        var transfer = Data()
+        /// Under which container of contents that is; nil: there is none.
+        var container: String?
         var isStored = false
         /// How often the server has lacked what it was said to have.
         var sendings = 0
@@ -87,22 +89,22 @@ extension RecordTransaction {
 
     func upload(at position: Int64) throws -> Upload? {
         try Row.fetchOne(
-            rows.cached("SELECT request, is_stored, sendings FROM record_uploads WHERE position = ?1"),
+            rows.cached("SELECT transfer, container, is_stored, sendings FROM record_uploads WHERE position = ?1"),
             arguments: [position]
         ).map { row in
             Upload(
-                request: try WireModifyRecords(serializedBytes: row["request"] as Data), isStored: row["is_stored"],
+                transfer: row["transfer"], container: row["container"], isStored: row["is_stored"],
                 sendings: row["sendings"])
         }
     }
 
     func put(_ upload: Upload, at position: Int64) throws {
         try rows.cached(
-            "INSERT INTO record_uploads (position, account, scope, request, is_stored, sendings) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (position) DO UPDATE SET "
-                + "request = ?4, is_stored = ?5, percent = iif(?5, 100, 0), sendings = ?6"
+            "INSERT INTO record_uploads (position, account, scope, transfer, container, is_stored, sendings) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (position) DO UPDATE SET "
+                + "transfer = ?4, container = ?5, is_stored = ?6, percent = iif(?6, 100, 0), sendings = ?7"
         ).execute(arguments: [
-            position, rows.account, rows.scope.name, try upload.request.serializedData() as Data, upload.isStored,
+            position, rows.account, rows.scope.name, upload.transfer, upload.container, upload.isStored,
             upload.sendings,
         ])
     }

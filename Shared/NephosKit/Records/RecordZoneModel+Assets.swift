@@ -8,12 +8,6 @@ internal import SwiftProtobuf
 
 /// How a zone's saves bring assets.
 extension RecordZoneModel {
-    func makeUploads() -> ContentUploads {
-        let uploads = ContentUploads(self)
-        uploads.nodesBytesMax = RecordLimits.nodesBytesMax
-        return uploads
-    }
-
     /// What a record's assets are in: of a public database each record's are by themselves, as may be those who read it.
     func contents(of record: String) -> String {
         place.isPublic ? "\(container)/\(RecordLimits.defaultZone)/\(record)" : container
@@ -37,20 +31,21 @@ extension RecordZoneModel {
         let records = records(in: rows)
         let here = try records.assetsHere(at: operation.position)
         let upload = try records.upload(at: operation.position) ?? RecordTransaction.Upload()
-        let known = upload.request.transferID.isEmpty ? "" : upload.request.container
-        var request = ContentRequest(
-            container: !known.isEmpty ? known : here.first.map { contents(of: $0.name) } ?? container,
-            transferID: upload.request.transferID, nodes: upload.request.nodes)
-        if !upload.isStored { request.nodes = try RecordTransaction.nodes(of: here.map(\.copy)) }
-        return request
+        var known: Set<ChunkID> = []
+        // What was stored once may have been lost since, and is asked about again.
+        let nodes = try here.flatMap { try CutChunk.nodes(of: $0.copy.chunks) }.filter { node in
+            known.insert(node.withUnsafeBytes { ChunkID(hashing: $0) }).inserted
+        }
+        let container = upload.container ?? here.first.map { contents(of: $0.name) } ?? container
+        return ContentRequest(container: container, transferID: upload.transfer, nodes: nodes)
     }
 
     func keep(_ request: ContentRequest, with operation: inout OutboxOperation, in rows: ScopeTransaction) throws {
         let records = records(in: rows)
         guard var upload = try records.upload(at: operation.position) else { return }
-        (upload.request.transferID, upload.request.nodes) = (request.transferID, request.nodes)
+        upload.transfer = request.transferID
         // It is closed as it was opened.
-        upload.request.container = request.container
+        upload.container = upload.transfer.isEmpty ? nil : request.container
         try records.put(upload, at: operation.position)
     }
 
@@ -77,14 +72,15 @@ extension RecordZoneModel {
         error.details[Self.lostContent] = "\(version)"
     }
 
-    /// A request has room for all that one may have.
+    var requestsTakeNodes: Bool { false }
+
     func storeAhead(_ request: ContentRequest, _ completion: @escaping (Result<Void, CloudError>) -> Void) {
-        engine.loop.schedule(after: .zero) {
-            completion(
-                .failure(
-                    CloudError(
-                        .limitExceeded, "These are too many bytes of assets at once. Save the records one by one.",
-                        details: ["nodes_bytes_max": "\(RecordLimits.nodesBytesMax)"])))
+        var ahead = WireStoreNodes()
+        ahead.container = request.container
+        ahead.transferID = request.transferID
+        ahead.nodes = request.nodes
+        engine.call(service, ahead, as: WireStoreNodesReply.self, app: app) { result, _ in
+            completion(result.map { _ in })
         }
     }
 
@@ -135,8 +131,8 @@ extension RecordZoneModel {
 
     /// What its upload still holds is given back.
     private func closeUpload(of operation: OutboxOperation, in records: RecordTransaction) throws {
-        guard let upload = try records.upload(at: operation.position), !upload.request.transferID.isEmpty else { return }
-        closeSoon(upload.request.transferID, of: upload.request.container)
+        guard let upload = try records.upload(at: operation.position) else { return }
+        closeSoon(upload.transfer, of: upload.container ?? container)
     }
 
     /// Whether the server lacks what this device has: it is stored again, once.
@@ -202,25 +198,5 @@ struct RecordFootprint {
     func concerns(_ later: RecordFootprint) -> Bool {
         deletes || later.deletes || !changed.isDisjoint(with: later.changed) || !changed.isDisjoint(with: later.named)
             || !named.isDisjoint(with: later.changed)
-    }
-}
-
-extension RecordTransaction {
-    /// The manifest nodes above these contents, children first, each once.
-    static func nodes(of copies: [LocalCopy]) throws -> [Data] {
-        var known: Set<ChunkID> = []
-        return try copies.flatMap { try CutChunk.nodes(of: $0.chunks) }.filter { node in
-            known.insert(node.withUnsafeBytes { ChunkID(hashing: $0) }).inserted
-        }
-    }
-
-    /// What goes next of an operation has for its assets: of nodes only those that its changes rest on.
-    func uploadOfPart(at position: Int64) throws -> WireModifyRecords {
-        guard var request = try upload(at: position)?.request else { return WireModifyRecords() }
-        guard !request.nodes.isEmpty, try partSize(at: position) != nil else { return request }
-        let sent = try nextPart(at: position).sent.flatMap(\.change.assets)
-        let nodes = Set(try Self.nodes(of: sent.compactMap { try assets.copy(of: $0) }))
-        request.nodes.removeAll { !nodes.contains($0) }
-        return request
     }
 }

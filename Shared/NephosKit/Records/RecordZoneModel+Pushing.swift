@@ -43,7 +43,8 @@ extension RecordZoneModel {
         let records = records(in: rows)
         zone.changes = try records.nextPart(at: operation.position).sent.map(\.change)
         if operation.head.sequence > 0 { zone.head = WireChangeToken(operation.head) }
-        var request = try records.uploadOfPart(at: operation.position)
+        var request = WireModifyRecords()
+        request.transferID = try records.upload(at: operation.position)?.transfer ?? Data()
         request.container = container
         request.database = place.isPublic ? .public : .private
         request.zones = [zone]

@@ -17,7 +17,7 @@ final class RecordZoneModel: ContentSending {
     unowned let engine: DeviceEngine
     var name: String { place.name }
     let place: RecordPlace
-    private(set) lazy var uploads = makeUploads()
+    private(set) lazy var uploads = ContentUploads(self)
 
     /// - Parameter place: Of a zone.
     init(app: AppID, _ place: RecordPlace, engine: DeviceEngine) {
