@@ -1,10 +1,7 @@
-internal import NephosChunks
+public import Foundation
 public import NephosCore
 internal import NephosRecordRules
 internal import NephosWire
-
-public import struct Foundation.Data
-internal import Foundation
 
 /// Bytes that lie beside a record, and that a field of it names: a photo, a sound, a film. Shaped like `CKAsset`.
 ///

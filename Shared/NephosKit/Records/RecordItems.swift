@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 import NephosCore
+import NephosRecordRules
 import NephosWire
 
 /// What a device has of the server's, of a database's zones and of a zone's records alike: the newest body of each item,

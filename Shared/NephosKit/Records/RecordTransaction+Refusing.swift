@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 import NephosCore
+import NephosRecordRules
 import NephosWire
 import SwiftProtobuf
 
