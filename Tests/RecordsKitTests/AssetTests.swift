@@ -13,6 +13,8 @@ import Testing
 /// Bytes beside records: saved here, sent before their records, fetched there.
 @Suite struct AssetTests {
     typealias Device = RecordCloud.Device
+    /// Not the database's.
+    private typealias Record = NephosKit.Record
 
     private func bytes(_ count: Int, seed: UInt64) -> Data {
         var random = SplitMix64(seed: seed)
@@ -35,13 +37,9 @@ import Testing
     @discardableResult
     private func save(_ name: String, _ data: Data, _ database: RecordDatabase) async throws -> RecordAsset {
         let asset = try RecordAsset(data)
-        var record = try await known(name, database) ?? Record(name, [:])
+        var record = (try? await database.record(RecordID(name))) ?? Record(name, [:])
         record["photo"] = asset
         return try #require(try await database.save(record)["photo"] as RecordAsset?)
-    }
-
-    private func known(_ name: String, _ database: RecordDatabase) async throws -> Record? {
-        try? await database.record(RecordID(name))
     }
 
     private func data(_ name: String, _ database: RecordDatabase) async throws -> Data {
@@ -68,7 +66,7 @@ import Testing
             let (one, two) = (try await cloud.open(), try await cloud.open())
             let content = bytes(count, seed: UInt64(count))
             let asset = try await save("a", content, one.database)
-            #expect(asset.length == UInt64(count) && asset == (try RecordAsset(content)))
+            #expect(try asset.length == UInt64(count) && asset == RecordAsset(content))
             try await one.settle()
             try await two.settle()
             let record = try #require(try await two.database.record(RecordID("a")))
