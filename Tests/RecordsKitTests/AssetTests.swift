@@ -78,7 +78,7 @@ import Testing
             two.setOffline(true)
             #expect(try await two.database.isHere(there))
             #expect(try await data("a", two.database) == content)
-            #expect(try await two.proves())
+            #expect(try await one.proves())
         }
     }
 
@@ -202,6 +202,7 @@ import Testing
             let done = try await cloud.upload(12 << 20, one)
             one.session.close()
             cloud.simulation.pass(.seconds(5))
+            cloud.setSlow(.seconds(10))
             let again = try await cloud.open(home: one.session.home)
             let total = try await cloud.uploadTotal(again)
             #expect(total > 0 && total <= 24 << 20 - done)
@@ -348,7 +349,6 @@ import Testing
             try await one.settle()
             let refused = try await one.database.refused()
             #expect(refused.map(\.error.code) == [.assetNotAvailable])
-            #expect(refused.first?.error.details["field"] == "photo")
         }
     }
 
@@ -523,7 +523,7 @@ import Testing
             // In one request.
             try await here.modify(saving: records, deleting: [])
             try await here.waitUntilSent(timeout: .seconds(60))
-            #expect(try await here.refused().isEmpty)
+            #expect(try await here.refused().map(\.error).isEmpty)
             for (name, content) in contents { #expect(try await data(name, there) == content) }
             // By one who may read it and not change it.
             var record = try #require(try await there.record(RecordID("a")))

@@ -29,8 +29,15 @@ final class ContentUpload {
     /// known, which are not here, by whose they are.
     var unread: [WaitingContent] = []
     var borrowed: [ChunkID: DocumentID] = [:]
-    /// What was not asked about yet, by the containers that are to have it, and what they lack.
+    /// The containers that are to have something and may lack it still. They have their turns one after the other: what
+    /// the first one takes from the upload is not there for the next any more.
+    var containers: [String] = []
+    /// What was not asked about yet, by container.
     var unasked: [String: [ChunkID]] = [:]
+    /// Manifest nodes, children first, by container; and which of them it lacks.
+    var nodes: [String: [Data]] = [:]
+    var missingNodes: Set<ChunkID> = []
+    /// Chunks that the container whose turn it is lacks.
     var missing: Set<ChunkID> = []
     /// Of the missing: they take the place of what the service cannot read any more, and need no room.
     var damaged: Set<ChunkID> = []
@@ -67,6 +74,17 @@ final class ContentUpload {
         var offset: Int
         var length: Int
     }
+
+    /// Has the container asked about a node.
+    func add(_ nodes: [Data], to container: String) {
+        var known = Set(self.nodes[container, default: []].map(Self.id))
+        for node in nodes where known.insert(Self.id(node)).inserted {
+            self.nodes[container, default: []].append(node)
+            unasked[container, default: []].append(Self.id(node))
+        }
+    }
+
+    static func id(_ node: Data) -> ChunkID { node.withUnsafeBytes { ChunkID(hashing: $0) } }
 
     /// Takes in what a content consists of whose chunks another container has.
     func borrow(_ chunks: [CutChunk], of content: WaitingContent) {

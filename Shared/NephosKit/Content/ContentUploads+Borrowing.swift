@@ -37,9 +37,8 @@ extension ContentUploads {
             try self.model.setChunks(chunks, of: content.version, in: rows)
         }
         upload.unread.removeFirst()
-        upload.request.nodes += nodes
         upload.borrow(chunks, of: content)
-        ask(about: nodes, in: content.container, for: upload)
+        upload.add(nodes, to: content.container)
     }
 
     private static let otherForm = CloudError(

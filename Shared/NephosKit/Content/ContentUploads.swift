@@ -180,6 +180,7 @@ final class ContentUploads {
     ) throws -> ContentUpload {
         let request = try model.contentRequest(of: operation, in: rows)
         let upload = ContentUpload(operation, rows.scope.account, request, isShort: isShort)
+        upload.request.nodes = []
         var known: [String: Set<ChunkID>] = [:]
         for content in try model.waitingContents(at: operation.position, in: rows) {
             guard content.source == nil else {
@@ -187,6 +188,7 @@ final class ContentUploads {
                 upload.borrow(content.chunks, of: content)
                 continue
             }
+            if !model.requestsTakeNodes { upload.add(try CutChunk.nodes(of: content.chunks), to: content.container) }
             var offset = 0
             for chunk in content.chunks {
                 if known[content.container, default: []].insert(chunk.id).inserted {
@@ -197,26 +199,16 @@ final class ContentUploads {
                 offset += chunk.length
             }
         }
-        for container in known.isEmpty ? [request.container] : known.keys.sorted() {
-            ask(about: request.nodes, in: container, for: upload)
-        }
+        upload.add(request.nodes, to: request.container)
+        upload.containers = Set(upload.unasked.keys).union([request.container]).sorted()
         return upload
-    }
-
-    func ask(about nodes: [Data], in container: String, for upload: ContentUpload) {
-        var known: Set<ChunkID> = []
-        for node in nodes {
-            let id = node.withUnsafeBytes { ChunkID(hashing: $0) }
-            if known.insert(id).inserted { upload.unasked[container, default: []].append(id) }
-        }
     }
 
     /// From where it is.
     func goOn(_ upload: ContentUpload) {
         if let content = upload.unread.first { return readManifest(of: content, upload) }
-        if let (container, ids) = upload.unasked.min(by: { $0.key < $1.key }) {
-            return ask(about: ids, in: container, for: upload)
-        }
+        guard let container = upload.containers.first else { return note(upload) }
+        if let ids = upload.unasked[container] { return ask(about: ids, in: container, for: upload) }
         for chunk in upload.missing where upload.places[chunk] == nil {
             guard let version = upload.borrowed[chunk] else { continue }
             return lose(upload, .gone(version, from: upload.request.sourceContainer))
@@ -243,7 +235,13 @@ final class ContentUploads {
             case .success(let reply):
                 let left = Array(ids.dropFirst(asked.count))
                 upload.unasked[container] = left.isEmpty ? nil : left
-                for index in reply.missing where Int(index) < asked.count { upload.missing.insert(asked[Int(index)]) }
+                for id in reply.missing.compactMap({ Int($0) < asked.count ? asked[Int($0)] : nil }) {
+                    if upload.places[id] == nil, upload.borrowed[id] == nil {
+                        upload.missingNodes.insert(id)
+                    } else {
+                        upload.missing.insert(id)
+                    }
+                }
                 for index in reply.damaged where Int(index) < asked.count { upload.damaged.insert(asked[Int(index)]) }
                 upload.holdsSome = upload.holdsSome || !reply.held.isEmpty
                 upload.storedBytes = reply.storedBytes
@@ -258,20 +256,32 @@ final class ContentUploads {
         // What it holds may be all that the container lacks.
         let isNeeded = upload.isOpen || upload.storedBytes > 0 || !upload.request.transferID.isEmpty
         upload.request.transferID = isNeeded ? upload.transfer : Data()
-        upload.request.nodes = upload.request.nodes.filter { node in
-            upload.missing.contains(node.withUnsafeBytes { ChunkID(hashing: $0) })
+        if let container = upload.containers.first {
+            upload.nodes[container]?.removeAll { !upload.missingNodes.contains(ContentUpload.id($0)) }
         }
         sendNodesAhead(upload)
     }
 
+    /// The container has what it is to have, but for what the request brings.
+    private func endContainer(_ upload: ContentUpload) {
+        let container = upload.containers.removeFirst()
+        upload.request.nodes += model.requestsTakeNodes ? upload.nodes[container] ?? [] : []
+        guard !upload.containers.isEmpty else { return note(upload) }
+        (upload.missing, upload.missingNodes) = ([], [])
+        letGo(upload)
+        goOn(upload)
+    }
+
     /// Nodes that the request has no room for go ahead of it, children first, and belong to the upload until then.
     private func sendNodesAhead(_ upload: ContentUpload) {
-        let rest = upload.request.nodes
+        guard let container = upload.containers.first else { return note(upload) }
+        let rest = upload.nodes[container] ?? []
         let bytesOfRequest = model.requestsTakeNodes ? nodesBytesMax : 0
-        guard rest.reduce(0, { $0 + $1.count }) > bytesOfRequest else { return note(upload) }
+        guard rest.reduce(0, { $0 + $1.count }) > bytesOfRequest else { return endContainer(upload) }
         guard upload.isOpen else { return openTransfer(upload) }
         upload.request.transferID = upload.transfer
         var ahead = upload.request
+        ahead.container = container
         var bytes = 0
         let fitting = rest.prefix {
             bytes += $0.count
@@ -284,8 +294,7 @@ final class ContentUploads {
             switch result {
             case .failure(let error): failed(upload, error)
             case .success:
-                for node in sent { upload.missing.remove(node.withUnsafeBytes { ChunkID(hashing: $0) }) }
-                upload.request.nodes.removeFirst(sent.count)
+                upload.nodes[container]?.removeFirst(sent.count)
                 sendNodesAhead(upload)
             }
         }

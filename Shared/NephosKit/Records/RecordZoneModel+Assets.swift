@@ -31,13 +31,8 @@ extension RecordZoneModel {
         let records = records(in: rows)
         let here = try records.assetsHere(at: operation.position)
         let upload = try records.upload(at: operation.position) ?? RecordTransaction.Upload()
-        var known: Set<ChunkID> = []
-        // What was stored once may have been lost since, and is asked about again.
-        let nodes = try here.flatMap { try CutChunk.nodes(of: $0.copy.chunks) }.filter { node in
-            known.insert(node.withUnsafeBytes { ChunkID(hashing: $0) }).inserted
-        }
         let container = upload.container ?? here.first.map { contents(of: $0.name) } ?? container
-        return ContentRequest(container: container, transferID: upload.transfer, nodes: nodes)
+        return ContentRequest(container: container, transferID: upload.transfer)
     }
 
     func keep(_ request: ContentRequest, with operation: inout OutboxOperation, in rows: ScopeTransaction) throws {
@@ -80,7 +75,12 @@ extension RecordZoneModel {
         ahead.transferID = request.transferID
         ahead.nodes = request.nodes
         engine.call(service, ahead, as: WireStoreNodesReply.self, app: app) { result, _ in
-            completion(result.map { _ in })
+            completion(
+                result.map { _ in }.mapError { error in
+                    // What was stored is there no more: all of it is stored anew, once.
+                    error.code == .unknownItem && !error.isOfEndedUpload
+                        ? CloudError(.assetNotAvailable, error.message, details: error.details) : error
+                })
         }
     }
 
