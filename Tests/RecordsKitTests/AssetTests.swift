@@ -202,8 +202,11 @@ import Testing
             let done = try await cloud.upload(12 << 20, one)
             one.session.close()
             cloud.simulation.pass(.seconds(5))
-            cloud.setSlow(.seconds(10))
-            let again = try await cloud.open(home: one.session.home)
+            let session = try await cloud.openSession(home: one.session.home)
+            let again = Device(
+                name: "again", session: session,
+                database: try await session.recordContainer(app: RecordCloud.app).privateDatabase,
+                simulation: cloud.simulation)
             let total = try await cloud.uploadTotal(again)
             #expect(total > 0 && total <= 24 << 20 - done)
             cloud.setSlow(nil)

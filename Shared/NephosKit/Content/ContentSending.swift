@@ -94,6 +94,9 @@ protocol ContentSending: ScopeModel {
     func forgetContent(_ version: DocumentID, in rows: ScopeTransaction) throws
     /// Says in the details of why an operation fails which part of it rests on the content.
     func blame(_ version: DocumentID, of operation: OutboxOperation, for error: inout CloudError)
+    /// Whether a request may be for several containers of which somebody may change some: the service says what it
+    /// refuses when it gets the request.
+    var isRefusedByContainer: Bool { get }
     /// Whether requests have room for nodes; else all go ahead.
     var requestsTakeNodes: Bool { get }
     /// Stores nodes ahead of their request.
@@ -107,6 +110,7 @@ protocol ContentSending: ScopeModel {
 extension ContentSending {
     var driver: ScopeDriver? { engine.scopes.first { $0.model === self } }
 
+    var isRefusedByContainer: Bool { false }
     var requestsTakeNodes: Bool { true }
     func pausedPositions(in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func setChunks(_ chunks: [CutChunk], of version: DocumentID, in rows: ScopeTransaction) throws {}

@@ -230,6 +230,7 @@ final class ContentUploads {
             guard let self, let upload, isOn(upload) else { return }
             switch result {
             case .failure(let error):
+                if error.code == .permissionFailure, model.isRefusedByContainer { return passOver(container, upload) }
                 guard error.code == .missingEntitlement else { return failed(upload, error) }
                 notBorrowed(upload, Array(upload.borrowed.values), error)
             case .success(let reply):
@@ -260,6 +261,13 @@ final class ContentUploads {
             upload.nodes[container]?.removeAll { !upload.missingNodes.contains(ContentUpload.id($0)) }
         }
         sendNodesAhead(upload)
+    }
+
+    /// Nothing may be stored for this container: the service refuses what the request changes there, and that alone.
+    private func passOver(_ container: String, _ upload: ContentUpload) {
+        (upload.nodes[container], upload.unasked[container]) = (nil, nil)
+        if !upload.isOpen, upload.containers.count > 1 { upload.request.container = upload.containers[1] }
+        endContainer(upload)
     }
 
     /// The container has what it is to have, but for what the request brings.

@@ -67,6 +67,7 @@ extension RecordZoneModel {
         error.details[Self.lostContent] = "\(version)"
     }
 
+    var isRefusedByContainer: Bool { place.isPublic }
     var requestsTakeNodes: Bool { false }
 
     func storeAhead(_ request: ContentRequest, _ completion: @escaping (Result<Void, CloudError>) -> Void) {
