@@ -256,7 +256,8 @@ let package = Package(
                 "RecordsServiceTests",
                 [
                     "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
-                    "NephosContent", "NephosBulk", "NephosChunks", "NephosKit", "NephosStorage", "NephosBus", "NephosWire",
+                    "NephosContent", "NephosBulk", "NephosChunks", "NephosKit", "NephosStorage", "NephosBus",
+                    "NephosWire",
                     "NephosCore", protobuf,
                 ]),
             // A device's records, against the service itself.
@@ -264,7 +265,8 @@ let package = Package(
                 "RecordsKitTests",
                 [
                     "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
-                    "NephosContent", "NephosKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb, protobuf,
+                    "NephosContent", "NephosKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb,
+                    protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.

@@ -26,7 +26,8 @@ import Testing
             let listed = try await other.run("records", "get", "a")
             #expect(listed.output.firstMatch(of: /photo +700\.0 kB/) != nil, "\(listed)")
             let json = try await other.run("records", "get", "a", "--json")
-            let id = try #require(json.output.firstMatch(of: /"\$asset":\{"bytes":700000,"id":"([0-9a-f]{64})"/)).output.1
+            let id = try #require(json.output.firstMatch(of: /"\$asset":\{"bytes":700000,"id":"([0-9a-f]{64})"/)).output
+                .1
             let got = try await other.run("records", "asset", "a", "photo", "-o", target, "--json")
             #expect(got.status == 0 && got.output.contains(#""id":"\#(id)""#), "\(got)")
             #expect(try Data(contentsOf: URL(fileURLWithPath: target)) == bytes(700_000))
@@ -35,7 +36,8 @@ import Testing
             #expect(line.status == 0, "\(line)")
 
             for (arguments, status) in [
-                (["nobody", "photo"], 2), (["a", "nothing"], 2), (["a", "title"], 2), (["a", "photo", "--index", "1"], 2),
+                (["nobody", "photo"], 2), (["a", "nothing"], 2), (["a", "title"], 2),
+                (["a", "photo", "--index", "1"], 2),
                 (["a", "photo", "--json"], 64),
             ] {
                 let outcome = try await other.run(["records", "asset"] + arguments)

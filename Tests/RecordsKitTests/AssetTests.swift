@@ -197,9 +197,9 @@ import Testing
         try await withRecords { cloud in
             let one = try await cloud.open()
             cloud.setSlow(.milliseconds(300))
-            let content = film(24)
+            let content = film(48)
             try await save("a", content, one.database)
-            let done = try await cloud.upload(12 << 20, one)
+            let done = try await cloud.upload(24 << 20, one)
             one.session.close()
             cloud.simulation.pass(.seconds(5))
             let session = try await cloud.openSession(home: one.session.home)
@@ -208,7 +208,7 @@ import Testing
                 database: try await session.recordContainer(app: RecordCloud.app).privateDatabase,
                 simulation: cloud.simulation)
             let total = try await cloud.uploadTotal(again)
-            #expect(total > 0 && total <= 24 << 20 - done)
+            #expect(total > 0 && total <= 48 << 20 - done)
             cloud.setSlow(nil)
             try await again.settle()
             #expect(try await again.database.refused().isEmpty)
@@ -297,7 +297,9 @@ import Testing
             two.setOffline(false)
             try await two.settle()
             let conflict = try #require(try await two.database.conflicts().first)
-            let (server, client) = (conflict.server?["photo"] as RecordAsset?, conflict.client?["photo"] as RecordAsset?)
+            let (server, client) = (
+                conflict.server?["photo"] as RecordAsset?, conflict.client?["photo"] as RecordAsset?
+            )
             #expect(try await two.database.data(of: #require(server), in: conflict.id) == contents[1])
             // However little room there is.
             try two.session.setAssetCache(maxBytes: 0)
@@ -465,9 +467,12 @@ import Testing
             let error = await #expect(throws: CloudError.self) {
                 try await two.database.download(asset, of: record.id, to: target, timeout: .seconds(5))
             }
-            #expect(error?.code == .networkUnavailable || error?.code == .deadlineExceeded, "\(String(describing: error))")
+            #expect(
+                error?.code == .networkUnavailable || error?.code == .deadlineExceeded, "\(String(describing: error))")
             #expect(try Data(contentsOf: URL(fileURLWithPath: target)) == Data("old".utf8))
-            #expect(try FileManager.default.contentsOfDirectory(atPath: cloud.root).count(where: { $0.hasPrefix(".nephos") }) == 0)
+            #expect(
+                try FileManager.default.contentsOfDirectory(atPath: cloud.root).count(where: { $0.hasPrefix(".nephos") }
+                ) == 0)
         }
     }
 

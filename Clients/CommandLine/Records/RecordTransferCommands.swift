@@ -19,7 +19,9 @@ extension RecordsCommand {
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
         @Option(name: .long, help: "Of this type (default: of all).") var type: String?
-        @Option(name: .long, help: "The folder that assets are written into (default: they are not).", completion: .directory)
+        @Option(
+            name: .long, help: "The folder that assets are written into (default: they are not).",
+            completion: .directory)
         var assets: String?
         @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var network: ReadOptions

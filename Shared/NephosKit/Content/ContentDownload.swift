@@ -239,7 +239,8 @@ final class ContentDownload {
         request.container = place.container
         request.ids = ids.map { Data($0.bytes) }
         engine.call(
-            place.service, request, as: WireReadNodesReply.self, app: place.app, timeout: patience, endsWhenRefused: true
+            place.service, request, as: WireReadNodesReply.self, app: place.app, timeout: patience,
+            endsWhenRefused: true
         ) { [self] result, _ in
             guard !isOver else { return }
             isReading = false

@@ -60,7 +60,8 @@ struct RecordAssets {
         ).flatMap { row in
             DocumentID(bytes: row["file"] as Data).map { file in
                 LocalCopy(
-                    file: file, length: UInt64(clamping: row["length"] as Int64), chunks: CutChunk.decode(row["chunks"]),
+                    file: file, length: UInt64(clamping: row["length"] as Int64),
+                    chunks: CutChunk.decode(row["chunks"]),
                     used: Timestamp(milliseconds: UInt64(max(0, row["used"] as Int64))))
             }
         }
@@ -79,7 +80,8 @@ struct RecordAssets {
     /// The asset is here from now on.
     ///
     /// - Returns: The file that it was in before, which nobody needs any more.
-    func add(_ asset: WireRecordAsset, in file: DocumentID, _ chunks: [CutChunk], now: Timestamp) throws -> DocumentID? {
+    func add(_ asset: WireRecordAsset, in file: DocumentID, _ chunks: [CutChunk], now: Timestamp) throws -> DocumentID?
+    {
         let former = try copy(of: asset)?.file
         try cached(
             "INSERT OR REPLACE INTO record_assets (account, root, length, depth, file, chunks, used) "

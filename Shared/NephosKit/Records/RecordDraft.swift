@@ -155,7 +155,8 @@ struct RecordDraft {
         var change = last
         change.change.save = save
         // Somebody may be storing what the earlier one has.
-        guard try records.upload(at: last.position) == nil || change.change.assets.isSubset(of: last.change.assets) else {
+        guard try records.upload(at: last.position) == nil || change.change.assets.isSubset(of: last.change.assets)
+        else {
             return false
         }
         // Of what an earlier one had there may be too much together: then each goes by itself.

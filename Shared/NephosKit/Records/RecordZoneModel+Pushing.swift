@@ -28,7 +28,9 @@ extension RecordZoneModel {
 
     func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation] {
         guard !operations.isEmpty else { return [:] }
-        guard try records(in: rows).isFullOfConflicts() else { return try waitingForAssets(among: operations, in: rows) }
+        guard try records(in: rows).isFullOfConflicts() else {
+            return try waitingForAssets(among: operations, in: rows)
+        }
         return Dictionary(operations.map { ($0.position, .conflicts) }) { $1 }
     }
 
@@ -178,7 +180,8 @@ extension RecordZoneModel {
         guard let error = results.first(where: isLacking)?.failure,
             try storesAgain(results.filter(isLacking).map(\.pending), of: operation, after: error, in: records)
         else { return nil }
-        return try isDivisible(operation) ? (results.filter { !isLacking($0) }, results.filter(isLacking)) : ([], results)
+        return try isDivisible(operation)
+            ? (results.filter { !isLacking($0) }, results.filter(isLacking)) : ([], results)
     }
 
     /// What became of one change.
