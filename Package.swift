@@ -207,8 +207,8 @@ let package = Package(
             tests(
                 "CloudTests",
                 [
-                    "NephosNotifications", "NephosTestKit", "NephosSimulation", "NephosServiceKit", "NephosKit",
-                    "NephosContent", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
+                    "NephosNotifications", "NephosRecords", "NephosTestKit", "NephosSimulation", "NephosServiceKit",
+                    "NephosKit", "NephosContent", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("ZeroMQBusTests", ["NephosZeroMQ", "NephosBus", "NephosCore", "CZeroMQ"]),
             tests("StorageTests", ["NephosStorage", "NephosFiles", "NephosCore", sqlite]),
@@ -255,7 +255,8 @@ let package = Package(
             tests(
                 "RecordsServiceTests",
                 [
-                    "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
+                    "NephosBackup", "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation",
+                    "NephosServiceKit",
                     "NephosContent", "NephosBulk", "NephosChunks", "NephosKit", "NephosStorage", "NephosBus",
                     "NephosWire",
                     "NephosCore", protobuf,

@@ -47,7 +47,8 @@ expected = {
     "How long the disk takes to flush, 99 of 100 times": lambda a: 0 < by("service", a)["keyvalue"] < 5,
     "Requests that one flush pays for": lambda a: len(a) == 1 and 0.5 < list(a.values())[0] <= 16,
     "Devices that are told at once, and deliveries a second": lambda a: len(a) == 1 and list(a.values())[0] >= 0,
-    "Bytes of content a second, in and out": lambda a: list(a.values())[0] > 10_000,
+    "Bytes of content a second, in and out, of documents and of records":
+        lambda a: set(by("service", a)) == {"documents", "records"} and by("service", a)["documents"] > 10_000,
 }
 quiet = {
     "Failed requests a second, by service, method and code", "Who is behind, in changes", "Who hears nothing of whom",
@@ -108,10 +109,18 @@ check("flushes pay for them", 0 < rise("nephos_flush_duration_seconds_count") <=
       f"{rise('nephos_flush_duration_seconds_count'):.0f} flushes, {rise('nephos_groups_total'):.0f} groups")
 deliveries = by("service", ask("nephos_deliveries_total"))["notifications"]
 check("who follows was told", 0 < deliveries <= pushes + 200, f"{deliveries:.0f} deliveries")
-received = list(ask("nephos_content_received_bytes_total").values())[0]
-sent = list(ask("nephos_content_sent_bytes_total").values())[0]
+received = by("service", ask("nephos_content_received_bytes_total"))["documents"]
+sent = by("service", ask("nephos_content_sent_bytes_total"))["documents"]
 check("the file's bytes came", 3_000_000 <= received <= 3_400_000, f"{received:.0f}")
 check("and went", 3_000_000 <= sent <= 3_400_000, f"{sent:.0f}")
+requests = {dict(labels)["method"]: value for labels, value in
+            ask('nephos_requests_total{service="records",code="ok"}').items()}
+check("five saves of records are counted", 5 <= requests.get("ModifyRecords", 0) <= 6,
+      f"{requests.get('ModifyRecords', 0):.0f}")
+check("and the query", requests.get("QueryRecords", 0) >= 1, f"{requests.get('QueryRecords', 0):.0f}")
+saved = list(ask('nephos_feed_position{service="records"}').values())[0]
+told = by("service", ask('nephos_follower_position{followed="records"}'))["notifications"]
+check("notifications have followed records to the end", 5 <= told == saved, f"{told:.0f} of {saved:.0f}")
 position = list(ask('nephos_feed_position{service="keyvalue"}').values())[0]
 followed = by("service", ask('nephos_follower_position{followed="keyvalue"}'))["notifications"]
 check("notifications have followed to the end", followed == position, f"{followed:.0f} of {position:.0f}")

@@ -34,11 +34,11 @@ struct Enrolment {
     let container: String
     /// Where documents take and give content.
     let bulk: ServerAddress
-    private let account: String
+    let account: String
     private let transport: ZeroMQTransport
     /// Removes account and app; nil: the deployment goes with them.
     private let cleanup: Int?
-    private static let password = "a password for measuring"
+    static let password = "a password for measuring"
 
     /// Makes the account and the app, as the operator.
     ///

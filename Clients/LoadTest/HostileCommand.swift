@@ -20,6 +20,11 @@ struct HostileCommand: ParsableCommand {
     @Option(help: "Megabytes.") var growth = 200.0
     @Flag(name: .customLong("rude"), help: "The hostile devices ask again at once when they are told to wait.")
     var isRude = false
+    @Option(
+        help: ArgumentHelp(
+            "Only those who do this, to see what it alone costs an honest device.",
+            discussion: "unread-health: strangers ask 100,000 times for health, and read nothing; not among the ten."))
+    var only: HostileRun.Kind?
     @Flag(name: .long, help: "Print one JSON document.") var json = false
     @Flag(name: .long, help: "No progress on standard error.") var quiet = false
 
@@ -31,13 +36,16 @@ struct HostileCommand: ParsableCommand {
         let deployment = try LoadDeployment(directory: nil, hasBudgets: true)
         defer { deployment.close() }
         let progress = Progress(quiet: quiet)
-        let summary = try HostileRun(deployment, isRude: isRude, progress: progress).run(for: .seconds(seconds))
+        let summary = try HostileRun(deployment, isRude: isRude, only: only, progress: progress)
+            .run(for: .seconds(seconds))
         progress.done()
         try report(summary, json: json)
         let grown = summary.services.contains { $0.after - $0.before > growth }
         if summary.attacked.p99 >= p99Max || grown || !summary.failures.isEmpty { throw ExitCode(1) }
     }
 }
+
+extension HostileRun.Kind: ExpressibleByArgument {}
 
 struct HostileSummary: RunSummary {
     struct Service: Encodable {

@@ -8,13 +8,27 @@ import Synchronization
 
 /// One honest device beside ten that do what costs most.
 struct HostileRun {
+    /// What they do.
+    enum Kind: String, CaseIterable {
+        case pulls
+        case unreadPulls = "unread-pulls"
+        case refusedPushes = "refused-pushes"
+        case deletes = "deletes-of-nothing"
+        case losingPushes = "losing-pushes"
+        case overwrites
+        case unreadHealth = "unread-health"
+    }
+
     private let deployment: LoadDeployment
     private let progress: Progress
     /// Whether the hostile devices ask again at once when they are told to wait.
     private let isRude: Bool
+    /// Nil: all of the ten.
+    private let only: Kind?
     private let transport = ZeroMQTransport()
 
-    init(_ deployment: LoadDeployment, isRude: Bool, progress: Progress) {
+    init(_ deployment: LoadDeployment, isRude: Bool, only: Kind?, progress: Progress) {
+        self.only = only
         self.deployment = deployment
         self.isRude = isRude
         self.progress = progress
@@ -41,9 +55,11 @@ struct HostileRun {
         let held = DispatchSemaphore(value: 0)
         let started = Shared<[any LoopHandle]>([])
         @Sendable func attack(
-            _ name: String, _ enrolment: Enrolment, _ device: LoadDevice, _ method: String,
+            _ kind: Kind, _ enrolment: Enrolment, _ device: LoadDevice, _ method: String,
             _ body: @escaping @Sendable (Int) -> Frame
         ) throws {
+            guard only ?? kind == kind else { return }
+            let name = kind.rawValue
             let loop = try transport.startLoop(named: name) { loop in
                 let attacker = try Attacker(
                     loop, enrolment.keyValue, device, method, body, isRude: isRude,
@@ -67,15 +83,21 @@ struct HostileRun {
         }
         let store = pushers.store
         try givingWay {
-            for device in pulling[0..<4] { try attack("pulls", pullers, device, "ReadChanges") { _ in pull } }
-            for device in pushing[0..<2] { try attack("refused pushes", pushers, device, "PushKeys") { _ in big } }
-            try attack("deletes of nothing", pushers, pushing[2], "PushKeys") { deletes[$0 % deletes.count] }
-            try attack("losing pushes", pushers, pushing[3], "PushKeys") { losing[$0 % losing.count] }
-            try attack("overwrites", pushers, pushing[4], "PushKeys") { number in
+            for device in pulling[0..<4] { try attack(.pulls, pullers, device, "ReadChanges") { _ in pull } }
+            for device in pushing[0..<2] { try attack(.refusedPushes, pushers, device, "PushKeys") { _ in big } }
+            try attack(.deletes, pushers, pushing[2], "PushKeys") { deletes[$0 % deletes.count] }
+            try attack(.losingPushes, pushers, pushing[3], "PushKeys") { losing[$0 % losing.count] }
+            try attack(.overwrites, pushers, pushing[4], "PushKeys") { number in
                 WirePushKeys.body(store, keys: (0..<1000).map { "over-\($0)" }, bytes: 50 + number % 8)
             }
-            let holder = try hold(pullers, holding, until: held)
-            started.state.withLock { $0.append(holder) }
+            if only ?? .unreadPulls == .unreadPulls {
+                let holder = try hold(pullers, holding, until: held)
+                started.state.withLock { $0.append(holder) }
+            }
+            if only == .unreadHealth {
+                let holder = try holdHealth(pullers.keyValue, until: held)
+                started.state.withLock { $0.append(holder) }
+            }
         }
 
         let attacked = try writer.run(for: duration)
@@ -137,6 +159,32 @@ struct HostileRun {
                         method: "ReadChanges", id: id, accessToken: device.accessToken, body: body)
                     _ = socket.send(envelope.encoded())
                 }
+            }
+        }
+    }
+}
+
+extension HostileRun {
+    /// Ten strangers ask for health 10,000 times each, and take no answer: their loop stands still.
+    private func holdHealth(_ address: ServerAddress, until held: DispatchSemaphore) throws -> any LoopHandle {
+        let keys = try (0..<10).map { _ in try transport.makeKeyPair() }
+        return try transport.startLoop(named: "health") { loop in
+            let sockets = try keys.map { keys in
+                try loop.makeRequestSocket(
+                    RequestSocketOptions(endpoints: [address.endpoint], serverKey: address.key, keys: keys)
+                ) { _ in }
+            }
+            loop.schedule(after: .seconds(1)) {
+                for socket in sockets {
+                    for _ in 0..<10_000 {
+                        let id = OperationID(at: Timestamp(milliseconds: UInt64(Date().timeIntervalSince1970 * 1000)))
+                        let envelope = RequestEnvelope(
+                            method: "CheckHealth", id: id, accessToken: "", body: Frame(encoding: WireCheckHealth()))
+                        _ = socket.send(envelope.encoded())
+                    }
+                }
+                held.wait()
+                held.signal()
             }
         }
     }

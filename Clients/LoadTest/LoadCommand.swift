@@ -14,7 +14,7 @@ struct LoadCommand: ParsableCommand {
         subcommands: [
             KVWriteCommand.self, KVPropagationCommand.self, FanOutCommand.self, CrashCommand.self,
             KVReadCommand.self, BulkCommand.self, QueryCommand.self, RecordsCommand.self, HostileCommand.self,
-            CleanCommand.self,
+            ScopeCommand.self, ScopeDevice.self, CleanCommand.self,
         ]
     )
 

@@ -57,12 +57,9 @@ final class LoadDeployment: Sendable {
 
     /// Resident bytes of a service's process.
     func residentBytes(of service: ServiceName) -> Int? {
-        guard let pid = try? processID(of: service),
-            let status = try? String(contentsOfFile: "/proc/\(pid)/status", encoding: .utf8),
-            let line = status.split(separator: "\n").first(where: { $0.hasPrefix("VmRSS:") }),
-            let kilobytes = Int(line.split(separator: " ").dropFirst().first ?? "")
-        else { return nil }
-        return kilobytes * 1024
+        guard let pid = try? processID(of: service) else { return nil }
+        let bytes = Memory(of: pid).resident
+        return bytes > 0 ? bytes : nil
     }
 
     /// Processor time that a service's process has used.

@@ -72,8 +72,8 @@ struct QueryCommand: ParsableCommand {
     ) async throws -> QueryRow {
         let query = try container.query(
             "(\(predicate)) OR name == 'probe'", sortedBy: sorts.isEmpty ? [] : DocumentSort.parse(sorts))
-        let before = Memory.resident()
-        Memory.forgetPeak()
+        let before = Memory().resident
+        Memory().forgetPeak()
         let start = ContinuousClock.now
         var first: Duration?
         var found = 0
@@ -84,7 +84,7 @@ struct QueryCommand: ParsableCommand {
             found += entries.count
         }
         let gathered = ContinuousClock.now - start
-        let peak = Memory.peak()
+        let peak = Memory().peak
         let change = ContinuousClock.now
         try await container.makeFolder(at: "probe")
         guard case .updated = try await events.next() else {
@@ -97,10 +97,6 @@ struct QueryCommand: ParsableCommand {
             gatheredSeconds: gathered.seconds, updateMilliseconds: told.seconds * 1000,
             megabytes: Double(max(0, peak - before)) / 1_000_000)
     }
-}
-
-extension Duration {
-    fileprivate var seconds: Double { Double(nanoseconds) / 1e9 }
 }
 
 /// What one query took.
@@ -126,25 +122,5 @@ private struct QuerySummary: RunSummary {
                     row.gatheredSeconds, row.updateMilliseconds, row.megabytes) + row.predicate
                     + (row.sorts.isEmpty ? "" : ", by \(row.sorts)")
             }).joined(separator: "\n")
-    }
-}
-
-/// How much memory this process has, in bytes.
-private enum Memory {
-    static func resident() -> Int { status("VmRSS:") }
-    /// At most since ``forgetPeak()``.
-    static func peak() -> Int { status("VmHWM:") }
-
-    static func forgetPeak() {
-        let file = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC)
-        guard file >= 0 else { return }
-        _ = write(file, "5", 1)
-        close(file)
-    }
-
-    private static func status(_ name: String) -> Int {
-        let text = (try? String(contentsOfFile: "/proc/self/status", encoding: .utf8)) ?? ""
-        let line = text.split(separator: "\n").first { $0.hasPrefix(name) }
-        return line.flatMap { $0.split { !$0.isNumber }.first }.flatMap { Int($0) }.map { $0 * 1024 } ?? 0
     }
 }

@@ -188,7 +188,7 @@ private struct RecordsRun {
 }
 
 /// Numbers that are used once.
-private final class Counter: Sendable {
+final class Counter: Sendable {
     private let next: Atomic<Int>
 
     init(_ first: Int) { next = Atomic(first) }

@@ -86,6 +86,11 @@ struct SampleRecords: Sendable {
         request([change(number, policy: .changedKeys, title: title)])
     }
 
+    /// Another content of many.
+    func change(_ numbers: Range<Int>) -> LoadRequest {
+        request(numbers.map { change($0, policy: .changedKeys, title: $0 + count) })
+    }
+
     // MARK: Asking
 
     func fetch(_ number: Int) -> LoadRequest {

@@ -1,5 +1,4 @@
 internal import Foundation
-internal import NephosContent
 public import NephosCore
 internal import NephosFiles
 public import NephosServiceKit
@@ -19,15 +18,17 @@ public struct DeploymentPlace: Sendable {
     /// Without links, which are the operator's up to here. Below it they are followed by nobody.
     func folder(of service: ServiceName) -> String { FileCopy.resolved("\(dataFolder)/\(service)") }
     func database(of service: ServiceName) -> String { "\(folder(of: service))/\(service).sqlite" }
-    var contentFolder: String { folder(of: .documents) + "/content" }
+    /// Only of a service that moves content.
+    func contentFolder(of service: ServiceName) -> String { folder(of: service) + "/content" }
 }
 
 /// Makes one snapshot of a deployment, whether its services run or not.
 ///
 /// First each database is copied, those that follow others before those that they follow, identity last: then no copy
-/// lacks what another one has taken over. Then come the segments that the copy of documents' database names. What it
-/// names is in their files already, and is never changed there; and the file of a segment that nothing names any more
-/// stays for a day (`Transfers.Configuration.emptiedRetention`), or until the disk of the content has little room.
+/// lacks what another one has taken over. Then come the segments that the copies of documents' and records' databases
+/// name. What they name is in the segments' files already, and is never changed there; and the file of a segment that
+/// nothing names any more stays for a day (`Transfers.Configuration.emptiedRetention`), or until the disk of the content
+/// has little room.
 public struct Backup {
     /// What was done.
     public struct Outcome: Sendable {
@@ -181,8 +182,8 @@ public struct Backup {
         var held: Duration = .zero
         let databases = try copyDatabases(to: making, known.last, held: &held, observer)
         try fault("databases")
-        var copying = SegmentCopying(from: place.contentFolder, to: folder, known: before, fault: fault)
-        let segments = try copying.run(namedBy: making + "/documents.sqlite", observer)
+        var copying = SegmentCopying(from: place, to: folder, known: before, fault: fault)
+        let segments = try copying.run(namedIn: making, observer)
         try fault("segments")
         var manifest = Manifest(
             createdAt: now, number: (known.map(\.number).max() ?? 0) + 1, deployment: deployment, databases: databases,

@@ -1,12 +1,12 @@
 internal import Foundation
-internal import NephosContent
 public import NephosCore
 internal import NephosFiles
+internal import NephosServiceKit
 
 /// A folder of backups: what is copied of segments, which all snapshots share, and a folder for each snapshot.
 ///
 ///     backup.json                       whose backups they are
-///     segments/PARTITION/NUMBER.segment
+///     segments/SERVICE/PARTITION/NUMBER.segment
 ///     snapshots/TIME/SERVICE.sqlite ..., keys.sealed, manifest.json
 ///
 /// A snapshot is made under a name that begins with a dot, and has its own last. So what has a name is whole.
@@ -18,6 +18,7 @@ public struct BackupFolder: Sendable {
 
     var snapshotsPath: String { path + "/snapshots" }
     var segmentsPath: String { path + "/segments" }
+    func segmentsPath(of service: ServiceName) -> String { "\(segmentsPath)/\(service)" }
     private var namePath: String { path + "/backup.json" }
 
     func path(of snapshot: String) -> String { snapshotsPath + "/" + snapshot }
@@ -26,8 +27,8 @@ public struct BackupFolder: Sendable {
     /// Says that the snapshot was looked at and is damaged.
     private func damagePath(of snapshot: String) -> String { path(of: snapshot) + "/damaged" }
 
-    /// - Returns: Nil for a segment that no store has.
-    func path(of segment: SegmentID) -> String? { segment.filePath.map { segmentsPath + "/" + $0 } }
+    /// - Returns: Nil for a segment that no service has.
+    func path(of segment: ServiceSegment) -> String? { segment.filePath.map { segmentsPath + "/" + $0 } }
 
     // MARK: The folder itself
 
@@ -39,6 +40,7 @@ public struct BackupFolder: Sendable {
     /// Makes the folder, or looks whether it is one for this deployment.
     ///
     /// - Throws: ``CloudError`` `.invalidArguments`: other things are in it, or backups of another deployment.
+    ///   `.incompatibleVersion`: backups of another release.
     func prepare(for deployment: String) throws {
         try FileCopy.makeFolder(path)
         if let name = try name() {
@@ -60,8 +62,10 @@ public struct BackupFolder: Sendable {
                 try JSONEncoder().encode(Name(format: Manifest.format, deployment: deployment)), to: namePath,
                 mode: 0o600)
         }
-        for folder in [snapshotsPath, segmentsPath] { try FileCopy.makeFolder(folder) }
-        try FileCopy.sync(path)
+        for folder in [snapshotsPath, segmentsPath] + Deployment.contentServices.map(segmentsPath(of:)) {
+            try FileCopy.makeFolder(folder)
+        }
+        for folder in [segmentsPath, path] { try FileCopy.sync(folder) }
     }
 
     /// - Throws: ``CloudError`` `.unknownItem`: there are no backups.
@@ -89,11 +93,13 @@ public struct BackupFolder: Sendable {
                 .storageFailure, "The file that says whose backups these are is damaged. Copy it from another copy.",
                 details: ["file": namePath])
         }
-        guard name.format <= Manifest.format else {
+        guard name.format == Manifest.format else {
             throw CloudError(
                 .incompatibleVersion,
-                "A newer release of Nephos has made these backups. Use that release, or a newer one.",
-                details: ["folder": path])
+                name.format > Manifest.format
+                    ? "A newer release of Nephos has made these backups. Use that release, or a newer one."
+                    : "An older release of Nephos has made these backups, in a form that is not read any more. Restore them with that release, and back up into another folder.",
+                details: ["folder": path, "format": "\(name.format)", "known": "\(Manifest.format)"])
         }
         return name
     }
@@ -122,10 +128,18 @@ public struct BackupFolder: Sendable {
         for name in try entries(of: snapshotsPath) where name.hasPrefix(".") {
             FileTree.remove(path(of: name))
         }
-        for folder in try entries(of: segmentsPath) {
-            for name in try entries(of: segmentsPath + "/" + folder) where name.hasSuffix(Self.unfinished) {
-                unlink("\(segmentsPath)/\(folder)/\(name)")
+        for service in Deployment.contentServices {
+            for name in try segmentFiles(of: service) where name.hasSuffix(Self.unfinished) {
+                unlink(segmentsPath(of: service) + "/" + name)
             }
+        }
+    }
+
+    /// What lies among a service's segments: `PARTITION/NAME`.
+    func segmentFiles(of service: ServiceName) throws -> [String] {
+        let folder = segmentsPath(of: service)
+        return try entries(of: folder).flatMap { partition in
+            try entries(of: folder + "/" + partition).map { partition + "/" + $0 }
         }
     }
 

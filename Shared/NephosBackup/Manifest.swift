@@ -4,6 +4,27 @@ public import NephosContent
 public import NephosCore
 internal import NephosServiceKit
 
+/// Names a segment within a deployment: two services may have one of the same partition and number.
+public struct ServiceSegment: Hashable, Sendable, Comparable {
+    public var service: ServiceName
+    public var segment: SegmentID
+
+    public init(_ service: ServiceName, _ segment: SegmentID) {
+        self.service = service
+        self.segment = segment
+    }
+
+    /// Within a folder of backups: `SERVICE/PARTITION/NUMBER.segment`. Nil: no service of a deployment has such a segment.
+    var filePath: String? {
+        Deployment.contentServices.contains(service) ? segment.filePath.map { "\(service)/\($0)" } : nil
+    }
+
+    public static func < (one: ServiceSegment, other: ServiceSegment) -> Bool {
+        (one.service.rawValue, one.segment.partition, one.segment.number)
+            < (other.service.rawValue, other.segment.partition, other.segment.number)
+    }
+}
+
 /// What a snapshot consists of. Its file is written last, so that a snapshot without it is none.
 public struct Manifest: Codable, Hashable, Sendable {
     /// Of a database's copy.
@@ -20,13 +41,21 @@ public struct Manifest: Codable, Hashable, Sendable {
     /// The first bytes of a segment's copy. Nothing that a database names is ever changed in its segment, so that a
     /// longer copy begins with a shorter one.
     public struct Segment: Codable, Hashable, Sendable {
+        public var service: String
         public var partition: Int
         public var number: Int64
         public var bytes: Int
         /// SHA-256, in hex.
         public var sha256: String
 
-        public var id: SegmentID { SegmentID(partition: partition, number: number) }
+        public var id: ServiceSegment {
+            ServiceSegment(ServiceName(service), SegmentID(partition: partition, number: number))
+        }
+
+        init(_ id: ServiceSegment, bytes: Int, sha256: String) {
+            (service, partition, number) = (id.service.rawValue, id.segment.partition, id.segment.number)
+            (self.bytes, self.sha256) = (bytes, sha256)
+        }
     }
 
     /// The deployment's secrets, sealed.
@@ -37,8 +66,8 @@ public struct Manifest: Codable, Hashable, Sendable {
         public var sha256: String
     }
 
-    /// What this release writes. A greater one is refused, not guessed at.
-    public static let format = 1
+    /// What this release writes. Another one is refused, not guessed at: in the first, segments named no service.
+    public static let format = 2
 
     public var format = Manifest.format
     /// Milliseconds since 1970, when the first database was copied.
@@ -70,6 +99,10 @@ public struct Manifest: Codable, Hashable, Sendable {
     public var time: Timestamp { Timestamp(milliseconds: createdAt) }
     public var databaseBytes: Int { databases.reduce(0) { $0 + $1.bytes } }
     public var segmentBytes: Int { segments.reduce(0) { $0 + $1.bytes } }
+
+    func segmentBytes(of service: ServiceName) -> Int {
+        segments.reduce(0) { $1.service == service.rawValue ? $0 + $1.bytes : $0 }
+    }
 
     /// The file's bytes, with the checksum.
     func encoded() throws -> Data {
@@ -121,12 +154,14 @@ public struct Manifest: Codable, Hashable, Sendable {
     }
 
     /// - Parameter file: Named in errors.
-    /// - Throws: ``CloudError`` `.storageFailure`: it is damaged. `.incompatibleVersion`: a newer release wrote it.
+    /// - Throws: ``CloudError`` `.storageFailure`: it is damaged. `.incompatibleVersion`: another release wrote it.
     init(decoding data: Data, of file: String) throws(CloudError) {
-        if let format = try? JSONDecoder().decode(Format.self, from: data), format.format > Self.format {
+        if let format = try? JSONDecoder().decode(Format.self, from: data), format.format != Self.format {
             throw CloudError(
                 .incompatibleVersion,
-                "A newer release of Nephos has made this snapshot. Use that release, or a newer one.",
+                format.format > Self.format
+                    ? "A newer release of Nephos has made this snapshot. Use that release, or a newer one."
+                    : "An older release of Nephos has made this snapshot, in a form that is not read any more. Restore it with that release.",
                 details: ["file": file, "format": "\(format.format)", "known": "\(Self.format)"])
         }
         guard let manifest = try? JSONDecoder().decode(Manifest.self, from: data),

@@ -88,7 +88,7 @@ public struct Restore {
         let isUnfinished = folders.contains { UnfinishedRestore.isThere(in: $0) }
         let replaced = ServiceName.all.filter {
             access(place.database(of: $0), F_OK) == 0
-                || $0 == .documents && access(place.contentFolder, F_OK) == 0
+                || Deployment.contentServices.contains($0) && access(place.contentFolder(of: $0), F_OK) == 0
         }
         let isThere = access(place.files.rosterPath, F_OK) == 0
         guard isInPlace || isUnfinished || replaced.isEmpty && (!isThere || isKept) else {
@@ -125,11 +125,11 @@ public struct Restore {
     private func requireRoom(_ manifest: Manifest) throws {
         var needed: [UInt64: (bytes: Int, folder: String)] = [:]
         for database in manifest.databases {
-            let folder = place.folder(of: ServiceName(database.service))
-            let bytes =
-                database.bytes + (database.service == ServiceName.documents.rawValue ? manifest.segmentBytes : 0)
+            let service = ServiceName(database.service)
+            let folder = place.folder(of: service)
+            let bytes = database.bytes + manifest.segmentBytes(of: service)
             // What one that was killed has copied goes before anything is copied anew.
-            let left = FileCopy.treeBytes(stage(of: ServiceName(database.service)))
+            let left = FileCopy.treeBytes(stage(of: service))
             needed[Self.device(of: folder), default: (0, folder)].bytes += bytes - left
         }
         for (bytes, folder) in needed.values { try FileCopy.requireRoom(for: bytes, at: folder) }
@@ -254,15 +254,19 @@ public struct Restore {
             folder.path(of: plan.snapshot) + "/" + listed.file, listed.bytes, listed.sha256,
             to: try stage.makeFile("\(service).sqlite"), counting)
         try DatabaseCopy.noteRestored(stage.path + "/\(service).sqlite", at: now)
-        if service == .documents { try copyContent(plan, to: try stage.makeFolder("content"), counting) }
+        if Deployment.contentServices.contains(service) {
+            try copyContent(of: service, plan, to: try stage.makeFolder("content"), counting)
+        }
         try stage.sync()
         try fault("copied \(service)")
     }
 
-    private func copyContent(_ plan: Plan, to content: OpenFolder, _ counting: Counting) throws {
+    private func copyContent(
+        of service: ServiceName, _ plan: Plan, to content: OpenFolder, _ counting: Counting
+    ) throws {
         var partitions: [String: OpenFolder] = [:]
-        for segment in plan.manifest.segments {
-            guard let source = folder.path(of: segment.id), let name = segment.id.filePath else { continue }
+        for segment in plan.manifest.segments where segment.id.service == service {
+            guard let source = folder.path(of: segment.id), let name = segment.id.segment.filePath else { continue }
             let (partition, file) = (
                 (name as NSString).deletingLastPathComponent, (name as NSString).lastPathComponent
             )

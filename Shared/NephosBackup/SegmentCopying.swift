@@ -1,33 +1,34 @@
 internal import Foundation
 internal import NephosContent
 internal import NephosCore
+internal import NephosServiceKit
 internal import NephosStorage
 
-/// Copies what is not there yet of the segments that a database names.
+/// Copies what is not there yet of the segments that the databases of a snapshot name.
 struct SegmentCopying {
-    let source: String
+    let place: DeploymentPlace
     let folder: BackupFolder
     /// Of the newest snapshot that names a segment: what was copied of it.
-    private let copied: [SegmentID: Manifest.Segment]
+    private let copied: [ServiceSegment: Manifest.Segment]
     /// Named by a snapshot that is known to be damaged: what was copied of them is read before it is counted on.
-    private let suspect: Set<SegmentID>
+    private let suspect: Set<ServiceSegment>
     /// Of those, what is damaged indeed.
-    private var damaged: Set<SegmentID> = []
+    private var damaged: Set<ServiceSegment> = []
     private let fault: (String) throws -> Void
     private(set) var copiedSegments = 0
     private(set) var copiedBytes = 0
 
     /// - Parameter snapshots: Those that there are, in their order.
     init(
-        from source: String, to folder: BackupFolder, known snapshots: [BackupFolder.Snapshot],
+        from place: DeploymentPlace, to folder: BackupFolder, known snapshots: [BackupFolder.Snapshot],
         fault: @escaping (String) throws -> Void
     ) {
-        self.source = source
+        self.place = place
         self.folder = folder
         self.fault = fault
         let known = snapshots.compactMap(\.manifest)
         suspect = Set(snapshots.filter(\.isKnownDamaged).flatMap { $0.manifest?.segments.map(\.id) ?? [] })
-        var copied: [SegmentID: Manifest.Segment] = [:]
+        var copied: [ServiceSegment: Manifest.Segment] = [:]
         for manifest in known {
             for segment in manifest.segments where (copied[segment.id]?.bytes ?? 0) <= segment.bytes {
                 copied[segment.id] = segment
@@ -36,23 +37,27 @@ struct SegmentCopying {
         self.copied = copied
     }
 
-    /// What the copy of a database names: each segment, and how much of it.
-    static func named(by database: String) throws -> [(id: SegmentID, bytes: Int)] {
+    /// What the copy of a service's database names: each segment, and how much of it.
+    static func named(by database: String, of service: ServiceName) throws -> [(id: ServiceSegment, bytes: Int)] {
         try DatabaseCopy.integers(
             "SELECT partition_number, segment_number, length FROM content_segments ORDER BY 1, 2", of: database
         ).map { row in
             let id = SegmentID(partition: Int(clamping: row[0]), number: row[1])
             guard id.filePath != nil, row[2] >= 0 else {
                 throw CloudError(
-                    .storageFailure, "A row of the database of documents is damaged: it names no segment.",
-                    details: ["file": database])
+                    .storageFailure, "A row of a service's database is damaged: it names no segment.",
+                    details: ["file": database, "service": service.rawValue])
             }
-            return (id, Int(clamping: row[2]))
+            return (ServiceSegment(service, id), Int(clamping: row[2]))
         }
     }
 
-    mutating func run(namedBy database: String, _ observer: @escaping BackupObserver) throws -> [Manifest.Segment] {
-        let named = try Self.named(by: database)
+    /// - Parameter making: The snapshot's folder, which has the databases' copies.
+    mutating func run(namedIn making: String, _ observer: @escaping BackupObserver) throws -> [Manifest.Segment] {
+        // Of all services before anything is copied: there is room for all of it, or nothing is begun.
+        let named = try Deployment.contentServices.flatMap {
+            try Self.named(by: "\(making)/\($0).sqlite", of: $0)
+        }
         for id in named.map(\.id) where suspect.contains(id) {
             guard let path = folder.path(of: id), let before = copied[id] else { continue }
             let checking = Counting(.verifying, observer)
@@ -63,36 +68,35 @@ struct SegmentCopying {
         let missing = named.filter { !isCopied($0.id, $0.bytes) }.reduce(0) { $0 + $1.bytes }
         try FileCopy.requireRoom(for: missing, at: folder.path)
         let counting = Counting(.segments, total: 2 * missing, observer)
-        var partitions: Set<Int> = []
+        var folders: Set<String> = []
         let segments = try named.map { id, bytes in
             if let before = copied[id], before.bytes == bytes, isCopied(id, bytes) { return before }
-            partitions.insert(id.partition)
+            folders.formUnion([folderPath(of: id), folder.segmentsPath(of: id.service)])
             let segment = try copy(id, bytes, counting)
             try fault("segment")
             return segment
         }
-        for partition in partitions { try FileCopy.sync(folderPath(of: partition)) }
-        if !partitions.isEmpty { try FileCopy.sync(folder.segmentsPath) }
+        for folder in folders { try FileCopy.sync(folder) }
         return segments
     }
 
-    private func folderPath(of partition: Int) -> String {
-        let path = folder.path(of: SegmentID(partition: partition, number: 1)) ?? ""
-        return (path as NSString).deletingLastPathComponent
+    /// The folder of its partition.
+    private func folderPath(of id: ServiceSegment) -> String {
+        ((folder.path(of: id) ?? "") as NSString).deletingLastPathComponent
     }
 
-    private func isCopied(_ id: SegmentID, _ bytes: Int) -> Bool {
+    private func isCopied(_ id: ServiceSegment, _ bytes: Int) -> Bool {
         copied[id]?.bytes == bytes && !damaged.contains(id)
             && (folder.path(of: id).flatMap { FileCopy.byteCount($0) } ?? 0) >= bytes
     }
 
-    private mutating func copy(_ id: SegmentID, _ bytes: Int, _ counting: Counting) throws -> Manifest.Segment {
-        guard let name = id.filePath, let target = folder.path(of: id) else {
+    private mutating func copy(_ id: ServiceSegment, _ bytes: Int, _ counting: Counting) throws -> Manifest.Segment {
+        guard let name = id.segment.filePath, let target = folder.path(of: id) else {
             throw CloudError(.internalError, "There is no such segment.")
         }
-        let origin = source + "/" + name
+        let origin = place.contentFolder(of: id.service) + "/" + name
         let part = target + BackupFolder.unfinished
-        try FileCopy.makeFolder(folderPath(of: id.partition))
+        try FileCopy.makeFolder(folderPath(of: id))
         let there = FileCopy.byteCount(target) ?? 0
         if there >= bytes, let before = copied[id], before.bytes > bytes || !damaged.contains(id) {
             // A longer copy than this database needs, as when it was brought back itself. It stays.
@@ -101,7 +105,7 @@ struct SegmentCopying {
                 FileCopy.byteCount(origin) == nil
                 ? hash : try FileCopy.hash(origin, first: bytes) { try counting.went($0) }
             guard let hash, hash == own else { throw FileCopy.differs(origin, at: bytes) }
-            return Manifest.Segment(partition: id.partition, number: id.number, bytes: bytes, sha256: hash)
+            return Manifest.Segment(id, bytes: bytes, sha256: hash)
         }
         defer { unlink(part) }
         let before = copied[id].map { (bytes: $0.bytes, sha256: $0.sha256) }
@@ -126,7 +130,7 @@ struct SegmentCopying {
         try FileCopy.rename(part, to: target)
         copiedSegments += 1
         copiedBytes += bytes
-        return Manifest.Segment(partition: id.partition, number: id.number, bytes: bytes, sha256: hash)
+        return Manifest.Segment(id, bytes: bytes, sha256: hash)
     }
 
     /// Its file stays for a day after the last row that names it is gone, unless the disk has little room.

@@ -2,6 +2,7 @@ internal import Foundation
 internal import NephosContent
 internal import NephosCore
 internal import NephosFiles
+internal import NephosServiceKit
 
 /// Removes snapshots that need not be kept, and then what no other one names. Only by whoever holds the folder.
 ///
@@ -41,10 +42,10 @@ struct Thinning {
         guard left.allSatisfy({ $0.manifest != nil }) else { return 0 }
         let named = Set(left.flatMap { $0.manifest?.segments.map(\.id) ?? [] })
         var bytes = 0
-        for partition in try folder.entries(of: folder.segmentsPath) {
-            for name in try folder.entries(of: folder.segmentsPath + "/" + partition) {
-                guard let id = SegmentID(filePath: partition + "/" + name), !named.contains(id) else { continue }
-                let path = "\(folder.segmentsPath)/\(partition)/\(name)"
+        for service in Deployment.contentServices {
+            for name in try folder.segmentFiles(of: service) {
+                guard let id = SegmentID(filePath: name), !named.contains(ServiceSegment(service, id)) else { continue }
+                let path = folder.segmentsPath(of: service) + "/" + name
                 bytes += FileCopy.byteCount(path) ?? 0
                 unlink(path)
                 try fault("segment removed")

@@ -1,6 +1,6 @@
 internal import Foundation
-internal import NephosContent
 public import NephosCore
+internal import NephosServiceKit
 internal import NephosStorage
 
 /// Reads snapshots through, and compares all of it with what was written.
@@ -59,8 +59,8 @@ public struct Verification {
     }
 
     /// Of each segment, the lengths that manifests name, with their hashes.
-    static func wanted(_ manifests: [Manifest]) -> [SegmentID: [Int: String]] {
-        var wanted: [SegmentID: [Int: String]] = [:]
+    static func wanted(_ manifests: [Manifest]) -> [ServiceSegment: [Int: String]] {
+        var wanted: [ServiceSegment: [Int: String]] = [:]
         for segment in manifests.flatMap(\.segments) {
             wanted[segment.id, default: [:]][segment.bytes] = segment.sha256
         }
@@ -71,11 +71,10 @@ public struct Verification {
     ///
     /// - Returns: Of those that are damaged, up to where they are whole.
     func damagedSegments(
-        _ wanted: [SegmentID: [Int: String]], _ counting: Counting
-    ) throws -> [SegmentID: (whole: Int, failure: CloudError)] {
-        var damaged: [SegmentID: (whole: Int, failure: CloudError)] = [:]
-        for (id, lengths) in wanted.sorted(by: { ($0.key.partition, $0.key.number) < ($1.key.partition, $1.key.number) }
-        ) {
+        _ wanted: [ServiceSegment: [Int: String]], _ counting: Counting
+    ) throws -> [ServiceSegment: (whole: Int, failure: CloudError)] {
+        var damaged: [ServiceSegment: (whole: Int, failure: CloudError)] = [:]
+        for (id, lengths) in wanted.sorted(by: { $0.key < $1.key }) {
             var whole = -1
             for (bytes, hash) in lengths.sorted(by: { $0.key < $1.key }) {
                 let before = max(whole, 0)
@@ -90,7 +89,7 @@ public struct Verification {
     }
 
     private func damage(
-        of id: SegmentID, _ bytes: Int, _ hash: String, _ went: (Int) throws -> Void, countingFrom before: Int
+        of id: ServiceSegment, _ bytes: Int, _ hash: String, _ went: (Int) throws -> Void, countingFrom before: Int
     ) throws -> CloudError? {
         guard let path = folder.path(of: id) else { return CloudError(.storageFailure, "There is no such segment.") }
         guard var failure = try Self.damage(of: path, bytes, hash, skipping: before, went) else { return nil }
@@ -129,7 +128,7 @@ public struct Verification {
 
     /// What is wrong with a snapshot, once its segments are known.
     func failures(
-        of name: String, _ manifest: Manifest, _ damaged: [SegmentID: (whole: Int, failure: CloudError)],
+        of name: String, _ manifest: Manifest, _ damaged: [ServiceSegment: (whole: Int, failure: CloudError)],
         _ counting: Counting
     ) throws -> [CloudError] {
         var failures: [CloudError] = []
@@ -158,20 +157,22 @@ public struct Verification {
         return failures
     }
 
-    /// The manifest has to have what the database of documents names.
+    /// The manifest has to have what the database of each service that moves content names.
     private static func difference(_ manifest: Manifest, _ folder: String) -> CloudError? {
-        let database = folder + "/documents.sqlite"
-        do {
-            let named = try SegmentCopying.named(by: database)
-            let listed = Dictionary(manifest.segments.map { ($0.id, $0.bytes) }) { first, _ in first }
-            guard named.allSatisfy({ listed[$0.id] == $0.bytes }) else {
-                return CloudError(
-                    .storageFailure, "The snapshot lacks segments that its database names.",
-                    details: ["file": database])
+        let listed = Dictionary(manifest.segments.map { ($0.id, $0.bytes) }) { first, _ in first }
+        for service in Deployment.contentServices {
+            let database = "\(folder)/\(service).sqlite"
+            do {
+                let named = try SegmentCopying.named(by: database, of: service)
+                guard named.allSatisfy({ listed[$0.id] == $0.bytes }) else {
+                    return CloudError(
+                        .storageFailure, "The snapshot lacks segments that a service's database names.",
+                        details: ["file": database, "service": service.rawValue])
+                }
+            } catch {
+                return CloudError(wrapping: error)
             }
-            return nil
-        } catch {
-            return CloudError(wrapping: error)
         }
+        return nil
     }
 }

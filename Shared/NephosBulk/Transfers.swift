@@ -7,7 +7,6 @@ public import NephosStorage
 internal import NephosWire
 
 public import struct Foundation.Data
-private import class Foundation.FileManager
 
 /// Moves content between devices and a service: lets devices in, keeps room for what they send, and commits the rows of
 /// what has come. The bytes go another way (``BulkDoor``), on a loop and threads of their own.
@@ -93,23 +92,6 @@ public final class Transfers {
         self.transport = transport
         self.configuration = configuration
         self.generator = generator
-    }
-
-    /// With segment files in the folder `content` of a service's data.
-    ///
-    /// - Throws: ``CloudError`` `.configurationInvalid`: the folder cannot be made; `.storageFailure`: another process
-    ///   has it open.
-    public static func make(in dataDirectory: String, on transport: any Transport) throws -> Transfers {
-        let folder = dataDirectory + "/content"
-        do {
-            try FileManager.default.createDirectory(
-                atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-        } catch {
-            throw CloudError(
-                .configurationInvalid, "The folder for content cannot be made. Check its path and owner.",
-                details: ["folder": folder])
-        }
-        return Transfers(store: try SegmentStore(folder: folder), transport: transport)
     }
 
     // MARK: With the service
@@ -207,6 +189,7 @@ public final class Transfers {
 
     /// Ends what is moved of a partition, and lets its files go: somebody else may write to it.
     public func drop(partition: Int) {
+        removal.drop(partition: partition)
         bulk?.endTickets(because: Self.movedOn) { $0.partition == partition }
         // It may have to wait for a flush.
         host?.loop.offload(to: .content, { [store] in store.drop(partition: partition) }) { _ in }

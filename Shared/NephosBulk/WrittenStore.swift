@@ -61,7 +61,8 @@ extension Transfers {
     ///
     /// - Parameter partition: Of what it writes: a public database is in another one than the account.
     func writing(
-        of account: AccountID, in partition: Int, adding bytes: UInt64 = 0, at now: Timestamp, _ host: any ServiceRuntime,
+        of account: AccountID, in partition: Int, adding bytes: UInt64 = 0, at now: Timestamp,
+        _ host: any ServiceRuntime,
         in transaction: any HandlerTransaction
     ) throws -> Writing {
         let place = HoldStore.Place(owner: Owner(account), partition: partition)

@@ -78,7 +78,7 @@ public struct CompiledPredicate: Sendable {
     private static func all(_ words: [[UInt8]], areIn texts: [String]) -> Bool {
         var missing = words
         for text in texts {
-            FoldingRule.v1.withFolded(text, [.caseInsensitive, .diacriticInsensitive]) { bytes in
+            FoldingRule.current.withFolded(text, [.caseInsensitive, .diacriticInsensitive]) { bytes in
                 FoldingData.shared.forEachWord(of: bytes) { word in
                     missing.removeAll { $0.count == word.count && word.has($0, at: 0) }
                     return !missing.isEmpty
@@ -109,7 +109,7 @@ public struct CompiledPredicate: Sendable {
             case .isMissing(let field): node = .field(index(of: field), .missing)
             case .isPresent(let field): node = .field(index(of: field), .present)
             case .fullText(let text):
-                node = .words(FoldingRule.v1.words(of: text.rawValue).map { Array($0.utf8) })
+                node = .words(FoldingRule.current.words(of: text.rawValue).map { Array($0.utf8) })
                 textPasses += 1
             case .distance(let distance): node = .field(index(of: distance.field), .distance(distance))
             }

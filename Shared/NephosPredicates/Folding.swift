@@ -32,6 +32,9 @@ public enum FoldingRule: UInt8, Hashable, Sendable {
     /// any modifier. Letters that only look like others with marks ("ø", "ł", "ı") stay themselves.
     case v1 = 1
 
+    /// By which predicates are tested, and indexes made.
+    public static let current = FoldingRule.v1
+
     /// The text in the form in which it is compared. Folding it once more changes nothing.
     public func fold(_ text: String, _ folding: Folding) -> String {
         withFolded(text, folding) { String(decoding: $0, as: UTF8.self) }

@@ -76,7 +76,7 @@ public enum IndexKey {
             append(UInt64(bitPattern: date.nanoseconds) ^ 1 << 63, to: &key)
         case .string(let text):
             key.append(mark | Tag.text)
-            let (bytes, isWhole) = FoldingRule.v1.foldedStart(of: text, folding, bytesMax: textBytesMax)
+            let (bytes, isWhole) = FoldingRule.current.foldedStart(of: text, folding, bytesMax: textBytesMax)
             append(bytes, isWhole: isWhole, to: &key)
         case .data(let bytes):
             key.append(mark | Tag.data)
@@ -196,7 +196,8 @@ public struct IndexKeyRange: Hashable, Sendable {
     private init(textsBeginningWith text: String, _ folding: Folding) {
         var prefix = [IndexKey.Tag.text]
         IndexKey.append(
-            escaping: FoldingRule.v1.foldedStart(of: text, folding, bytesMax: IndexKey.textBytesMax).bytes, to: &prefix)
+            escaping: FoldingRule.current.foldedStart(of: text, folding, bytesMax: IndexKey.textBytesMax).bytes,
+            to: &prefix)
         self.init(lower: Edge(prefix), upper: Edge(prefix))
     }
 

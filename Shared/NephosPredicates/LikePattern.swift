@@ -76,7 +76,7 @@ struct LikePattern: Sendable {
         // Between wildcards only: a mark after one does not join what was before it.
         func endLiteral() {
             guard !literal.isEmpty else { return }
-            pieces[pieces.count - 1] += FoldingRule.v1.fold(string(literal), folding).unicodeScalars.map(\.value)
+            pieces[pieces.count - 1] += FoldingRule.current.fold(string(literal), folding).unicodeScalars.map(\.value)
             literal = []
         }
         var isEscaped = false

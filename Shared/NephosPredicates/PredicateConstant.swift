@@ -13,7 +13,7 @@ enum PredicateConstant: Sendable {
         case .boolean(let boolean): self = .integer(boolean ? 1 : 0)
         case .integer(let integer): self = .integer(integer)
         case .real(let real): self = .real(real)
-        case .string(let text): self = .text(FoldingRule.v1.withFolded(text, folding) { Array($0) })
+        case .string(let text): self = .text(FoldingRule.current.withFolded(text, folding) { Array($0) })
         case .date(let date): self = .date(date.nanoseconds)
         case .data(let bytes): self = .data(bytes)
         case .location, .list: return nil
@@ -86,7 +86,7 @@ extension PredicateValue {
         case .boolean(let boolean): body(.integer(boolean ? 1 : 0))
         case .integer(let integer): body(.integer(integer))
         case .real(let real): body(.real(real))
-        case .string(let text): FoldingRule.v1.withFolded(text, folding) { body(.text($0)) }
+        case .string(let text): FoldingRule.current.withFolded(text, folding) { body(.text($0)) }
         case .date(let date): body(.date(date.nanoseconds))
         case .data(let bytes): body(.data(bytes))
         case .location, .list: body(nil)

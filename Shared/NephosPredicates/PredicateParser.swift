@@ -304,7 +304,7 @@ extension PredicateParser {
         guard case .value(.string(let text)) = token.kind else {
             throw fail("Expected the words to look for, in quotes.")
         }
-        guard (1...PredicateLimits.wordsMax).contains(FoldingRule.v1.words(of: text).count) else {
+        guard (1...PredicateLimits.wordsMax).contains(FoldingRule.current.words(of: text).count) else {
             throw fail(as: .literal, "Expected one to 32 different words, of letters or digits.")
         }
         try advance()

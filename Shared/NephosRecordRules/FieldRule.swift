@@ -73,7 +73,9 @@ package enum FieldRule {
             guard asset.root.count == (asset.length > 0 ? WireRecordAsset.rootBytes : 0),
                 isOneChunk ? asset.length <= BulkLimits.chunkBytesMax : asset.length > 0,
                 asset.depth <= WireRecordAsset.depthMax
-            else { throw invalid("An asset is named by its length, root and depth. Cut it as the protocol says.", field) }
+            else {
+                throw invalid("An asset is named by its length, root and depth. Cut it as the protocol says.", field)
+            }
         }
     }
 

@@ -47,7 +47,7 @@ package enum SaveRule {
 
     /// - Parameter stamp: Of the save.
     /// - Throws: ``CloudError`` `.serverRecordChanged`, `.unknownItem` (it was deleted since, or is damaged),
-    ///   `.invalidArguments` (of another type).
+    ///   `.invalidArguments` (of another type; a field is to be sealed that is there unsealed).
     package static func decide(
         _ save: WireSaveRecord, over state: State, stamp: WireRecordStamp
     ) throws(CloudError) -> Outcome {
@@ -66,6 +66,7 @@ package enum SaveRule {
             throw CloudError(
                 .invalidArguments, "The record has another type, and keeps it.", details: ["argument": "type"])
         }
+        try checkSealing(save.fields, over: stored)
         let result = made(save, from: stored, created: stored.created, later(stamp, than: state))
         guard stored.version != save.base else { return .write(result, overwrites: false) }
         // Equal content is no conflict.
@@ -76,6 +77,21 @@ package enum SaveRule {
                 "The record was saved since this device read it. Merge into the server's record, and save that.")
         }
         return .write(result, overwrites: true)
+    }
+
+    /// A field that is there does not become an encrypted one: what it was lies in histories and indexes, open.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments`.
+    package static func checkSealing(_ fields: [WireRecordField], over stored: WireRecord) throws(CloudError) {
+        let sealed = fields.filter(\.isSealed)
+        guard !sealed.isEmpty else { return }
+        let open = Set(stored.fields.filter { !$0.isSealed }.map { ItemName($0.name) })
+        for field in sealed where open.contains(ItemName(field.name)) {
+            throw CloudError(
+                .invalidArguments,
+                "A field that is there does not become an encrypted one. Give the encrypted one another name.",
+                details: ["field": field.name])
+        }
     }
 
     /// - Parameter base: The change tag that the device knew; empty: whichever it is.
@@ -140,4 +156,9 @@ package enum SaveRule {
             + saved.filter { $0.value != nil || !$0.unknownFields.data.isEmpty }
         return fields.sorted { ItemName($0.name) < ItemName($1.name) }
     }
+}
+
+extension WireRecordField {
+    /// Whether devices have sealed it among themselves.
+    package var isSealed: Bool { if case .encrypted? = value { true } else { false } }
 }

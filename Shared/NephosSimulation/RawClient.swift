@@ -7,6 +7,8 @@ package final class RawClient {
     package let keys: KeyPair
     /// What came back and could be decoded, in order; greetings included.
     package private(set) var replies: [ReplyEnvelope] = []
+    /// What came back from where content goes, greetings left out.
+    package private(set) var frames: [BulkFrame] = []
     private var sockets: [TestClient.Door: any RequestSocket] = [:]
     private unowned let cloud: TestCloud
     private let name: String
@@ -23,7 +25,7 @@ package final class RawClient {
     }
 
     /// Forgets what has come back.
-    package func clear() { replies = [] }
+    package func clear() { (replies, frames) = ([], []) }
 
     private func socket(_ door: TestClient.Door) throws -> any RequestSocket {
         if let socket = sockets[door] { return socket }
@@ -31,7 +33,12 @@ package final class RawClient {
         let options = RequestSocketOptions(endpoints: [endpoint], serverKey: try entry.key, keys: keys)
         let made = Unshared(Holder())
         let onMessages = Unshared<([Message]) -> Void> { [weak self] messages in
-            self?.replies += messages.compactMap { try? ReplyEnvelope(decoding: $0) }
+            guard case .bulk = door else {
+                self?.replies += messages.compactMap { try? ReplyEnvelope(decoding: $0) }
+                return
+            }
+            self?.frames += messages.compactMap { $0.first }.map(BulkFrame.init)
+                .filter { (try? $0.kind(contentBytesMax: BulkLimits.chunkBytesMax)) != .greeting }
         }
         _ = try cloud.transport.startLoop(named: "\(name) to \(endpoint)") { loop in
             made.value.socket = try loop.makeRequestSocket(options) { onMessages.value($0) }

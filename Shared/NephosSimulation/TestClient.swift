@@ -19,7 +19,7 @@ package final class TestClient {
     package var notifications: [WireNotification] { deliveries.flatMap(\.notifications) }
 
     private unowned let cloud: TestCloud
-    private let name: String
+    let name: String
     package let keys: KeyPair
     /// How it repeats what is refused for the moment. For connections that are made later.
     package var policy = RequestClient.Policy()

@@ -340,7 +340,7 @@ package final class TestCloud {
 
     // MARK: Clients
 
-    var roster: Roster { deployment.roster }
+    package var roster: Roster { deployment.roster }
 
     /// Where devices sign in.
     package var connection: ConnectionString { get throws { try deployment.roster.connectionString() } }
@@ -368,6 +368,11 @@ package final class TestCloud {
     package func makeClient(copying client: TestClient) -> TestClient {
         clientCount += 1
         return TestClient(name: "client-\(clientCount)", keys: client.keys, cloud: self, seed: generator.next())
+    }
+
+    /// A connection under keys of its own, from the address that another comes from.
+    package func makeClient(besides client: TestClient) throws -> TestClient {
+        TestClient(name: client.name, keys: try transport.makeKeyPair(), cloud: self, seed: generator.next())
     }
 
     /// A connection under the operator's keys.
@@ -454,7 +459,7 @@ package final class TestCloud {
         fault: (@Sendable (String) throws -> Void)? = nil
     ) throws -> TestDevice {
         let name = "device-\(devices.count)"
-        if isShared { homes[name] = "nephos-home-\(Self.homeCount.add(1, ordering: .relaxed).newValue)" }
+        if isShared { nameHome(name) }
         let device = try TestDevice(
             name: name, cloud: self, seed: generator.next(), home: homes[name],
             way: isShared && isJoined ? SimulatedHome() : nil, fault: fault)
@@ -462,6 +467,14 @@ package final class TestCloud {
         device.setClockOffset(clockOffset)
         try device.signIn(as: account)
         return device
+    }
+
+    /// Gives a home that several processes share a database of a name that none has had.
+    @discardableResult
+    func nameHome(_ home: String) -> String {
+        let name = "nephos-home-\(Self.homeCount.add(1, ordering: .relaxed).newValue)"
+        homes[home] = name
+        return name
     }
 
     /// Another process of a device's home, which was added as one that is shared.
@@ -484,6 +497,13 @@ package final class TestCloud {
 package final class StorageCopy {
     let engine: SQLiteEngine
     init(engine: SQLiteEngine) { self.engine = engine }
+
+    /// Of a database that lies in a file, and that nobody else has open.
+    package convenience init(of path: String) throws {
+        let engine = try SQLiteEngine(path: path)
+        defer { engine.close() }
+        self.init(engine: try engine.copyInMemory())
+    }
 }
 
 /// What documents runs with.

@@ -1,4 +1,4 @@
-package import NephosChunks
+internal import NephosChunks
 package import NephosCore
 
 /// A long content: chunks of random bytes, and the nodes above them.
@@ -35,7 +35,7 @@ package struct TestContent {
         for (id, length) in zip(ids, lengths) {
             nodes += (try? builder.append(id, length: length))?.map(\.bytes) ?? []
         }
-        package let (root, rest) = builder.finish()
+        let (root, rest) = builder.finish()
         nodes += rest.map(\.bytes)
         return (nodes, root.id, Int(root.depth), Int(root.length))
     }

@@ -113,12 +113,27 @@ package final class TestDevice {
         HomeCopy(local: try LocalStore(copyOf: local), secrets: MemorySecrets(copyOf: secrets))
     }
 
-    /// Switches the device off, and on again with a home as it once was.
+    /// Switches the device off, and on again with a home as it once was: all of its processes.
     package func restoreHome(_ copy: HomeCopy) throws {
-        stop()
-        local = try LocalStore(copyOf: copy.local)
-        secrets = MemorySecrets(copyOf: copy.secrets)
-        try start()
+        guard isShared else {
+            stop()
+            local = try LocalStore(copyOf: copy.local)
+            secrets = MemorySecrets(copyOf: copy.secrets)
+            return try start()
+        }
+        let processes = cloud.devices.filter { $0.home == home }
+        let running = processes.filter { $0.engine != nil }
+        for process in processes { process.stop() }
+        let name = cloud.nameHome(home)
+        let made = try LocalStore(inMemory: name, copyOf: copy.local)
+        let secrets = MemorySecrets(copyOf: copy.secrets)
+        for process in processes {
+            process.local = try LocalStore(inMemory: name, fault: cloud.makeFault(of: process.name))
+            process.secrets = MemorySecrets(sharing: secrets)
+        }
+        // Until here it was what kept the database.
+        withExtendedLifetime(made) {}
+        for process in running { try process.start() }
     }
 
     /// Cuts the device off, or lets it back.

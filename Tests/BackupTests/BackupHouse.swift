@@ -10,15 +10,21 @@ import Testing
 
 @testable import NephosBackup
 
-/// A deployment that nobody runs: files, five databases with the feed's tables, and some content.
+/// A deployment that nobody runs: files, five databases with the feed's tables, and some content of both services that
+/// have any. Of one partition both have segments of the same numbers.
 final class BackupHouse {
+    /// What a service has that moves content.
+    private struct Content {
+        let database: SQLiteEngine
+        var store: SegmentStore?
+        var stored: [(id: ChunkID, place: SegmentPlace)] = []
+    }
+
     let root: String
     let place: DeploymentPlace
     let folder: BackupFolder
     let key = RecoveryKey()
-    private var store: SegmentStore?
-    let documents: SQLiteEngine
-    private(set) var stored: [(id: ChunkID, place: SegmentPlace)] = []
+    private var contents: [ServiceName: Content] = [:]
 
     init(port: Int = 7400) throws {
         root = NSTemporaryDirectory() + "nephos-backup-" + UUID().uuidString
@@ -28,31 +34,43 @@ final class BackupHouse {
         place = DeploymentPlace(deployment: deployment, dataFolder: deployment + "/data")
         try place.files.write(key.publicKey)
         folder = BackupFolder(root + "/backups")
-        var documents: SQLiteEngine?
         for service in ServiceName.all {
             let data = "\(deployment)/data/\(service)"
             try FileManager.default.createDirectory(
                 atPath: data, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
             let engine = try SQLiteEngine(path: "\(data)/\(service).sqlite")
-            try engine.migrate(ChangeFeedSchema.migrations + (service == .documents ? ContentSchema.migrations : []))
-            if service == .documents { documents = engine } else { engine.close() }
+            let hasContent = Deployment.contentServices.contains(service)
+            try engine.migrate(ChangeFeedSchema.migrations + (hasContent ? ContentSchema.migrations : []))
+            guard hasContent else {
+                engine.close()
+                continue
+            }
+            try FileManager.default.createDirectory(
+                atPath: place.contentFolder(of: service), withIntermediateDirectories: true,
+                attributes: [.posixPermissions: 0o700])
+            // By one clock, which stands: so both number their segments alike.
+            let store = try SegmentStore(folder: place.contentFolder(of: service)) { Self.time(0) }
+            contents[service] = Content(database: engine, store: store)
         }
-        self.documents = try #require(documents)
-        try FileManager.default.createDirectory(
-            atPath: deployment + "/data/documents/content", withIntermediateDirectories: true,
-            attributes: [.posixPermissions: 0o700])
-        try open()
-    }
-
-    /// Opens the content, as a start of the service does: what is put from then on goes to other segments.
-    func open() throws {
-        store = nil
-        store = try SegmentStore(folder: place.contentFolder)
     }
 
     func close() {
-        store = nil
-        documents.close()
+        for service in contents.keys {
+            contents[service]?.store = nil
+            contents[service]?.database.close()
+        }
+    }
+
+    func database(of service: ServiceName) throws -> SQLiteEngine { try #require(contents[service]).database }
+
+    /// The file of a segment, as its service has it.
+    func file(_ segment: SegmentID, of service: ServiceName = .documents) throws -> String {
+        try place.contentFolder(of: service) + "/" + #require(segment.filePath)
+    }
+
+    /// The copy of a segment.
+    func copy(_ segment: SegmentID, of service: ServiceName = .documents) throws -> String {
+        try #require(folder.path(of: ServiceSegment(service, segment)))
     }
 
     deinit {
@@ -60,33 +78,35 @@ final class BackupHouse {
         try? FileManager.default.removeItem(atPath: root)
     }
 
-    /// Puts content, with its row.
+    /// Puts content of a service, with its row.
     @discardableResult
-    func put(_ text: String, partition: Int = 7, bytes: Int = 5000) throws -> SegmentPlace {
+    func put(
+        _ text: String, partition: Int = 7, bytes: Int = 5000, of service: ServiceName = .documents
+    ) throws -> SegmentPlace {
         let sealed = Array(String(repeating: text, count: max(1, bytes / max(1, text.utf8.count))).utf8)
         var group = ChunkGroup()
         let id = sealed.withUnsafeBytes { ChunkID(hashing: $0) }
         try group.append(id, sealed: sealed)
-        let store = try #require(store)
+        let store = try #require(contents[service]?.store)
         let put = try store.put(&group, in: partition)
         let owner = Owner(AccountID("acc_one"))
         let place = try #require(put.chunks.first).place
-        try documents.write {
+        try database(of: service).write {
             _ = try ChunkIndex.add(put.chunks, of: owner, suite: 1, in: $0)
         }
         put.release()
-        stored.append((id, place))
+        contents[service]?.stored.append((id, place))
         return place
     }
 
-    /// No row names any content any more.
-    func forgetContent() throws {
-        try documents.write { transaction in
+    /// No row names any content of a service any more.
+    func forgetContent(of service: ServiceName = .documents) throws {
+        try database(of: service).write { transaction in
             for table in ["chunks", "segments", "owners"] {
                 try transaction.execute(SQL("DELETE FROM content_\(table)"), [])
             }
         }
-        stored = []
+        contents[service]?.stored = []
     }
 
     @discardableResult
@@ -138,12 +158,15 @@ final class BackupHouse {
 
     /// Each piece of content is where the restored rows say, byte by byte.
     func requireContent(in place: DeploymentPlace) throws {
-        for (id, chunk) in stored {
-            let name = try #require(chunk.segment.filePath)
-            let own = try #require(FileManager.default.contents(atPath: self.place.contentFolder + "/" + name))
-            let other = try #require(FileManager.default.contents(atPath: place.contentFolder + "/" + name))
-            #expect(other.count >= chunk.offset + chunk.recordBytes)
-            #expect(own.prefix(other.count) == other, "\(id)")
+        for (service, content) in contents {
+            for (id, chunk) in content.stored {
+                let name = try #require(chunk.segment.filePath)
+                let own = try #require(FileManager.default.contents(atPath: file(chunk.segment, of: service)))
+                let other = try #require(
+                    FileManager.default.contents(atPath: place.contentFolder(of: service) + "/" + name))
+                #expect(other.count >= chunk.offset + chunk.recordBytes)
+                #expect(own.prefix(other.count) == other, "\(service) \(id)")
+            }
         }
     }
 }

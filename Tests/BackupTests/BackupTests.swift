@@ -60,7 +60,7 @@ import Testing
     func whatIsKilledLeavesNothingThatLooksWhole(point: String) throws {
         let house = try BackupHouse()
         try house.put("a", partition: 1)
-        try house.put("b", partition: 2)
+        try house.put("b", partition: 1, of: .records)
         // A killed process takes nothing back: as it lies then, it is put there again.
         var left: [String: Data] = [:]
         #expect(throws: Killed.self) {
@@ -77,12 +77,18 @@ import Testing
                 atPath: (path as NSString).deletingLastPathComponent, withIntermediateDirectories: true)
             try data.write(to: URL(fileURLWithPath: path))
         }
-        try Data("x".utf8).write(to: URL(fileURLWithPath: house.folder.segmentsPath + "/x.part"))
+        let parts = Deployment.contentServices.map { house.folder.segmentsPath(of: $0) + "/0001/x.part" }
+        for part in parts {
+            try FileManager.default.createDirectory(
+                atPath: (part as NSString).deletingLastPathComponent, withIntermediateDirectories: true)
+            try Data("x".utf8).write(to: URL(fileURLWithPath: part))
+        }
         #expect(try house.folder.snapshots().isEmpty)
         #expect(throws: CloudError.self) { try house.folder.find(nil) }
         _ = try house.backup(at: 1)
         #expect(try house.verify() == [[]])
         #expect(try house.folder.entries(of: house.folder.snapshotsPath).allSatisfy { !$0.hasPrefix(".") })
+        for part in parts { #expect(!FileManager.default.fileExists(atPath: part)) }
     }
 
     @Test func damageIsFoundAndToldBySnapshot() throws {
@@ -126,7 +132,7 @@ import Testing
         let house = try BackupHouse()
         let place = try house.put("a", partition: 1)
         try house.put("b", partition: 2)
-        unlink(house.place.contentFolder + "/" + (try #require(place.segment.filePath)))
+        unlink(try house.file(place.segment))
         #expect { try house.backup() } throws: { error in
             let error = error as? CloudError
             return error?.code == .storageFailure && error?.message.contains("gone") == true
@@ -138,7 +144,7 @@ import Testing
         let house = try BackupHouse()
         let place = try house.put("a", partition: 1)
         try house.backup()
-        unlink(house.place.contentFolder + "/" + (try #require(place.segment.filePath)))
+        unlink(try house.file(place.segment))
         try house.put("b", partition: 2)
         #expect(try house.backup(at: 1).copiedSegments == 1)
         #expect(try house.verify() == [[], []])
@@ -149,7 +155,7 @@ import Testing
         let place = try house.put("a", partition: 1)
         try house.backup()
         try house.put("more", partition: 1)
-        try Self.flip(house.place.contentFolder + "/" + (try #require(place.segment.filePath)), at: 90)
+        try Self.flip(house.file(place.segment), at: 90)
         #expect { try house.backup(at: 1) } throws: {
             ($0 as? CloudError)?.message.contains("not what was copied of it before") == true
         }
@@ -162,7 +168,7 @@ import Testing
         try house.put("b", partition: 2)
         let made = try house.backup()
         let segment = try #require(house.folder.path(of: made.manifest.segments[0].id))
-        let own = house.place.contentFolder + "/" + (try #require(place.segment.filePath))
+        let own = try house.file(place.segment)
         try Self.flip(segment, at: 100)
         #expect(try house.verify().map(\.count) == [1])
         #expect(try house.verify()[0][0].message.contains("next backup copies it anew"))
@@ -241,7 +247,7 @@ import Testing
 
     @Test func aFolderWithinTheDataOrWithOtherThingsIsRefused() throws {
         let house = try BackupHouse()
-        for within in ["/data/backups", "/backups", "", "/data/documents/content"] {
+        for within in ["/data/backups", "/backups", "", "/data/documents/content", "/data/records/content"] {
             let folder = BackupFolder(house.place.files.directory + within)
             #expect { try Backup(of: house.place, into: folder).run(at: BackupHouse.time(0)) { _ in } } throws: {
                 ($0 as? CloudError)?.code == .invalidArguments
@@ -318,10 +324,10 @@ import Testing
         try house.forgetContent()
         try house.put("b", partition: 2)
         try house.backup(at: 1, keep: rule)
-        #expect(try house.folder.entries(of: house.folder.segmentsPath + "/0001").count == 1)
+        #expect(try house.folder.entries(of: house.folder.segmentsPath(of: .documents) + "/0001").count == 1)
         let last = try house.backup(at: 2, keep: rule)
         #expect(last.removed == [BackupHouse.time(0).snapshotName])
-        #expect(try house.folder.entries(of: house.folder.segmentsPath + "/0001").isEmpty)
+        #expect(try house.folder.entries(of: house.folder.segmentsPath(of: .documents) + "/0001").isEmpty)
         #expect(try house.verify() == [[], []])
     }
 
@@ -341,7 +347,7 @@ import Testing
         #expect(try house.folder.find(nil).name == BackupHouse.time(1).snapshotName)
         try house.backup(at: 2, keep: rule)
         #expect(try house.verify() == [[]])
-        #expect(try house.folder.entries(of: house.folder.segmentsPath + "/0001").isEmpty)
+        #expect(try house.folder.entries(of: house.folder.segmentsPath(of: .documents) + "/0001").isEmpty)
     }
 
     @Test func noSegmentGoesWhileAManifestCannotBeRead() throws {
@@ -352,12 +358,12 @@ import Testing
         try house.put("b", partition: 2)
         try Self.flip(house.folder.manifestPath(of: first.snapshot), at: 5)
         try house.backup(at: 1, keep: Retention(daily: 1, weekly: 0, monthly: 0))
-        #expect(try house.folder.entries(of: house.folder.segmentsPath + "/0001").count == 1)
+        #expect(try house.folder.entries(of: house.folder.segmentsPath(of: .documents) + "/0001").count == 1)
     }
 
     @Test func aCopyIsOfOneMomentWhileOthersWrite() async throws {
         let house = try BackupHouse()
-        let engine = house.documents
+        let engine = try house.database(of: .documents)
         try engine.migrate([Migration(name: "pairs", statements: ["CREATE TABLE pairs (a BIGINT, b BIGINT, c BLOB)"])])
         let insert = SQL("INSERT INTO pairs (a, b, c) VALUES (?1, ?1, zeroblob(4000))")
         try engine.write { transaction in

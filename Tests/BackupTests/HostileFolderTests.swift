@@ -27,6 +27,13 @@ import Testing
         ("a database twice", { $0.databases[0] = $0.databases[1] }),
         ("a segment twice", { $0.segments.append($0.segments[0]) }),
         ("no segment", { $0.segments[0].number = -1 }),
+        ("a service that moves no content", { $0.segments[0].service = "keyvalue" }),
+        ("an unknown service", { $0.segments[0].service = "letters" }),
+        ("no service", { $0.segments[0].service = "" }),
+        ("a way out for a service", { $0.segments[0].service = "../../records" }),
+        ("a segment of another service, which has it too", { $0.segments[0].service = "records" }),
+        ("a segment of another service, which has none", { $0.segments[1].service = "records" }),
+        ("a service's segments are missing", { $0.segments.removeAll { $0.service == "records" } }),
         ("another deployment", { $0.deployment = "other" }),
     ]
 
@@ -34,9 +41,11 @@ import Testing
         let (what, change) = Self.changes[index]
         let house = try BackupHouse()
         try house.put("a")
+        try house.put("c", of: .records)
         let first = try house.backup()
         try house.put("b", partition: 8)
         let second = try house.backup(at: 1)
+        #expect(second.manifest.segments.map(\.service) == ["documents", "documents", "records"])
         var manifest = second.manifest
         change(&manifest)
         let path = house.folder.manifestPath(of: second.snapshot)
@@ -56,7 +65,7 @@ import Testing
         #expect(try house.verify() == [[]])
         try house.forgetContent()
         try house.backup(at: 1, keep: Retention("last=1,daily=1"))
-        #expect(FileCopy.byteCount(try #require(house.folder.path(of: place.segment))) == nil)
+        #expect(FileCopy.byteCount(try house.copy(place.segment)) == nil)
     }
 
     @Test(arguments: ["long", "pipe", "device"]) func whatIsTooLongIsNotTakenIntoMemory(kind: String) throws {

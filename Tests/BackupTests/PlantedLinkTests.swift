@@ -33,17 +33,20 @@ import Testing
         }
     }
 
-    @Test func aRestoreFollowsNoLinkInAServicesFolder() throws {
+    @Test(arguments: Deployment.contentServices) func aRestoreFollowsNoLinkInAServicesFolder(
+        service: ServiceName
+    ) throws {
         let house = try BackupHouse()
         try house.put("a", partition: 1)
+        try house.put("b", partition: 1, of: .records)
         try house.backup()
         let victim = try Victim(house)
         for (index, name) in [
-            "documents.sqlite.lock", ".restoring", "restore.unfinished", "content", "documents.sqlite",
+            "\(service).sqlite.lock", ".restoring", "restore.unfinished", "content", "\(service).sqlite",
         ].enumerated() {
             for target in [victim.folder, victim.file, "/dev/zero"] {
                 let place = house.elsewhere("elsewhere-\(index)-\(target.utf8.count)")
-                let folder = place.folder(of: .documents)
+                let folder = place.folder(of: service)
                 try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
                 // As root it is a service's user's.
                 chown(folder, 12345, 12345)
@@ -52,26 +55,29 @@ import Testing
                     let outcome = try house.restore(to: place, inPlace: true)
                     try house.requireContent(in: place)
                     // What was there is aside, as the link that it was.
-                    if name == "content" || name == "documents.sqlite" {
+                    if name == "content" || name == "\(service).sqlite" {
                         #expect(FileCopy.isLink(try #require(outcome.aside.first) + "/" + name), "\(name)")
                     }
-                    #expect(name != "documents.sqlite.lock")
+                    #expect(name != "\(service).sqlite.lock")
                 } catch {
-                    #expect(name == "documents.sqlite.lock" && Self.isLinkRefusal(error), "\(name) \(target): \(error)")
+                    #expect(
+                        name == "\(service).sqlite.lock" && Self.isLinkRefusal(error), "\(name) \(target): \(error)")
                 }
                 try victim.requireUntouched("\(name) to \(target)")
             }
         }
     }
 
-    @Test func aLinkThatComesWhileItRestoresLeadsNowhere() throws {
+    @Test(arguments: Deployment.contentServices) func aLinkThatComesWhileItRestoresLeadsNowhere(
+        service: ServiceName
+    ) throws {
         let house = try BackupHouse()
-        try house.put("a", partition: 1)
-        try house.put("b", partition: 2)
+        try house.put("a", partition: 1, of: service)
+        try house.put("b", partition: 2, of: service)
         try house.backup()
         let victim = try Victim(house)
         let place = house.elsewhere()
-        let folder = place.folder(of: .documents)
+        let folder = place.folder(of: service)
         // Whoever owns the folder exchanges what root is writing into.
         #expect(throws: (any Error).self) {
             try house.restore(to: place) { point in
@@ -95,6 +101,7 @@ import Testing
         guard geteuid() == 0 else { return }
         let house = try BackupHouse()
         try house.put("a", partition: 1)
+        try house.put("b", partition: 1, of: .records)
         try house.backup()
         let place = house.elsewhere()
         for service in ServiceName.all {
@@ -119,9 +126,11 @@ import Testing
 
     @Test func aBackupReadsThroughNoLink() throws {
         let house = try BackupHouse()
-        let segment = try #require(try house.put("a", partition: 1).segment.filePath)
+        let segments = try Deployment.contentServices.map {
+            try house.file(house.put("a", partition: 1, of: $0).segment, of: $0)
+        }
         let victim = try Victim(house)
-        for path in [house.place.contentFolder + "/" + segment, house.place.database(of: .keyValue)] {
+        for path in segments + [house.place.database(of: .keyValue)] {
             rename(path, path + ".own")
             for target in [victim.file, path + ".own"] {
                 symlink(target, path)
@@ -137,11 +146,15 @@ import Testing
     @Test func aBackupWritesAndRemovesThroughNoLink() throws {
         let house = try BackupHouse()
         let segment = try #require(try house.put("a", partition: 1).segment.filePath)
+        try house.put("a", partition: 1, of: .records)
         try house.backup()
         let victim = try Victim(house)
         let folder = house.folder
-        try house.put("b", partition: 2)
-        for path in [folder.segmentsPath, folder.segmentsPath + "/0002", folder.snapshotsPath, folder.path + "/.lock"] {
+        let services = Deployment.contentServices.map(folder.segmentsPath(of:))
+        for service in Deployment.contentServices { try house.put("b", partition: 2, of: service) }
+        for path in services + services.map({ $0 + "/0002" })
+            + [folder.segmentsPath, folder.snapshotsPath, folder.path + "/.lock"]
+        {
             rename(path, path + ".own")
             symlink(path.hasSuffix(".lock") ? victim.file : victim.folder, path)
             #expect { try house.backup(at: 1) } throws: { Self.isLinkRefusal($0) }
@@ -154,7 +167,7 @@ import Testing
         try FileManager.default.createDirectory(atPath: elsewhere, withIntermediateDirectories: true)
         let file = elsewhere + "/" + (segment as NSString).lastPathComponent
         try victim.content.write(to: URL(fileURLWithPath: file))
-        symlink(elsewhere, folder.segmentsPath + "/0009")
+        for service in services { symlink(elsewhere, service + "/0009") }
         _ = try house.backup(at: 1, keep: Retention("last=1,daily=1"))
         #expect(FileManager.default.contents(atPath: file) == victim.content)
     }

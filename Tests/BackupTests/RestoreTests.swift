@@ -9,7 +9,10 @@ import Testing
 @Suite struct RestoreTests {
     @Test func everythingComesBackElsewhere() throws {
         let house = try BackupHouse()
-        for partition in 1...5 { try house.put("content \(partition)", partition: partition) }
+        for partition in 1...5 {
+            try house.put("content \(partition)", partition: partition)
+            try house.put("asset \(partition)", partition: partition, of: .records)
+        }
         let made = try house.backup()
         let place = house.elsewhere()
         let outcome = try house.restore(to: place)
@@ -27,7 +30,7 @@ import Testing
         #expect(try place.files.operatorKeys().publicKey == house.place.files.operatorKeys().publicKey)
         #expect(try place.files.recoveryKey() == house.key.publicKey)
         // What is there for good: a second snapshot of it is like the first.
-        #expect(made.manifest.segments.count == 5)
+        #expect(made.manifest.segments.count == 10)
         // There is something now.
         #expect { try house.restore(to: place) } throws: { ($0 as? CloudError)?.code == .alreadyExists }
     }
@@ -49,14 +52,35 @@ import Testing
             expect(.storageFailure)
             try BackupTests.flip(file, at: 200)
         }
-        // Of a newer release.
-        let path = house.folder.manifestPath(of: made.snapshot)
-        let text = String(decoding: try #require(FileManager.default.contents(atPath: path)), as: UTF8.self)
-        try Data(text.replacing("\"format\":1", with: "\"format\":2").utf8).write(to: URL(fileURLWithPath: path))
-        expect(.incompatibleVersion)
-        expect(.incompatibleVersion, made.snapshot)
-        try Data(text.utf8).write(to: URL(fileURLWithPath: path))
+        // Of another release: the snapshot alone, and the folder.
+        for path in [house.folder.manifestPath(of: made.snapshot), house.folder.path + "/backup.json"] {
+            let text = String(decoding: try #require(FileManager.default.contents(atPath: path)), as: UTF8.self)
+            for format in [1, Manifest.format + 1] {
+                let other = text.replacing("\"format\":\(Manifest.format)", with: "\"format\":\(format)")
+                #expect(other != text)
+                try Data(other.utf8).write(to: URL(fileURLWithPath: path))
+                expect(.incompatibleVersion)
+                expect(.incompatibleVersion, made.snapshot)
+            }
+            try Data(text.utf8).write(to: URL(fileURLWithPath: path))
+        }
         _ = try house.restore(to: place)
+    }
+
+    /// In the first form segments named no service, and lay elsewhere.
+    @Test func nothingIsAddedToBackupsOfAnOlderRelease() throws {
+        let house = try BackupHouse()
+        let file = URL(fileURLWithPath: house.folder.path + "/backup.json")
+        try house.backup()
+        let text = String(decoding: try Data(contentsOf: file), as: UTF8.self)
+        try Data(text.replacing("\"format\":\(Manifest.format)", with: "\"format\":1").utf8).write(to: file)
+        for attempt in [{ _ = try house.backup(at: 1) }, { _ = try house.verify() }] {
+            #expect { try attempt() } throws: {
+                let error = $0 as? CloudError
+                return error?.code == .incompatibleVersion && error?.message.contains("older release") == true
+            }
+        }
+        #expect(try house.folder.entries(of: house.folder.snapshotsPath).count == 1)
     }
 
     @Test func keysOfAnotherSnapshotAreNotTaken() throws {
@@ -96,8 +120,8 @@ import Testing
         }
         #expect(Set(after.keys) == Set(before.keys))
         #expect(after == before)
-        #expect(FileManager.default.fileExists(atPath: house.place.contentFolder + "/0001"))
-        #expect(!FileManager.default.fileExists(atPath: house.place.contentFolder + "/0002"))
+        #expect(FileManager.default.fileExists(atPath: house.place.contentFolder(of: .documents) + "/0001"))
+        #expect(!FileManager.default.fileExists(atPath: house.place.contentFolder(of: .documents) + "/0002"))
     }
 
     @Test func servicesThatRunKeepItFromBeingReplaced() throws {
@@ -115,6 +139,7 @@ import Testing
     @Test(arguments: points) func aRestoreThatIsKilledIsRunAgain(point: String) throws {
         let house = try BackupHouse()
         try house.put("a", partition: 1)
+        try house.put("b", partition: 1, of: .records)
         try house.backup()
         for isInPlace in [false, true] {
             let place = isInPlace ? house.place : house.elsewhere()

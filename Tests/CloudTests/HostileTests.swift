@@ -1,7 +1,9 @@
 import Foundation
 import NephosBus
+import NephosContent
 import NephosCore
 import NephosKit
+import NephosRecords
 import NephosServiceKit
 import NephosSimulation
 import NephosWire
@@ -32,11 +34,12 @@ private final class Siege {
     enum Attack: CaseIterable {
         case noise, mutilated, unknownMethod, foreignBody, badToken, badDigest, guessedPassword, oddSignIn, badRefresh
         case notTheOperator, notAService, strangeTime, beyondOwnAccount, otherApp, oversized
+        case forgedTransfer, othersContainer
     }
 
     private static let marker = "only-ann-may-read-this"
     private static let doors: [TestClient.Door] =
-        [.requests(.identity), .requests(.keyValue), .requests(.notifications), .subscriptions]
+        ServiceName.all.map { .requests($0) } + [.subscriptions, .bulk(.documents)]
 
     private(set) var findings: [String] = []
     private(set) var tried: [Attack: Int] = [:]
@@ -54,42 +57,69 @@ private final class Siege {
     private let annToken: String
     private let annRefresh: String
     private let annDevice: String
+    /// At documents and records.
+    private let anns: Belongings
+    private let malloryTicket: BulkTicket
+    private let folder: String
 
     init(seed: UInt64) throws {
         generator = SplitMix64(seed: seed)
         var budgets = BudgetConfiguration()
         // Each attack is to be answered in its own way.
         budgets.stranger.capacity = 0
-        let cloud = try TestCloud(seed: seed, budgets: budgets)
+        folder = NSTemporaryDirectory() + "hostile-tests-\(UUID().uuidString)"
+        for service in ["documents", "records"] {
+            try FileManager.default.createDirectory(
+                atPath: folder + "/" + service, withIntermediateDirectories: true)
+        }
+        let cloud = try TestCloud(
+            seed: seed, budgets: budgets,
+            contentServices: [
+                .records: .init(store: try SegmentStore(folder: folder + "/records", segmentBytesMax: 1 << 20)) {
+                    RecordsService($0)
+                }
+            ],
+            content: ContentOptions(store: try SegmentStore(folder: folder + "/documents", segmentBytesMax: 1 << 20)))
         self.cloud = cloud
         try cloud.createAccount("mallory")
-        var app = WireApp()
-        app.appID = "T.other"
-        try cloud.createApp(app)
+        for (id, container) in [("T.other", "T.elsewhere"), (Belongings.app, Belongings.container)] {
+            var app = WireApp()
+            app.appID = id
+            app.containerIds = [container]
+            try cloud.createApp(app)
+        }
         try cloud.addDevice()
         try cloud.devices[0].store?.set(.string(Self.marker), forKey: "diary")
         cloud.network.run(for: .seconds(2))
 
-        func signIn(_ account: String) throws -> (KeyPair, WireSignInReply) {
+        func signIn(_ account: String, app: String = "") throws -> (TestClient, WireSignInReply) {
             let client = try cloud.makeClient()
             var request = WireSignIn()
             request.accountName = account
             request.password = TestCloud.password
             request.deviceName = account
-            return (client.keys, try client.call("SignIn", request, at: .requests(.identity)))
+            request.appID = app
+            return (client, try client.call("SignIn", request, at: .requests(.identity)))
         }
+        anns = try Belongings(in: cloud, text: Self.marker)
         let ann = try signIn(TestCloud.accountName).1
         annToken = ann.accessToken.token
         annRefresh = ann.refreshToken
         annDevice = ann.device.deviceID
-        let (keys, own) = try signIn("mallory")
-        mallory = try cloud.makeRawClient(keys)
+        let (client, own) = try signIn("mallory", app: Belongings.app)
+        mallory = try cloud.makeRawClient(client.keys)
         malloryToken = own.accessToken.token
+        let opened: WireOpenTransferReply = try client.call(
+            "OpenTransfer", WireOpenTransfer(), at: .requests(.documents), accessToken: malloryToken)
+        malloryTicket = try #require([UInt8](opened.ticket).withUnsafeBytes { BulkTicket(bytes: $0) })
         malloryRefresh = own.refreshToken
         stranger = try cloud.makeRawClient()
     }
 
-    func close() { cloud.close() }
+    func close() {
+        cloud.close()
+        try? FileManager.default.removeItem(atPath: folder)
+    }
 
     func run(_ count: Int) throws {
         for number in 1...count {
@@ -109,11 +139,13 @@ private final class Siege {
     private func serve(_ number: Int) throws {
         let device = cloud.devices[0]
         try device.store?.set(.integer(Int64(number)), forKey: "counter")
-        if cloud.network.run(within: .seconds(1), until: { device.isSettled }) {
-            served += 1
-        } else {
+        guard cloud.network.run(within: .seconds(1), until: { device.isSettled }) else {
             findings.append("after \(number) requests a device was not served")
+            return
         }
+        let faults = try anns.faults()
+        findings += faults.map { "after \(number) requests: \($0)" }
+        if faults.isEmpty { served += 1 }
     }
 
     private func checkThatNothingChanged() {
@@ -122,7 +154,7 @@ private final class Siege {
         if device.values["diary"] != .string(Self.marker) || device.values.count != 2 {
             findings.append("content has changed: \(device.values.keys.sorted())")
         }
-        for service in TestCloud.services {
+        for service in ServiceName.all {
             var health: WireCheckHealthReply?
             do {
                 health = try cloud.makeClient().call("CheckHealth", WireCheckHealth(), at: .requests(service))
@@ -150,6 +182,14 @@ private final class Siege {
                     // Without an id it is a greeting.
                     if reply.id != nil, !isOpen(body) { findings.append("\(attack) was accepted") }
                     if body.bytes.contains(Array(Self.marker.utf8)) { findings.append("\(attack) read the diary") }
+                }
+            }
+            for frame in client.frames {
+                switch try? frame.kind(contentBytesMax: BulkLimits.chunkBytesMax) {
+                case .refused:
+                    refusals[frame.failure.code, default: 0] += 1
+                    if frame.failure.code == .internalError { findings.append("\(attack): \(frame.failure)") }
+                case let kind: findings.append("\(attack) was answered with \(kind.map { "\($0)" } ?? "noise")")
                 }
             }
             client.clear()
@@ -242,7 +282,7 @@ private final class Siege {
         case .strangeTime:
             // A write whose id is of another age.
             var push = WirePushKeys()
-            push.storeID = "default"
+            push.storeID = Belongings.app
             let time = Bool.random(using: &generator) ? Timestamp(milliseconds: 0) : Timestamp(milliseconds: 1 << 47)
             let envelope = RequestEnvelope(
                 method: "PushKeys", id: OperationID(at: time, using: &generator), accessToken: malloryToken,
@@ -283,11 +323,67 @@ private final class Siege {
             envelope.body = Frame([UInt8](repeating: 0x41, count: Int.random(in: 65_537...300_000, using: &generator)))
             if Bool.random(using: &generator) { envelope.accessToken = String(repeating: "a", count: 100_000) }
             try stranger.send(envelope.encoded(), to: door())
+        case .forgedTransfer:
+            // A ticket that was seen on the wire, or guessed; and with one's own: what is another's, or is not what it
+            // is said to be.
+            let client = Bool.random(using: &generator) ? stranger : mallory
+            let ticket = Bool.random(using: &generator) ? anns.ticket : BulkTicket(using: &generator)
+            let frame =
+                switch Int.random(in: 0..<6, using: &generator) {
+                case 0: BulkFrame.control(.get, ticket, number: 1, chunk: anns.chunk)
+                case 1: BulkFrame.control(.get, malloryTicket, number: 1, chunk: anns.chunk)
+                case 2: Belongings.frame(ticket, bytes(1...300), as: anns.chunk)
+                case 3: Belongings.frame(malloryTicket, bytes(1...300), as: anns.chunk)
+                case 4: BulkFrame.control(.credit, ticket, number: generator.next())
+                default: BulkFrame.control(.stored, ticket, number: 1, chunk: anns.chunk)
+                }
+            guard Bool.random(using: &generator) else {
+                try client.send([frame], to: .bulk(.documents))
+                break
+            }
+            var raw = frame.bytes
+            raw[Int.random(in: raw.indices, using: &generator)] ^= 1 << UInt8.random(in: 0..<8, using: &generator)
+            if Bool.random(using: &generator) { raw.removeLast(Int.random(in: 0...raw.count, using: &generator)) }
+            try client.send([Frame(raw)], to: .bulk(.documents))
+        case .othersContainer:
+            // Another account's, as its owner; and another app's.
+            let foreign = ["T.elsewhere", "T.other", "*", "", text(1...50)].randomElement(using: &generator) ?? ""
+            let service = Bool.random(using: &generator) ? ServiceName.documents : .records
+            var read = WireReadChanges()
+            read.scope =
+                service == .records ? "\(Belongings.container)/\(RecordLimits.defaultZone)" : Belongings.container
+            read.owner = Owner(anns.account).rawValue
+            var fetch = WireFetchRecords()
+            fetch.container = foreign
+            fetch.zoneID = RecordLimits.defaultZone
+            fetch.records = ["mine"]
+            var query = WireQueryRecords()
+            query.container = foreign
+            query.zoneID = RecordLimits.defaultZone
+            query.type = "Note"
+            switch Int.random(in: 0..<6, using: &generator) {
+            case 0: try send(mallory, "ReadChanges", read, token: malloryToken, to: .requests(service))
+            case 1:
+                (read.scope, read.owner) = (foreign, "")
+                try send(mallory, "ReadChanges", read, token: malloryToken, to: .requests(service))
+            case 2: try send(mallory, "FetchRecords", fetch, token: malloryToken, to: .requests(.records))
+            case 3: try send(mallory, "QueryRecords", query, token: malloryToken, to: .requests(.records))
+            case 4:
+                let save = Belongings.save("mine", in: foreign, text: text(0...20))
+                try send(mallory, "ModifyRecords", save, token: malloryToken, to: .requests(.records))
+            default:
+                let change = Belongings.change("mine", in: foreign, text: text(0...20))
+                try send(mallory, "ApplyChanges", change, token: malloryToken, to: .requests(.documents))
+            }
         }
     }
 
     private var methods: [String] {
-        ["PushKeys", "ReadChanges", "ListKeyHistory", "WhoAmI", "ListDevices", "RefreshToken", "SignIn", "Subscribe"]
+        [
+            "PushKeys", "ReadChanges", "ListKeyHistory", "WhoAmI", "ListDevices", "RefreshToken", "SignIn", "Subscribe",
+            "ApplyChanges", "FindMissing", "ReadNodes", "ListVersions", "OpenTransfer", "ModifyZones", "ModifyRecords",
+            "FetchRecords", "QueryRecords", "ListRecordHistory",
+        ]
     }
 
     private func door() -> TestClient.Door { Self.doors.randomElement(using: &generator) ?? .subscriptions }

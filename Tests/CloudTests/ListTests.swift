@@ -1,6 +1,9 @@
+import Foundation
 import NephosBus
+import NephosContent
 import NephosCore
 import NephosKit
+import NephosRecords
 import NephosServiceKit
 import NephosSimulation
 import NephosStorage
@@ -66,6 +69,42 @@ import Testing
             if !reply.more { break }
         }
         #expect(pages == 2 && devices.count == 280 && Set(devices).count == 280)
+    }
+
+    /// Whatever comes first: what fills a plan is what somebody looks for.
+    @Test func theLargestOfWhatAnAccountUsesIsListedAndThatThereIsMore() throws {
+        let folder = NSTemporaryDirectory() + "list-tests-\(UUID().uuidString)"
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        let store = try SegmentStore(folder: folder)
+        let cloud = try TestCloud(
+            seed: 17, contentServices: [.records: .init(store: store) { RecordsService($0) }])
+        defer {
+            cloud.close()
+            try? FileManager.default.removeItem(atPath: folder)
+        }
+        let guest = try Guest(of: cloud)
+        func use(_ bytes: Int64, by devices: Range<Int>) throws {
+            let insert = SQL(
+                "INSERT INTO storage_usage (owner_id, app, device, used) VALUES (?1, 'T.notes', ?2, ?3)")
+            try cloud.storage(of: .records).write { transaction in
+                for number in devices {
+                    try transaction.execute(
+                        insert,
+                        [.text(guest.session.accountID), .text("dev_\(10_000 + number)"), .integer(bytes)])
+                }
+            }
+        }
+        func list() throws -> WireListUsageReply {
+            try guest.ask(WireListUsage(), to: .records).decoded(as: WireListUsageReply.self)
+        }
+        try use(1, by: 0..<4096)
+        #expect(try list().items.count == 4096 && !list().more)
+        try use(1000, by: 4096..<5000)
+        let reply = try list()
+        #expect(reply.more && reply.items.count == 4096)
+        #expect(reply.items.count { $0.usedBytes == 1000 } == 904)
+        let sizes = reply.items.map(\.usedBytes)
+        #expect(sizes == sizes.sorted(by: >))
     }
 
     @Test func appsAreListedInPages() throws {

@@ -1,5 +1,8 @@
+import Foundation
+import NephosContent
 import NephosCore
 import NephosKit
+import NephosRecords
 import NephosServiceKit
 import NephosSimulation
 import NephosStorage
@@ -63,6 +66,75 @@ import Testing
         #expect(signers().contains("Running.signingKeys"))
         identity.drop(partition: directoryScope.partition)
         #expect(signers().isEmpty)
+    }
+
+    /// The same of what has containers.
+    @Test func nothingOfADroppedPartitionStaysInDocumentsOrRecords() throws {
+        let folder = NSTemporaryDirectory() + "partition-tests-\(UUID().uuidString)"
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        for service in ["documents", "records"] {
+            try FileManager.default.createDirectory(
+                atPath: folder + "/" + service, withIntermediateDirectories: true)
+        }
+        let cloud = try TestCloud(
+            seed: 64,
+            contentServices: [
+                .records: .init(store: try SegmentStore(folder: folder + "/records", segmentBytesMax: 1 << 20)) {
+                    RecordsService($0)
+                }
+            ],
+            content: ContentOptions(store: try SegmentStore(folder: folder + "/documents", segmentBytesMax: 1 << 20)))
+        defer { cloud.close() }
+        var app = WireApp()
+        app.appID = Belongings.app
+        app.containerIds = [Belongings.container]
+        try cloud.createApp(app)
+        let ann = try cloud.createAccount("ann")
+        let partition = ScopeName(ann, "").partition
+        let belongings = try Belongings(in: cloud, account: "ann", text: "ann's")
+        #expect(try belongings.faults().isEmpty)
+        let documents = try #require(cloud.host(of: .documents))
+        let records = try #require(cloud.host(of: .records))
+        let expected: Set = [
+            "FeedHeads.partitions", "FeedHeads.places", "FeedHeads.scopes", "OwnerKeys.cache",
+            "ServiceHost.publisher", "DigestKeys.latest", "DigestKeys.opened",
+        ]
+        // Tickets end on the loop that content goes over, and what is known of their uploads goes soon after.
+        let later: Set = [
+            "Receiving.fillings", "Receiving.spendings", "TicketTable.byAccount", "Ticket.account", "Ticket.owner",
+            "Ticket.upload", "ChunkSealer.owner",
+        ]
+        for (service, host) in [(ServiceName.documents, documents), (.records, records)] {
+            let before = MemoryWalk.places(in: host, of: partition, [ann])
+            #expect(expected.isSubset(of: before), "\(service): \(expected.subtracting(before)) not there")
+            host.drop(partition: partition)
+            let after = MemoryWalk.places(in: host, of: partition, [ann])
+            let kept = Self.kept.union(service == .documents ? later : [])
+            #expect(after.isSubset(of: kept), "\(service) keeps \(after.subtracting(kept))")
+        }
+        cloud.network.run(for: .seconds(120))
+        #expect(MemoryWalk.places(in: documents, of: partition, [ann]).isDisjoint(with: later))
+
+        // An upload that cannot be removed: whose it is, is known until the round is over.
+        try cloud.storage(of: .documents).migrate([
+            Migration(
+                name: "damage",
+                statements: [
+                    """
+                    CREATE TRIGGER damage BEFORE DELETE ON content_holds
+                    BEGIN SELECT RAISE(ABORT, 'damaged'); END
+                    """
+                ])
+        ])
+        try belongings.closeUpload()
+        let removal: Set = ["UploadRemoval.failed", "UploadRemoval.last"]
+        let isThere = cloud.network.run(within: .seconds(600)) {
+            removal.isSubset(of: MemoryWalk.places(in: documents, of: partition, [ann]))
+        }
+        #expect(isThere)
+        documents.drop(partition: partition)
+        let after = MemoryWalk.places(in: documents, of: partition, [ann])
+        #expect(after.isSubset(of: Self.kept), "documents keeps \(after.subtracting(Self.kept))")
     }
 
     /// A large value's body lies in a row of its own.

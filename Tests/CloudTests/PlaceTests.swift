@@ -12,6 +12,7 @@ import Testing
     private struct Speaker {
         var client: TestClient
         var token: WireAccessToken
+        var account: String
     }
 
     private func speaker(_ cloud: TestCloud, _ account: String, app: String = "") throws -> Speaker {
@@ -22,7 +23,7 @@ import Testing
         request.deviceName = "bare"
         request.appID = app
         let reply: WireSignInReply = try client.call("SignIn", request, at: .requests(.identity))
-        return Speaker(client: client, token: reply.accessToken)
+        return Speaker(client: client, token: reply.accessToken, account: reply.accountID)
     }
 
     private func push(_ values: [String: String], _ speaker: Speaker, at now: Timestamp) throws {
@@ -47,6 +48,15 @@ import Testing
             "ReadChanges", request, at: .requests(.keyValue), accessToken: speaker.token.token,
             as: WireReadChangesReply.self)
         return (reply?.items ?? []).reduce(into: [:]) { $0[$1.key] = $1.hasValue ? $1.value.string : nil }
+    }
+
+    /// Keys whose values the service cannot read any more.
+    private func damaged(_ speaker: Speaker) throws -> [String] {
+        var request = WireReadChanges()
+        request.scope = speaker.token.app.storeID
+        let reply: WireReadChangesReply = try speaker.client.call(
+            "ReadChanges", request, at: .requests(.keyValue), accessToken: speaker.token.token)
+        return reply.changes.filter(\.damaged).map(\.item)
     }
 
     private func id(_ scope: ScopeName, on disk: SQLiteEngine) throws -> Int64 {
@@ -93,6 +103,7 @@ import Testing
         let otherKey = between == "keys" ? "b" : "a"
         try push(["a": "first"], own, at: now)
         try push([otherKey: "second"], other, at: now)
+        try push(["c": "third"], own, at: now)
         #expect(values(own)["a"] == "first" && values(other)[otherKey] == "second")
 
         cloud.crash(.keyValue)
@@ -109,12 +120,86 @@ import Testing
         try swap(first, second, on: disk)
         try cloud.start(.keyValue)
         #expect(values(own)["a"] == nil && values(other)[otherKey] == nil)
+        // They are told as what they are, and hold up no others.
+        #expect(try damaged(own).contains("a") && damaged(other).contains(otherKey))
+        #expect(values(own)["c"] == "third")
 
         // Back in their places they open again.
         cloud.crash(.keyValue)
         try swap(first, second, on: disk)
         try cloud.start(.keyValue)
         #expect(values(own)["a"] == "first" && values(other)[otherKey] == "second")
+    }
+
+    /// What the store's history has of a key: nothing, a value, or that it is damaged.
+    private func history(_ speaker: Speaker) throws -> [String: String] {
+        var request = WireListKeyHistory()
+        request.storeID = speaker.token.app.storeID
+        let reply: WireListKeyHistoryReply = try speaker.client.call(
+            "ListKeyHistory", request, at: .requests(.keyValue), accessToken: speaker.token.token)
+        return Dictionary(
+            uniqueKeysWithValues: reply.entries.map {
+                ($0.item.key, $0.damaged ? "damaged \($0.item.hasValue)" : $0.item.value.string)
+            })
+    }
+
+    /// The same of what was overwritten, moved with all that stands beside it but its place.
+    @Test(arguments: ["keys", "stores", "accounts"])
+    func whatIsKeptOfAKeyAndWasMovedDoesNotOpen(_ between: String) throws {
+        let cloud = try TestCloud(seed: 3, budgets: BudgetConfiguration())
+        defer { cloud.close() }
+        try cloud.createAccount("guest")
+        var app = WireApp()
+        app.appID = "T.other"
+        try cloud.createApp(app)
+        let (account, appID) = (
+            between == "accounts" ? "guest" : TestCloud.accountName, between == "stores" ? app.appID : ""
+        )
+        let own = try [speaker(cloud, TestCloud.accountName), speaker(cloud, TestCloud.accountName)]
+        let other = try [speaker(cloud, account, app: appID), speaker(cloud, account, app: appID)]
+        let otherKey = between == "keys" ? "b" : "a"
+        let now = SimulatedNetwork.epoch
+        // Overwritten by another device: so it is kept.
+        for (writers, key, value) in [(own, "a", "first"), (other, otherKey, "second"), (own, "c", "third")] {
+            try push([key: value], writers[0], at: now)
+            try push([key: "newer"], writers[1], at: now.advanced(by: .milliseconds(1)))
+        }
+        #expect(try history(own[0])["a"] == "first" && history(other[0])[otherKey] == "second")
+
+        func move() throws {
+            cloud.crash(.keyValue)
+            let columns = ["written", "device", "mark", "size", "sealed"]
+            let isPlace =
+                "item = ?1 AND store_id = (SELECT id FROM key_history_stores WHERE account = ?2 AND store = ?3)"
+            let select = SQL("SELECT \(columns.joined(separator: ", ")) FROM key_history WHERE \(isPlace)")
+            let update = SQL(
+                """
+                UPDATE key_history SET written = ?4, device = ?5, mark = ?6, size = ?7, sealed = ?8 WHERE \(isPlace)
+                """)
+            let places = [(own[0], "a"), (other[0], otherKey)].map { speaker, key in
+                [SQLValue.text(key), .text(speaker.account), .text(speaker.token.app.storeID)]
+            }
+            try cloud.storage(of: .keyValue).write { transaction in
+                let rows = try places.map { place in
+                    try #require(
+                        try transaction.first(select, place) {
+                            [
+                                SQLValue.integer($0.integer(0)), .text($0.text(1)), .integer($0.integer(2)),
+                                .integer($0.integer(3)), .blob($0.blob(4)),
+                            ]
+                        })
+                }
+                for (place, row) in zip(places, rows.reversed()) {
+                    #expect(try transaction.execute(update, place + row) == 1)
+                }
+            }
+            try cloud.start(.keyValue)
+        }
+        try move()
+        #expect(try history(own[0])["a"] == "damaged false" && history(other[0])[otherKey] == "damaged false")
+        #expect(try history(own[0])["c"] == "third")
+        try move()
+        #expect(try history(own[0])["a"] == "first" && history(other[0])[otherKey] == "second")
     }
 
     /// With a later time, an old value would win against all newer ones; with another device, it would be somebody

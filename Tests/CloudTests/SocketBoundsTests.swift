@@ -2,52 +2,104 @@ import Foundation
 import NephosBus
 import NephosContent
 import NephosCore
+import NephosNotifications
+import NephosRecords
+import NephosServiceKit
 import NephosSimulation
 import Testing
 
 /// What sockets hold is bounded by what they are opened with; that the bounds hold is tested on real sockets.
 @Suite struct SocketBoundsTests {
-    @Test func everyServiceOpensItsSocketsWithTheBoundsThatTheProtocolNames() throws {
+    /// All five services.
+    private func withCloud(_ body: (TestCloud) throws -> Void) throws {
         let folder = NSTemporaryDirectory() + "socket-bounds-\(UUID().uuidString)"
         defer { try? FileManager.default.removeItem(atPath: folder) }
-        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        for service in ["documents", "records"] {
+            try FileManager.default.createDirectory(
+                atPath: folder + "/" + service, withIntermediateDirectories: true)
+        }
         let cloud = try TestCloud(
-            seed: 1, content: ContentOptions(store: try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)))
+            seed: 1, subscriberQueueMax: NotificationsConfiguration().subscriberQueueMax,
+            contentServices: [
+                .records: .init(store: try SegmentStore(folder: folder + "/records", segmentBytesMax: 1 << 20)) {
+                    RecordsService($0)
+                }
+            ],
+            content: ContentOptions(store: try SegmentStore(folder: folder + "/documents", segmentBytesMax: 1 << 20)))
         defer { cloud.close() }
-        let sockets = cloud.network.replySockets
-        // Requests of four services, subscriptions, and content.
-        #expect(sockets.count == 6)
-        // Of most of them 0, or less, would be none.
-        for socket in sockets {
-            #expect((1...4 << 20).contains(socket.frameBytesMax), "\(socket.endpoint)")
-            #expect((1...16 << 20).contains(socket.unreadBytesPerConnectionMax), "\(socket.endpoint)")
-            #expect((1...128 << 20).contains(socket.unreadBytesMax), "\(socket.endpoint)")
-            #expect((1...8 << 20).contains(socket.unsentBytesPerConnectionMax), "\(socket.endpoint)")
-            #expect((1...128 << 20).contains(socket.unsentBytesMax), "\(socket.endpoint)")
-            #expect((1...10_000).contains(socket.sendQueueMax), "\(socket.endpoint)")
+        try body(cloud)
+    }
+
+    @Test func everyServiceOpensItsSocketsWithTheBoundsThatTheProtocolNames() throws {
+        let protocolText = try Table(of: "docs/protocol.md")
+        let frame = try protocolText.numbers("bytes of a frame")
+        let unread = try protocolText.numbers("bytes that arrived and the service has not looked at yet")
+        let unsent = try protocolText.numbers("bytes sent to a connection that it has not acknowledged")
+        let messages = try protocolText.numbers("messages waiting for a connection")
+        // Of a connection, of a subscriber's, and of all.
+        try #require(frame.count == 1 && unread.count == 3 && unsent.count == 4 && messages.count == 2)
+        try withCloud { cloud in
+            let sockets = cloud.network.replySockets
+            // Requests of five services, subscriptions, and content of two.
+            #expect(sockets.count == 8)
+            let subscriptions = try #require(try cloud.roster.entry(of: .notifications).subscriptions)
+            let content = try [ServiceName.documents, .records].map {
+                try #require(try cloud.roster.entry(of: $0).bulk)
+            }
+            #expect(Set(sockets.map(\.endpoint)).isSuperset(of: [subscriptions] + content))
+            for socket in sockets {
+                // Thousands of devices follow, and say little.
+                let isNarrow = socket.endpoint == subscriptions
+                // A chunk, and what names it.
+                let frameBytes = content.contains(socket.endpoint) ? 1 << 20 + 64 : frame[0]
+                #expect(socket.frameBytesMax == frameBytes, "\(socket.endpoint)")
+                #expect(socket.unreadBytesPerConnectionMax == unread[isNarrow ? 1 : 0], "\(socket.endpoint)")
+                #expect(socket.unreadBytesMax == unread[2], "\(socket.endpoint)")
+                #expect(socket.unsentBytesPerConnectionMax == unsent[isNarrow ? 1 : 0], "\(socket.endpoint)")
+                #expect(socket.unsentBytesMax == unsent[2], "\(socket.endpoint)")
+                #expect(socket.sendQueueMax == messages[isNarrow ? 1 : 0], "\(socket.endpoint)")
+                #expect((1...512).contains(socket.batchMax), "\(socket.endpoint)")
+            }
         }
-        // Thousands of devices follow, and say little.
-        let narrow = sockets.filter {
-            $0.unreadBytesPerConnectionMax <= 1 << 20 && $0.unsentBytesPerConnectionMax <= 2 << 20
-        }
-        #expect(narrow.count == 1)
-        // A chunk, and what names it.
-        #expect(sockets.count { $0.frameBytesMax <= 1 << 20 + 64 } == 1)
     }
 
     @Test func everyServiceTellsItsEventsToServicesAloneAndWaitsForNoneThatLags() throws {
-        let cloud = try TestCloud(seed: 1)
-        defer { cloud.close() }
-        let sockets = cloud.network.publishSockets
-        #expect(sockets.count == 3)
-        for socket in sockets {
-            #expect((1...32 << 20).contains(socket.lagBytesMax), "\(socket.endpoint)")
-            #expect((1...50_000).contains(socket.sendQueueMax), "\(socket.endpoint)")
-            guard case .roster(let keys) = socket.admission else {
-                Issue.record("\(socket.endpoint) lets anyone in")
-                continue
+        try withCloud { cloud in
+            let sockets = cloud.network.publishSockets
+            #expect(sockets.count == ServiceName.all.count)
+            let events = try ServiceName.all.map { try cloud.roster.entry(of: $0).events }
+            #expect(Set(sockets.map(\.endpoint)) == Set(events))
+            for socket in sockets {
+                // As docs/security.md says.
+                #expect(socket.lagBytesMax == 32 << 20, "\(socket.endpoint)")
+                #expect((1...50_000).contains(socket.sendQueueMax), "\(socket.endpoint)")
+                guard case .roster(let keys) = socket.admission else {
+                    Issue.record("\(socket.endpoint) lets anyone in")
+                    continue
+                }
+                #expect(keys.count < 10, "\(socket.endpoint)")
             }
-            #expect(keys.count < 10, "\(socket.endpoint)")
+        }
+    }
+}
+
+/// The rows of a document's tables.
+private struct Table {
+    private let rows: [[Substring]]
+
+    init(of document: String) throws {
+        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent()
+        let text = try String(contentsOf: root.appendingPathComponent(document), encoding: .utf8)
+        rows = text.split(separator: "\n").filter { $0.hasPrefix("| ") }.map { $0.dropFirst(2).split(separator: " | ") }
+    }
+
+    /// The numbers, in the order of the text, in the second column of the row that begins so.
+    func numbers(_ name: String) throws -> [Int] {
+        let found = rows.filter { $0.first?.hasPrefix(name) == true && $0.count > 1 }
+        try #require(found.count == 1, "one row has \(name)")
+        return found[0][1].matches(of: /([0-9][0-9,]*)(?: (MiB|KiB))?/).compactMap { match in
+            Int(match.1.replacing(",", with: "")).map { $0 << (match.2 == "MiB" ? 20 : match.2 == "KiB" ? 10 : 0) }
         }
     }
 }

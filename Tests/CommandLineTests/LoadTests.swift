@@ -3,7 +3,7 @@ import NephosCore
 import NephosServiceKit
 import Testing
 
-/// A measurement that is ended leaves nothing behind.
+/// A measurement that is ended leaves nothing behind; and what a device needs to read very much is measured.
 @Suite(.serialized) struct LoadTests {
     private let folder = NSTemporaryDirectory() + "nephos-load-test-" + UUID().uuidString
 
@@ -37,6 +37,37 @@ import Testing
         #expect(await run.outcome().status == 128 + signal)
         #expect(try left().isEmpty)
         #expect(!pids.contains(where: isRunning))
+    }
+
+    private struct ScopeRow: Decodable {
+        var items: Int
+        var step: String
+        var device_megabytes: Double
+        var service_megabytes: Double
+    }
+
+    /// In memory all at once the items of the larger scope take more than twice the bound.
+    @Test func aScopeOfAnySizeIsReadInBoundedMemory() async throws {
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        let (few, many) = (500, 20_000)
+        let outcome = try await load.run(
+            "scope", "--items", "\(few),\(many)", "--changed", "\(many)", "--bytes", "2000", "--json", "--quiet")
+        #expect(outcome.status == 0, "\(outcome.errors)")
+        let rows = try JSONDecoder().decode(ScopeFigures.self, from: Data(outcome.output.utf8)).rows
+        #expect(rows.map(\.step) == ["whole scope", "one change", "verify", "whole scope", "one change", "verify"])
+        for step in Set(rows.map(\.step)) {
+            let row = try [few, many].map { items in
+                try #require(rows.first { $0.items == items && $0.step == step })
+            }
+            let device = row[1].device_megabytes - row[0].device_megabytes
+            let service = row[1].service_megabytes - row[0].service_megabytes
+            #expect(device < 40, "\(step)")
+            #expect(service < 60, "\(step)")
+        }
+    }
+
+    private struct ScopeFigures: Decodable {
+        var rows: [ScopeRow]
     }
 
     @Test func whatAKilledRunLeftTheNextCommandRemoves() async throws {

@@ -65,6 +65,31 @@ import Testing
         }
     }
 
+    @Test func whoMovesContentTellsOfIt() async throws {
+        let ports = try ServiceName.all.map { ($0, try Web.freePort()) }
+        try await withHousehold { house in
+            try await house.begin(
+                Dictionary(
+                    uniqueKeysWithValues: ports.map { ("NEPHOS_\($0.rawValue.uppercased())_HEALTH_PORT", "\($1)") }))
+            for (service, port) in ports {
+                let isTold = Deployment.contentServices.contains(service)
+                var values = Self.values(try await Self.scrape(port))
+                // Some are read beside the loop first.
+                let deadline = ContinuousClock.now + .seconds(10)
+                while isTold, values["nephos_content_segments"] == nil, ContinuousClock.now < deadline {
+                    try await Task.sleep(for: .milliseconds(50))
+                    values = Self.values(try await Self.scrape(port))
+                }
+                for name in [
+                    "received_bytes_total", "received_chunks_total", "sent_bytes_total", "sent_chunks_total",
+                    "held_bytes", "unsent_bytes", "segments", "segment_bytes", "live_bytes", "damaged_chunks",
+                ] {
+                    #expect(values["nephos_content_" + name] == (isTold ? 0 : nil), "\(service) \(name)")
+                }
+            }
+        }
+    }
+
     @Test func openMetricsIsForWhoeverAsksForIt() async throws {
         let port = try Web.freePort()
         try await withHousehold { house in

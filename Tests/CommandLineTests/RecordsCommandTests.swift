@@ -261,6 +261,45 @@ import Testing
         }
     }
 
+    @Test func aRecordIsSavedAsAWholeAndItsEndIsToldWithItsType() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            #expect(try await one.run("records", "save", "a", "n=1", "title=x", "--type", "Note").status == 0)
+            #expect(try await other.run("records", "save", "b", "n=2", "title=EtA", "--type", "Task").status == 0)
+            #expect(try await other.run("records", "ls").status == 0)
+            // What the other has not heard of goes too.
+            #expect(try await one.run("records", "save", "a", "more=1").status == 0)
+            let whole = try await other.run(
+                "records", "save", "a", "n=3", "--replace", "--policy", "all-keys", "--offline")
+            #expect(whole.status == 0, "\(whole)")
+            #expect(try await other.run("records", "ls").status == 0)
+            var read = try await other.run("records", "get", "a", "--server", "--json")
+            for _ in 0..<50 where !read.output.contains(#""n":3"#) {
+                read = try await other.run("records", "get", "a", "--server", "--json")
+            }
+            #expect(read.output.contains(#""fields":{"n":3}"#), "\(read)")
+            let both = try await one.run("records", "save", "a", "--replace", "--remove", "n")
+            #expect(both.status == 64, "\(both)")
+            #expect(try await one.run("records", "save", "c", "n=4", "title=ETB", "--type", "Task").status == 0)
+            for source in [[], ["--server"], ["--server", "--scan"]] {
+                let found = try await one.run(
+                    ["records", "query", "title != NULL", "--sort", "-title[cd]", "--fields", "n"] + source)
+                let rows = found.output.split(separator: "\n").dropFirst().map { $0.prefix { $0 != " " } }
+                #expect(rows == ["c", "b"], "\(found)")
+            }
+            #expect(try await one.run("records", "query", "--sort", "title[x]").status == 64)
+
+            #expect(try await other.run("records", "changes").status == 0)
+            #expect(try await one.run("records", "delete", "c").status == 0)
+            let gone = try await other.run("records", "changes")
+            #expect(gone.output == "- c (Task)\n", "\(gone)")
+            #expect(try await one.run("records", "delete", "b").status == 0)
+            let json = try await other.run("records", "changes", "--json")
+            #expect(json.output == #"{"event":"deleted","name":"b","type":"Task"}"# + "\n", "\(json)")
+        }
+    }
+
     @Test func aZoneIsFollowedAndItsQueriesAreExplained() async throws {
         try await withHousehold { house in
             try await house.begin()
@@ -283,7 +322,7 @@ import Testing
             try await eventually("it is told") { follow.output.contains("+ w (T)  n=2\n") || !isRunning(follow.pid) }
             #expect(try await one.run("records", "delete", "w", "--zone", "work").status == 0)
             let followed = await follow.outcome()
-            #expect(followed.status == 0 && followed.output == "+ w (T)  n=2\n- w\n", "\(followed)")
+            #expect(followed.status == 0 && followed.output == "+ w (T)  n=2\n- w (T)\n", "\(followed)")
 
             let plan = try await one.run("records", "explain", "n > 1", "--type", "T", "--zone", "work")
             let add = try #require(plan.output.firstMatch(of: /nephos records index add.*/)).output

@@ -136,8 +136,10 @@ class History: SeededHistory {
 
     private func setServerClockBack() {
         let offset = Duration.seconds(flip(0.3) ? 0 : Int64.random(in: 30...600, using: &generator))
-        setBack = max(setBack, offset)
-        cloud.setClockOffset(of: .keyValue, .zero - offset)
+        let service = flip(0.7) ? .keyValue : flip(0.5) ? ServiceName.identity : .notifications
+        // It alone stamps what is written.
+        if service == .keyValue { setBack = max(setBack, offset) }
+        cloud.setClockOffset(of: service, .zero - offset)
     }
 
     func step() throws {

@@ -65,8 +65,8 @@ class RestoreHistory: SeededHistory {
     private var hasWrongClocks = false
     private var hasWrongServerClocks = false
     private var hasSwitches = false
-    /// Of the key-value service.
-    private var serverClock = Duration.zero
+    /// How far services' clocks are ahead.
+    private var serverClocks: [ServiceName: Duration] = [:]
     /// The service does not know any more how far its clock had come.
     private var hasLostClock = false
     private static let accounts = [TestCloud.accountName, "other"]
@@ -75,7 +75,7 @@ class RestoreHistory: SeededHistory {
         .seconds(-3 * 86_400), .seconds(-1200), .seconds(300), .seconds(2 * 3600), .seconds(3 * 86_400),
     ]
 
-    /// Of the key-value service.
+    /// Of services.
     private static let wrongServerClocks: [Duration] = [
         .seconds(-600), .seconds(-120), .seconds(-30), .seconds(300), .seconds(2 * 86_400),
     ]
@@ -113,8 +113,8 @@ class RestoreHistory: SeededHistory {
     func heal() throws {
         cloud.network.faults = .none
         for device in cloud.devices { device.setOffline(false) }
-        serverClock = .zero
-        cloud.setClockOffset(of: .keyValue, .zero)
+        serverClocks = [:]
+        for service in TestCloud.services { cloud.setClockOffset(of: service, .zero) }
         dropUncertain()
         // Two heartbeats: whoever believes to be in sync has heard of the services as they are.
         cloud.network.run(for: .seconds(15))
@@ -157,14 +157,15 @@ class RestoreHistory: SeededHistory {
             try device.start()
         case ..<87: copyAll()
         case ..<90:
-            // Two processes have no home that one of them could replace.
-            guard !device.isShared else { return }
-            homes[device.name, default: []].append(try device.copyHome())
+            homes[device.home, default: []].append(try device.copyHome())
         case ..<93: try restoreHome(of: device)
-        case ..<96: try restore(.keyValue)
-        case ..<97: try restore(.identity)
+        case ..<95: try restore(.keyValue)
+        case ..<96: try restore(.identity)
+        case ..<97: try restore(.notifications)
         case ..<98: try restore(nil)
-        default: try lose()
+        case ..<99: try lose(.keyValue)
+        // Others find it again where they follow it.
+        default: try lose(.notifications)
         }
     }
 
@@ -187,9 +188,10 @@ class RestoreHistory: SeededHistory {
     /// It is found wrong, or put right.
     private func setServerClock() {
         let offset = flip(0.3) ? .zero : Self.wrongServerClocks.randomElement(using: &generator) ?? .zero
-        note("the service's clock is \(offset) ahead")
-        serverClock = offset
-        cloud.setClockOffset(of: .keyValue, offset)
+        let service = flip(0.5) ? .keyValue : flip(0.5) ? ServiceName.identity : .notifications
+        note("the clock of \(service) is \(offset) ahead")
+        serverClocks[service] = offset
+        cloud.setClockOffset(of: service, offset)
     }
 
     /// The greatest timestamp that the service surely takes as it is.
@@ -200,7 +202,8 @@ class RestoreHistory: SeededHistory {
     /// ahead, and cuts it back to the time of its arrival; so the order of such states is lost.
     private var certain: HybridTimestamp {
         guard hasLostClock else { return HybridTimestamp(rawValue: .max) }
-        return HybridClock.limit(now: SimulatedNetwork.epoch.advanced(by: cloud.network.now + serverClock))
+        return HybridClock.limit(
+            now: SimulatedNetwork.epoch.advanced(by: cloud.network.now + (serverClocks[.keyValue] ?? .zero)))
     }
 
     private func dropUncertain() {
@@ -235,11 +238,11 @@ class RestoreHistory: SeededHistory {
         }
     }
 
-    /// The key-value service's database is gone, and it starts with an empty one.
-    private func lose() throws {
-        note("lose")
-        forgetServer()
-        try cloud.restore(nil, of: .keyValue)
+    /// The service's database is gone, and it starts with an empty one.
+    private func lose(_ service: ServiceName) throws {
+        note("lose \(service)")
+        if service == .keyValue { forgetServer() }
+        try cloud.restore(nil, of: service)
     }
 
     private func forgetServer() {
@@ -249,8 +252,8 @@ class RestoreHistory: SeededHistory {
 
     /// What only this home had is gone with it.
     private func restoreHome(of device: TestDevice) throws {
-        guard let copy = homes[device.name]?.randomElement(using: &generator) else { return }
-        note("restore home of \(device.name)")
+        guard let copy = homes[device.home]?.randomElement(using: &generator) else { return }
+        note("restore home of \(device.home)")
         try device.restoreHome(copy)
         held = [:]
     }

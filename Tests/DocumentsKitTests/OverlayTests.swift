@@ -116,7 +116,8 @@ import Testing
                 try documents.put(row, replacing: nil, &state)
             }
             var digest = SetDigest.empty
-            for item in try documents.allSynced() {
+            let items = try documents.allSynced()
+            while let item = try items.next() {
                 digest.add(SetDigest(ofItem: [1, 2, 3] + [UInt8](item.name.utf8) + [0] + (item.body ?? Data())))
             }
             #expect(state.digest == digest && digest != .empty)

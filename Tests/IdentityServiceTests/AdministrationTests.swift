@@ -79,6 +79,24 @@ import Testing
         if !name.isEmpty { #expect(code { _ = try createApp(house, "T.app", store: name) } == .invalidArguments) }
     }
 
+    /// In a list they would make two apps look alike, and in a terminal be commands.
+    @Test(arguments: ["\u{200D}", "\u{200E}", "\u{FEFF}", "\u{E0041}", "\u{AD}", "\u{3164}", "\u{1B}", "\n"])
+    func anAppsNameHasNothingThatCannotBeSeen(_ unseen: String) throws {
+        let house = try IdentityHouse()
+        var create = WireCreateApp()
+        create.app.appID = "T.notes"
+        create.app.name = "No\(unseen)tes"
+        #expect(code { let _: WireCreateAppReply = try house.call(create, by: house.operatorKey) } == .invalidArguments)
+        create.app.name = "Notes \u{1F4D3} für alle"
+        let _: WireCreateAppReply = try house.call(create, by: house.operatorKey)
+        var update = WireUpdateApp()
+        update.appID = "T.notes"
+        update.name = "\(unseen)Notes"
+        #expect(code { let _: WireUpdateAppReply = try house.call(update, by: house.operatorKey) } == .invalidArguments)
+        let apps: WireListAppsReply = try house.call(WireListApps(), by: house.operatorKey)
+        #expect(apps.apps.first { $0.appID == "T.notes" }?.name == create.app.name)
+    }
+
     @Test func aTokenForAnotherAppCarriesThatAppsEntitlements() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")

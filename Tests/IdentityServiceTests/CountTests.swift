@@ -140,6 +140,29 @@ import Testing
         #expect(names.count == 2501 && Set(names).count == 2501)
     }
 
+    @Test func containersAreListedInPages() throws {
+        let house = try IdentityHouse()
+        try fill(
+            house, 600,
+            """
+            INSERT INTO container_definitions (container_id, class, folds_names, writer_app, version)
+            SELECT 'T.' || (1000 + i), 'documents', 0, '', 1
+            """)
+        var containers: [String] = []
+        var pages: [Int] = []
+        while true {
+            var list = WireListContainers()
+            list.after = containers.last ?? ""
+            let reply: WireListContainersReply = try house.call(list, by: house.operatorKey)
+            containers += reply.definitions.map(\.containerID)
+            pages.append(reply.definitions.count)
+            guard reply.more, pages.count < 10 else { break }
+        }
+        // The default app's own comes last.
+        #expect(pages == [256, 256, 89])
+        #expect(containers == (1...600).map { "T.\(1000 + $0)" } + ["default"])
+    }
+
     @Test func devicesThatSignedOutAreForgottenButForTheNewest() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")

@@ -3,12 +3,16 @@
 Usage: client.py CONNECTION ACCOUNT PASSWORD
 
 Signs two devices in, sets and gets values on one, and receives the
-notification on the other. Exits 0 when all of it happened as documented.
+notification on the other. With NEPHOS_DEPLOYMENT set it stops that deployment
+once and starts it again, over connections that stay. Exits 0 when all of it
+happened as documented.
 """
 
 import hashlib
 import os
+import shutil
 import struct
+import subprocess
 import sys
 import time
 import urllib.parse
@@ -235,6 +239,30 @@ def check_content(writer, reader):
         "an upload that is closed leaves nothing")
 
 
+def nephos(*arguments):
+    subprocess.run(["nephos", *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def check_return(door, push, token, operation, first):
+    """The services end and come back: the connection is made again by itself, and says so."""
+    if not os.environ.get("NEPHOS_DEPLOYMENT") or not shutil.which("nephos"):
+        print("--  nothing is restarted: NEPHOS_DEPLOYMENT is not set, or nephos is not in PATH")
+        return
+    while door.socket.poll(0):
+        door.receive(0)
+    nephos("down")
+    check(not door.socket.poll(300), "a service that ends says nothing")
+    nephos("up")
+    # Nothing was sent meanwhile: what is answered is the probe of the new connection.
+    greeting = door.receive(TIMEOUT_MS)
+    check(
+        not greeting.request_id and not greeting.HasField("failure"),
+        "the connection is made again, and the greeting answers its probe")
+    check(not door.socket.poll(300), "once")
+    again = door.call(push, keyvalue_pb2.PushKeysReply, token, operation)
+    check(again == first, "a repeat over it gets the first reply of all")
+
+
 def vectors():
     """The frames in docs/protocol.md, each a block of hexadecimal lines."""
     path = os.path.join(os.path.dirname(__file__), "../../docs/protocol.md")
@@ -396,6 +424,7 @@ def main(connection, account, password):
         check(error.failure.code == errors_pb2.ERROR_CODE_TOKEN_NOT_BOUND, "another device's token is refused")
 
     check_content(writer, reader)
+    check_return(store, push, writer.token, operation, first)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ what was lost came back as it was, of those who had made it.
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 
 import zmq
 
-from client import Device, check, expect
+from client import Device, check, expect, nephos
 from documents import Container
 from nephos import changes_pb2, documents_pb2, errors_pb2
 
@@ -46,10 +45,6 @@ def lose(deployment, folder, body):
     shutil.move(copy, data)
     nephos("up")
     return lost
-
-
-def nephos(*arguments):
-    subprocess.run(["nephos", *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
 def main(connection, account, password):

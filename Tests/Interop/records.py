@@ -2,7 +2,8 @@
 
 Usage: records.py CONNECTION ACCOUNT PASSWORD [APP_TOKEN]
 
-Makes a zone in the container of the default app, saves records in it from two
+Makes docs/vectors.json anew as far as the pages say how, and asks the
+service for the rest. Makes a zone in the container of the default app, saves records in it from two
 devices, follows it, and deletes it; saves one in the container's public
 database, and with the default app's token reads and follows that without an
 account. Exits 0 when all of it happened as documented.
@@ -15,6 +16,7 @@ import urllib.parse
 
 import zmq
 
+import vectors
 from client import Device, Door, call_patiently, check, expect
 from documents import set_digest
 from nephos import changes_pb2, errors_pb2, identity_pb2, notifications_pb2, records_pb2
@@ -147,10 +149,33 @@ def check_query(here, there, zone):
     here.modify(zone, *(delete(f"n{number:02}") for number in range(20)))
 
 
+def check_vectors(here, zone):
+    """What docs/vectors.json says of keys and digests, and what the service does with its predicates."""
+    given = vectors.load()
+    vectors.check_keys(given)
+    vectors.check_digests(given)
+    record = records_pb2.Record()
+    record.ParseFromString(bytes.fromhex(given["record"]["body"]))
+    name = given["record"]["name"]
+    change = save(name)
+    change.save.type = record.type
+    change.save.fields.extend(record.fields)
+    check(codes(here.modify(zone, change)) == [0], "the vectors' record is saved")
+    request = records_pb2.QueryRecords(container=here.container, zone_id=zone)
+    for vector in given["predicates"]:
+        for request.predicate in (vector["text"], vector["canonical"]):
+            found = [change.item for change in here.call(request).records]
+            check((name in found) == vector["is_true"], f"{request.predicate} is {vector['is_true']}")
+    for request.predicate in filter(None, given["no_predicates"]):
+        expect(errors_pb2.ERROR_CODE_INVALID_ARGUMENTS, f"{request.predicate!r} is no predicate",
+               lambda: here.call(request))
+    here.modify(zone, delete(name))
+
+
 def check_index(here, there, zone):
-    index = records_pb2.RecordIndex(type="Note")
+    index = records_pb2.RecordIndex(type="Note", folding_version=1)
     index.fields.add(field="title", descending=True, folding=1)
-    words = records_pb2.RecordIndex(type="Note")
+    words = records_pb2.RecordIndex(type="Note", folding_version=1)
     here.call(records_pb2.ModifyRecordIndexes(container=here.container, save=[index, words]))
     for _ in range(100):
         states = there.call(records_pb2.ListRecordIndexes(container=there.container)).indexes
@@ -279,6 +304,7 @@ def main(connection, account, password, app_token=""):
     check(there.make_zone(name) == zone, "a zone is made once")
     path = f"{here.container}/{zone}"
     check_saves(here, there, zone, path)
+    check_vectors(here, zone)
     check_query(here, there, zone)
     check_following(here, there, zone, path)
     for bad in ("", "_record", "é", "x" * 256):

@@ -133,6 +133,36 @@ import Testing
         #expect(try verify(cloud, book).agrees)
     }
 
+    @Test func ofVeryManyDifferencesTheFirstAreListed() throws {
+        let cloud = try cloud(4)
+        defer { cloud.close() }
+        let book = try Notebook(cloud.addDevice())
+        for name: ItemName in ["a", "m", "z"] { try book.set(name, "text") }
+        #expect(cloud.settle())
+        let most = Verification.differencesMax
+        let numbers = (0..<most).map { "n\(10_000 + $0)" }
+        try book.driver.write { rows in
+            for name in numbers {
+                try rows.database.execute(
+                    sql: "INSERT INTO notes (account, name, text, sequence) VALUES (?, ?, x'00', 1)",
+                    arguments: [rows.account, name])
+            }
+            try rows.database.execute(sql: "DELETE FROM notes WHERE name IN ('a', 'z')")
+        }
+        let found = try verify(cloud, book)
+        let expected =
+            [Verification.Difference(key: "a", kind: .missingHere)]
+            + numbers.dropLast().map { .init(key: ItemName($0), kind: .missingOnServer) }
+        #expect(found.differences == expected && found.hasMore && !found.agrees)
+        try book.driver.write { try $0.database.execute(sql: "DELETE FROM notes WHERE text = x'00'") }
+        #expect(try verify(cloud, book).differences.map(\.key) == ["a", "z"])
+        // Nothing of it is kept.
+        let left = try book.device.local.readBesideStage {
+            try Int.fetchOne($0, sql: "SELECT count(*) FROM temp.staged")
+        }
+        #expect(left == 0)
+    }
+
     @Test func nothingOfAnAccountStaysWhenAnotherSignsIn() throws {
         let cloud = try cloud(5)
         defer { cloud.close() }

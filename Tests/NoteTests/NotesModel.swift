@@ -38,8 +38,10 @@ final class NotesModel: ScopeModel {
         ).map { Note(name: ItemName($0["name"] as String), text: [UInt8]($0["text"] as Data)) }
     }
 
-    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest] {
-        Dictionary(try notes(in: rows).map { ($0.name, $0.digest) }) { $1 }
+    func forEachDigest(
+        in rows: ScopeTransaction, key: [UInt8], _ body: (ItemName, SetDigest) throws -> Void
+    ) throws {
+        for note in try notes(in: rows) { try body(note.name, note.digest) }
     }
 
     func digest(of change: WireChange, key: [UInt8]) -> SetDigest? { Note(change).digest }
@@ -63,19 +65,19 @@ final class NotesModel: ScopeModel {
             try rows.cached("DELETE FROM notes WHERE account = ?1").execute(arguments: [rows.account])
             state.digest = .empty
         }
-        return try merge(pulled.changes, state.synced ? .serverChange : .initialSyncChange, in: rows, &state)
+        var changed: [ItemName] = []
+        try pulled.changes.forEach { change in
+            try put(Note(change), at: change.sequence, in: rows, &state)
+            changed.append(ItemName(change.item))
+        }
+        let reason: ChangeReason = state.synced ? .serverChange : .initialSyncChange
+        return MergedChanges(news: ChangeNotification(reason: reason, changedKeys: changed))
     }
 
     func merge(_ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
-        try merge(segment.changes, at: segment.token.sequence, .serverChange, in: rows, &state)
-    }
-
-    private func merge(
-        _ changes: [WireChange], at sequence: UInt64? = nil, _ reason: ChangeReason, in rows: ScopeTransaction,
-        _ state: inout ScopeState
-    ) throws -> MergedChanges {
-        for change in changes { try put(Note(change), at: sequence ?? change.sequence, in: rows, &state) }
-        return MergedChanges(news: ChangeNotification(reason: reason, changedKeys: changes.map { ItemName($0.item) }))
+        for change in segment.changes { try put(Note(change), at: segment.token.sequence, in: rows, &state) }
+        return MergedChanges(
+            news: ChangeNotification(reason: .serverChange, changedKeys: segment.changes.map { ItemName($0.item) }))
     }
 
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {

@@ -19,6 +19,14 @@ import struct Foundation.Data
             expires: Timestamp(milliseconds: expires))
     }
 
+    /// One without an account.
+    private func stranger(_ device: String) -> Caller {
+        Caller(
+            account: AccountID("address"), device: DeviceID(device), app: AppID("app"),
+            entitlements: Entitlements(store: StoreID("store"), containers: []), expires: Timestamp(milliseconds: 1000),
+            appToken: "token")
+    }
+
     private func key(_ scope: ItemName) -> ScopeKey {
         ScopeKey(service: .keyValue, name: ScopeName(AccountID("acct_1"), scope))
     }
@@ -51,6 +59,29 @@ import struct Foundation.Data
         for subscriber in table.all where subscriber.device == DeviceID("a") { table.remove(subscriber) }
         #expect(table.subscribers(to: key("x")).map(\.device) == [DeviceID("b")])
         #expect(!table.all.contains { $0.device == DeviceID("a") })
+    }
+
+    @Test func halfOfTheSubscriptionsAreForThoseWhoHaveAnAccount() throws {
+        var table = SubscriptionTable()
+        var limits = NotificationsConfiguration()
+        limits.connectionsMax = 6
+        func refusal(_ connection: UInt64, _ caller: Caller) throws -> CloudError.Code? {
+            let peer = try peer(connection)
+            do { _ = try table.subscribe(peer, as: caller, to: [key("x")], limits: limits) } catch { return error.code }
+            return nil
+        }
+        for connection in 1...3 { #expect(try refusal(UInt64(connection), stranger("s\(connection)")) == nil) }
+        #expect(try refusal(4, stranger("s4")) == .serviceBusy)
+        // One that is there already may ask for more.
+        #expect(try refusal(1, stranger("s1")) == nil)
+        for connection in 4...6 { #expect(try refusal(UInt64(connection), caller("d\(connection)")) == nil) }
+        #expect(try refusal(7, caller("d7")) == .serviceBusy)
+        // Whoever leaves makes room for one of their kind.
+        table.remove(try #require(table.subscriber(try peer(2))))
+        #expect(try refusal(8, stranger("s8")) == nil && table.count == 6)
+        table.remove(try #require(table.subscriber(try peer(4))))
+        #expect(try refusal(9, stranger("s9")) == .serviceBusy)
+        #expect(try refusal(9, caller("d9")) == nil)
     }
 
     @Test func limitsRefuseAndChangeNothing() throws {

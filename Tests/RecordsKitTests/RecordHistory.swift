@@ -75,7 +75,8 @@ final class RecordHistory {
         let device = devices[number]
         let id = RecordID(
             Self.names.randomElement(using: &generator) ?? "", zone: Self.zones.randomElement(using: &generator) ?? "")
-        if flip(0.3) { try await ask(device, id.zone, .local) }
+        try await ask(device, id.zone, .local)
+        if flip(0.05) { await changeIndexes(number) }
         switch Double.random(in: 0..<1, using: &generator) {
         case ..<0.35: try await save([id], on: device, number)
         case ..<0.45:
@@ -135,6 +136,11 @@ final class RecordHistory {
             record["v"] = .integer(counter)
             record["t"] = flip(0.5) ? .string(PlainQuery.texts.randomElement(using: &generator) ?? "") : record["t"]
             record["tags"] = flip(0.3) ? .strings(["x", "y", "z"].filter { _ in flip(0.5) }) : record["tags"]
+            // It need not be there.
+            record["ref"] =
+                flip(0.3)
+                ? .reference(RecordReference(Self.names.randomElement(using: &generator) ?? "")) : record["ref"]
+            if try await hasRoot(zone, on: device) { record.parent = flip(0.3) ? Self.root : record.parent }
             records.append(record)
         }
         let before = records.map(\.changeTag)
@@ -145,6 +151,31 @@ final class RecordHistory {
             saves.append((record.id, tag))
         }
         trace.append("\(number) saves \(ids) up to \(counter)")
+    }
+
+    /// A record that all make alike, which is no conflict, and nobody deletes: parents have to be there.
+    private static let root = "root"
+
+    private func hasRoot(_ zone: String, on device: RecordCloud.Device) async throws -> Bool {
+        let id = RecordID(Self.root, zone: zone)
+        if try await device.database.record(id) != nil { return true }
+        guard flip(0.5) else { return false }
+        try await device.database.save(Record(id, type: "Root", fields: ["is": "above"]))
+        return true
+    }
+
+    /// Indexes of the server's, which come and go; devices do without.
+    private func changeIndexes(_ number: Int) async {
+        let indexes = [
+            RecordIndex(type: "Note", fields: [RecordIndex.Field("v")]),
+            RecordIndex(type: "Note", fields: [RecordIndex.Field("t"), RecordIndex.Field("v")]),
+            RecordIndex(type: "Note", fields: [RecordIndex.Field("tags")]),
+            RecordIndex(type: "Note", fields: [RecordIndex.Field("ref"), RecordIndex.Field("v", ascending: false)]),
+        ].shuffled(using: &generator)
+        // It may be out of reach.
+        _ = try? await devices[number].database.modifyIndexes(
+            saving: [indexes[0], indexes[1]], deleting: [indexes[2]], timeout: .seconds(5))
+        trace.append("\(number) makes indexes of \(indexes[0].fields), \(indexes[1].fields)")
     }
 
     private func saveByForce(_ id: RecordID, on device: RecordCloud.Device, _ number: Int) async throws {
@@ -211,11 +242,21 @@ final class RecordHistory {
             let all = try await device.database.records(matching: RecordQuery(), in: zone)
             guard all.map(\.id.name) == all.map(\.id.name).sorted() else { throw Violation("Not in order: \(all)") }
             for query in PlainQuery.all(Int64.random(in: 0...max(1, counter), using: &generator)) {
-                let asked = RecordQuery(type: flip(0.5) ? "Note" : nil, try QueryPredicate(parsing: query.text))
-                let expected = all.filter { (asked.type == nil || $0.type == asked.type) && query.holds($0) }
+                var asked = RecordQuery(type: flip(0.5) ? "Note" : nil, try QueryPredicate(parsing: query.text))
+                var expected = all.filter { (asked.type == nil || $0.type == asked.type) && query.holds($0) }
+                if let order = PlainOrder.all.randomElement(using: &generator) {
+                    asked.sort = order.sort
+                    // Stable: what is alike stays in the order of names.
+                    expected = order.sorted(expected)
+                }
+                if flip(0.2) {
+                    asked.limit = 3
+                    expected = Array(expected.prefix(3))
+                }
                 let found = try await device.database.records(matching: asked, in: zone, from: source)
                 guard found == expected else {
-                    throw Violation("\(query.text) of \(device.name) finds \(found) and not \(expected).")
+                    throw Violation(
+                        "\(query.text) by \(asked.sort) of \(device.name) finds \(found) and not \(expected).")
                 }
                 guard source == .local else { continue }
                 var paged: [Record] = []

@@ -1,5 +1,6 @@
 import NephosCore
 import NephosPredicates
+import NephosSimulation
 import Testing
 
 @testable import NephosKit
@@ -108,5 +109,107 @@ import Testing
             }
             #expect(try await here.proves())
         }
+    }
+
+    /// More than the server puts in order without an index.
+    private static let count = 1200
+
+    private static func fill(_ device: RecordCloud.Device) async throws {
+        let titles = ["b", "A", "\u{c9}", "e", "B"]
+        for start in stride(from: 0, to: count, by: 400) {
+            try await device.database.modify(
+                saving: (start..<start + 400).map { number in
+                    Record(
+                        "r\(number)",
+                        ["n": .integer(Int64(number * 7 % count)), "title": .string(titles[number % 5]), "long": "x"])
+                }, deleting: [])
+        }
+        try await device.settle()
+    }
+
+    @Test func whatNoIndexServesNamesTheIndexUnlessAScanIsAllowed() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            try await Self.fill(here)
+            let sort = [
+                RecordSort("title", ignoresCase: true, ignoresAccents: true), RecordSort("n", ascending: false),
+            ]
+            var query = RecordQuery(type: "Note", try QueryPredicate(parsing: "n >= 0"), sort: sort, limit: 500)
+            let error = await #expect(throws: CloudError.self) {
+                try await here.database.records(matching: query, from: .server)
+            }
+            let index = RecordIndex(
+                type: "Note",
+                fields: [
+                    RecordIndex.Field("title", ignoresCase: true, ignoresAccents: true),
+                    RecordIndex.Field("n", ascending: false),
+                ])
+            #expect(error?.code == .limitExceeded && error?.neededIndex == index)
+            let local = try await here.database.records(matching: query)
+            #expect(local.count == 500 && local.map { $0["title"] }.prefix(300).contains("\u{c9}") == false)
+            query.allowsScan = true
+            #expect(try await here.database.records(matching: query, from: .server) == local)
+            var paged: [[Record]] = []
+            for try await page in here.database.pages(matching: query, from: .server, size: 200) { paged.append(page) }
+            #expect(paged.map(\.count) == [200, 200, 100] && paged.flatMap { $0 } == local)
+            query.allowsScan = false
+            try await here.database.modifyIndexes(saving: [try #require(error?.neededIndex)])
+            cloud.simulation.pass(.seconds(120))
+            #expect(try await here.database.records(matching: query, from: .server) == local)
+            #expect(try await here.database.explain(query).way == .index)
+            query.desiredFields = ["long"]
+            query.limit = 3
+            let few = try await here.database.records(matching: query, from: .server)
+            #expect(
+                few.map(\.id) == local.prefix(3).map(\.id)
+                    && few.map(\.fields) == [["long": "x"], ["long": "x"], ["long": "x"]])
+        }
+    }
+
+    @Test func theServerIsReadPageByPageAndNoFurther() async throws {
+        try await withRecords { cloud in
+            let (here, there) = (try await cloud.open(), try await cloud.open())
+            try await Self.fill(here)
+            try await here.database.modifyIndexes(
+                saving: [RecordIndex(type: "Note", fields: [RecordIndex.Field("n")])])
+            cloud.simulation.pass(.seconds(120))
+            for sort in [[], [RecordSort("n")], [RecordSort("n", ascending: false)]] {
+                let query = RecordQuery(type: "Note", sort: sort)
+                let all = try await here.database.records(matching: query, from: .server)
+                #expect(all == (try await here.database.records(matching: query)) && all.count == Self.count)
+                var pages = here.database.pages(matching: query, from: .server, size: 100).makeAsyncIterator()
+                #expect(try await pages.next() == Array(all[..<100]))
+                // What goes meanwhile is not in those that come, since nobody has asked for them yet.
+                let last = try #require(all.last)
+                try await there.database.waitUntilCurrent()
+                try await there.database.delete(last.id)
+                try await there.settle()
+                #expect(try await pages.next() == Array(all[100..<200]))
+                var rest: [Record] = []
+                while let page = try await pages.next() { rest += page }
+                #expect(rest == Array(all[200..<(Self.count - 1)]))
+                try await there.database.save(Record(last.id, type: last.type, fields: last.fields))
+                try await there.settle()
+                try await here.settle()
+            }
+        }
+    }
+
+    @Test(arguments: [
+        ("Note(kind, date descending)", false), ("Note(title[cd], n)", false), ("Note(words)", true),
+        ("Note(words)", false),
+    ]) func anIndexThatIsDescribedIsReadAgain(text: String, isOfWords: Bool) throws {
+        let index = try #require(RecordIndex(described: text, isOfWords: isOfWords))
+        #expect(index.fields.isEmpty == isOfWords && index.type == "Note")
+        let names = index.fields.map { field in
+            let letters = (field.ignoresCase ? "c" : "") + (field.ignoresAccents ? "d" : "")
+            return field.name + (letters.isEmpty ? "" : "[\(letters)]") + (field.ascending ? "" : " descending")
+        }
+        #expect("Note(\(isOfWords ? "words" : names.joined(separator: ", ")))" == text)
+    }
+
+    @Test(arguments: ["", "Note", "Note(", "Note()", "Note(,)", "Note(a b)", "(", ")", "Note([)"])
+    func whatDescribesNoIndexIsNone(text: String) {
+        #expect(RecordIndex(described: text, isOfWords: false) == nil)
     }
 }

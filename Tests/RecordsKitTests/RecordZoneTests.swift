@@ -112,4 +112,26 @@ import Testing
             #expect(error?.code == .zoneNotFound)
         }
     }
+
+    @Test func zonesThatComeAndGoAreToldOf() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            let changes = two.database.zoneChanges()
+            try await one.database.makeZone("work")
+            try await one.database.waitUntilSent()
+            try await two.database.waitUntilCurrent()
+            try await one.database.deleteZone("work")
+            try await one.database.waitUntilSent()
+            try await two.database.waitUntilCurrent()
+            // As they are by now.
+            var told: [RecordZoneChanges] = []
+            for await change in changes {
+                told.append(change)
+                if told.count == 2 { break }
+            }
+            #expect(told.allSatisfy { $0.changed + $0.deleted == ["work"] && $0.reason == .serverChange && !$0.isAll })
+            #expect(told.last?.deleted == ["work"])
+            #expect(told.first?.changed == ["work"] || told.first?.deleted == ["work"])
+        }
+    }
 }

@@ -21,6 +21,9 @@ import Testing
 
     private enum Operation: String, CaseIterable {
         case makeZone = "make a zone"
+        case deleteZone = "delete a zone"
+        case readDatabase = "`ReadChanges` of the database"
+        case followDatabase = "`Subscribe` to the database"
         case create = "save a new record"
         case save = "save over the record"
         case delete = "delete the record"
@@ -111,6 +114,30 @@ import Testing
         case .makeZone:
             try device.makeZone(name)
             return try creator.zones()[name] != nil
+        case .deleteZone:
+            let mine = scene.isPublic ? nil : try creator.makeZone(name)
+            try device.deleteZone(name)
+            return try mine != nil && creator.zones()[name] == nil
+        case .readDatabase:
+            if !scene.isPublic { try creator.makeZone(name) }
+            var request = WireReadChanges()
+            (request.owner, request.scope) = (scene.owner, device.container)
+            let reply = try device.call("ReadChanges", request, as: WireReadChangesReply.self)
+            return reply.changes.contains { $0.item == name }
+        case .followDatabase:
+            var scope = WireSubscribedScope()
+            (scope.service, scope.owner, scope.scope) = (
+                ServiceName.records.rawValue, scene.owner, device.container
+            )
+            var request = WireSubscribe()
+            request.scopes = [scope]
+            try device.client.call(
+                "Subscribe", request, at: .subscriptions, accessToken: device.accessToken, as: WireSubscribeReply.self)
+            guard !scene.isPublic else { return false }
+            let before = device.client.notifications.count
+            try (device === creator ? scene.devices[.listingApp] ?? creator : creator).makeZone(name)
+            scene.house.cloud.network.run(for: .seconds(1))
+            return device.client.notifications.count > before
         case .create:
             try device.save(name + "-new")
             return try creator.fetch([name + "-new"]).count == 1

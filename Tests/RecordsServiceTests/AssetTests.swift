@@ -8,6 +8,7 @@ import NephosServiceKit
 import NephosSimulation
 import NephosStorage
 import NephosWire
+import SwiftProtobuf
 import Testing
 
 /// Assets lie beside records: what a record has is there before it is saved, counts once, and goes with the last that
@@ -81,9 +82,9 @@ import Testing
         try here.delete("a")
         settle()
         #expect(try chunks() == 1)
-        house.cloud.network.run(for: RecordLimits.historyRetention + .seconds(3600))
-        let later = try house.device()
-        #expect(try later.history(of: "a").isEmpty)
+        // A month passes.
+        house.cloud.setClockOffset(of: .records, RecordLimits.historyRetention + .seconds(3600))
+        house.cloud.network.run(for: .seconds(700))
         #expect(try chunks() == 0 && house.rows(of: "record_assets") == 0)
         #expect(try house.rows(of: "record_asset_endings") == 0)
     }
@@ -91,7 +92,11 @@ import Testing
     @Test func aDeletedZoneGivesItsAssetsBack() throws {
         let photo = TestContent(seed: 1, chunks: Array(repeating: 5000, count: 30))
         here.zone = try here.makeZone("work")
-        for name in 0..<20 { try here.save("r\(name)", ["photo": .asset(photo.asset)], upload: try here.store(photo)) }
+        let upload = try here.store(photo)
+        for name in 0..<20 { try here.save("r\(name)", ["photo": .asset(photo.asset)], upload: upload) }
+        try here.close(upload)
+        settle()
+        #expect(try chunks() == 30 && house.rows(of: "record_assets") == 20)
         try here.deleteZone("work")
         settle()
         #expect(try chunks() == 0 && house.rows(of: "record_assets") == 0)
@@ -141,7 +146,8 @@ import Testing
             .with { ($0.root, $0.length) = (Data(photo.root.bytes), UInt64(BulkLimits.chunkBytesMax) + 1) },
         ] { expect(.invalidArguments) { try here.save("a", ["photo": .asset(wrong)]) } }
         expect(.limitExceeded) {
-            try here.save("a", ["photo": .asset(.with { ($0.root, $0.length, $0.depth) = (Data(photo.root.bytes), 2 << 30, 2) })])
+            try here.save(
+                "a", ["photo": .asset(.with { ($0.root, $0.length, $0.depth) = (Data(photo.root.bytes), 2 << 30, 2) })])
         }
         // Nothing needs no bytes.
         try here.save("empty", ["photo": .asset(WireRecordAsset())])
@@ -420,5 +426,17 @@ extension RecordDevice {
     @discardableResult
     func save(_ name: String, _ fields: [String: WireRecordField.OneOf_Value], for record: String) throws -> Data {
         try save(name, fields, upload: [], for: record)
+    }
+}
+
+/// Expects a typed error.
+private func expect(
+    _ code: CloudError.Code, _ location: SourceLocation = #_sourceLocation, _ body: () throws -> Void
+) {
+    do {
+        try body()
+        Issue.record("Nothing was thrown.", sourceLocation: location)
+    } catch {
+        #expect((error as? CloudError)?.code == code, "\(error)", sourceLocation: location)
     }
 }

@@ -226,4 +226,26 @@ import Testing
         #expect(try (56...65).contains(house.rows(of: "feed_items WHERE deleted_at > 0")))
         #expect(try device.list().isEmpty)
     }
+
+    @Test func aTokenFromBeforeWhatIsKeptOfDeletionsIsExpired() throws {
+        func read(after token: WireChangeToken?) throws -> WireReadChangesReply {
+            var request = WireReadChanges()
+            request.scope = "\(device.container)/\(device.zone)"
+            if let token { request.after = token }
+            return try device.call("ReadChanges", request, as: WireReadChangesReply.self)
+        }
+        try device.save("stays")
+        let old = try read(after: nil).token
+        for round in 0..<12 {
+            try device.modify((0..<400).map { .save("r\(round)-\($0)") })
+            if round == 0 { #expect(try read(after: old).changes.count == 400) }
+            try device.modify((0..<400).map { .delete("r\(round)-\($0)") })
+        }
+        #expect(code { _ = try read(after: old) } == .changeTokenExpired)
+        // All is fetched then, and from there on it goes on.
+        let all = try read(after: nil)
+        #expect(all.changes.filter { !$0.deleted }.map(\.item) == ["stays"])
+        try device.save("next")
+        #expect(try read(after: all.token).changes.map(\.item) == ["next"])
+    }
 }

@@ -243,6 +243,60 @@ import Testing
         #expect(try house.rows(of: "record_index") == 2 * 1600)
     }
 
+    @Test func whatIsEncryptedIsInNoIndex() throws {
+        var sealed = WireEncryptedValue()
+        (sealed.suite, sealed.keyID, sealed.sealed) = (1, Data("key".utf8), Data("secret".utf8))
+        try device.save("before", ["sealed": .encrypted(sealed)])
+        try device.index("Note(sealed)", "Note(words)")
+        try device.settleIndexes()
+        try device.save("after", ["sealed": .encrypted(sealed)])
+        // Both are where records without the field are, and no words are there.
+        let keys = try house.cloud.storage(of: .records).write { transaction in
+            try transaction.all(SQL("SELECT entry FROM record_index"), []) { $0.blob(0) }
+        }
+        #expect(keys == [[1], [1]])
+        let reply = try device.page("sealed == NULL")
+        #expect(reply.records.map(\.item) == ["after", "before"] && reply.plan.way == .index)
+        #expect(try device.query("sealed != NULL").isEmpty && device.query("self CONTAINS 'secret'").isEmpty)
+    }
+
+    @Test func anIndexOfAnotherFoldingIsNotUsedAndMadeAnew() throws {
+        try save(0..<150) { ["title": .string($0 % 50 == 0 ? "É" : "x")] }
+        try device.index("Note(title[cd])")
+        try device.settleIndexes()
+        #expect(try device.page("title ==[cd] 'e'").plan.way == .index)
+        // As a newer program, and an older one, would have left it, with rows that say something else.
+        for version in [2, 0] {
+            try house.cloud.storage(of: .records).write { transaction in
+                _ = try transaction.execute(
+                    SQL("UPDATE record_indexes SET folding_version = ?1"), [.integer(Int64(version))])
+                _ = try transaction.execute(SQL("UPDATE record_index SET entry = ?1"), [.blob([0x30, 0x21, 0, 1])])
+            }
+            #expect(try device.page("title ==[cd] 'e'").plan.way == .scan)
+            #expect(try device.indexes().map(\.state) == [.building])
+            house.cloud.crash(.records)
+            try house.cloud.start(.records)
+            try device.settleIndexes()
+            let reply = try device.page("title ==[cd] 'e'")
+            #expect(reply.plan.way == .index && reply.records.map(\.item) == [0, 50, 100].map(Self.name))
+            #expect(try house.rows(of: "record_index") == 150 && house.rows(of: "record_indexes") == 1)
+        }
+    }
+
+    @Test func aFoldingThatTheServiceDoesNotHaveIsRefused() throws {
+        var request = WireModifyRecordIndexes()
+        request.container = device.container
+        request.save = [WireRecordIndex(text: "Note(title[cd])")]
+        request.save[0].foldingVersion = 2
+        #expect(
+            code { try device.call("ModifyRecordIndexes", request, as: WireModifyRecordIndexesReply.self) }
+                == .incompatibleVersion)
+        #expect(try device.indexes().isEmpty)
+        request.save[0].foldingVersion = 0
+        try device.call("ModifyRecordIndexes", request, as: WireModifyRecordIndexesReply.self)
+        #expect(try device.indexes().map(\.index.foldingVersion) == [1])
+    }
+
     @Test func whatADamagedRecordHasLeftInAnIndexIsPassedOver() throws {
         try device.index("Note(n)")
         try device.save("a", ["n": .integer(1)])

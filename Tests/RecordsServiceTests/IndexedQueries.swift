@@ -78,6 +78,7 @@ extension WireRecordIndex {
     /// As an index is described.
     init(text: String) {
         self.init()
+        foldingVersion = 1
         let parts = text.dropLast().split(separator: "(")
         type = String(parts[0])
         guard parts[1] != "words" else { return }

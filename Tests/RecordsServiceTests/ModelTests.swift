@@ -9,12 +9,13 @@ import Testing
 
 @testable import NephosRecords
 
-/// Random saves and deletions by several devices, with the service killed in between, against a plain model: what there
-/// is, what is refused, what refers to what, and what counts.
+/// Random saves and deletions by several devices, with indexes made and removed, the service killed, its commits failing
+/// and an old copy of it restored in between, against a plain model: what there is, what is refused, what refers to what,
+/// what counts, and after each step what a query finds, and in which order.
 @Suite struct ModelTests {
     /// What the zone should hold.
     private struct Model {
-        struct Entry: Equatable {
+        struct Entry: Equatable, Sendable {
             var version: Data
             var fields: [String: Int64] = [:]
             var target: String?
@@ -60,7 +61,10 @@ import Testing
         var model = Model()
         /// What each device has seen of each record.
         var seen = Array(repeating: [String: Data](), count: devices.count)
+        var copy: (storage: StorageCopy, model: Model)?
+        var ways: [WireQueryPlan.Way: Int] = [:]
         for step in 0..<120 {
+            try happen(step, house, devices[0], &model, &copy, &random)
             let which = Int.random(in: 0..<devices.count, using: &random)
             let name = try #require(Self.names.randomElement(using: &random))
             switch Int.random(in: 0..<10, using: &random) {
@@ -82,11 +86,132 @@ import Testing
             default:
                 try save(name, by: devices[which], &seen[which], &model, &random)
             }
+            try ask(devices[which], model, &ways, "step \(step)", &random)
         }
+        #expect(ways[.index, default: 0] > 5 && ways[.scan, default: 0] > 5)
+        try devices[0].index(removing: Self.indexes)
+        try devices[0].settleIndexes()
+        house.cloud.network.run(for: .seconds(2))
         let stored = try devices[0].list()
         #expect(stored.mapValues(Self.entry) == model.records)
         try checkRows(house, devices[0], model, stored)
     }
+
+    // MARK: What happens besides
+
+    private static let indexes = [
+        "Note(x)", "Note(y, x descending)", "Note(to)", "Note(_parent, x)", "Note(x descending, y)",
+        "Note(_recordName)",
+    ]
+
+    private func happen(
+        _ step: Int, _ house: RecordHouse, _ device: RecordDevice, _ model: inout Model,
+        _ copy: inout (storage: StorageCopy, model: Model)?, _ random: inout SplitMix64
+    ) throws {
+        if step % 15 == 5 {
+            let texts = Self.indexes.shuffled(using: &random)
+            try device.index(texts[0], texts[1], removing: [texts[2]])
+            // Some are asked for while they are made.
+            if Bool.random(using: &random) { try device.settleIndexes() }
+        }
+        // What fails once is asked for again, and done once.
+        if step % 12 == 7 { try house.cloud.faults.fail("records.commit") }
+        if step == 50 { copy = (try house.cloud.copyStorage(of: .records), model) }
+        if step == 85, let old = copy {
+            // Nobody offers anything again: it is as it was.
+            try house.cloud.restore(old.storage, of: .records)
+            house.cloud.network.run(for: .seconds(2))
+            model = old.model
+        }
+    }
+
+    // MARK: Queries
+
+    /// With what it means said a second time, in plain Swift that shares nothing with the language and its indexes.
+    private struct Question {
+        var text: String
+        var holds: (String, Model.Entry) -> Bool
+    }
+
+    private static func questions(_ number: Int64, _ name: String) -> [Question] {
+        [
+            Question(text: "") { _, _ in true },
+            Question(text: "x > \(number)") { $1.fields["x"].map { $0 > number } ?? false },
+            Question(text: "x BETWEEN {\(number - 300), \(number)} AND y != NULL") { _, entry in
+                entry.fields["y"] != nil && entry.fields["x"].map { (number - 300...number).contains($0) } ?? false
+            },
+            Question(text: "y == NULL") { $1.fields["y"] == nil },
+            Question(text: "NOT (y <= \(number))") { !($1.fields["y"].map { $0 <= number } ?? false) },
+            Question(text: "to == '\(name)'") { $1.target == name },
+            Question(text: "to != NULL OR x < \(number)") { _, entry in
+                entry.target != nil || entry.fields["x"].map { $0 < number } ?? false
+            },
+            Question(text: "_parent == '\(name)'") { $1.parent == name },
+            Question(text: "_parent == NULL AND x >= \(number)") { _, entry in
+                entry.parent.isEmpty && entry.fields["x"].map { $0 >= number } ?? false
+            },
+            Question(text: "_recordName IN {'\(name)', 'r1', 'none'}") { named, _ in [name, "r1"].contains(named) },
+        ]
+    }
+
+    private struct Order: Sendable {
+        var sort: [String]
+        /// Below zero: the first comes first; 0: they are alike.
+        var compare: @Sendable (Model.Entry, Model.Entry) -> Int
+    }
+
+    /// What has no value comes first.
+    private static func compare<Value: Comparable>(_ left: Value?, _ right: Value?) -> Int {
+        switch (left, right) {
+        case (nil, nil): 0
+        case (nil, _): -1
+        case (_, nil): 1
+        case (let left?, let right?): left < right ? -1 : left > right ? 1 : 0
+        }
+    }
+
+    private static let orders = [
+        Order(sort: []) { _, _ in 0 },
+        Order(sort: ["x"]) { compare($0.fields["x"], $1.fields["x"]) },
+        Order(sort: ["x descending"]) { -compare($0.fields["x"], $1.fields["x"]) },
+        Order(sort: ["y", "x descending"]) { left, right in
+            let first = compare(left.fields["y"], right.fields["y"])
+            return first != 0 ? first : -compare(left.fields["x"], right.fields["x"])
+        },
+        Order(sort: ["to"]) { compare($0.target, $1.target) },
+        Order(sort: ["_parent descending", "x descending"]) { left, right in
+            let parents = [left, right].map { $0.parent.isEmpty ? nil : $0.parent }
+            let first = -compare(parents[0], parents[1])
+            return first != 0 ? first : -compare(left.fields["x"], right.fields["x"])
+        },
+    ]
+
+    private func ask(
+        _ device: RecordDevice, _ model: Model, _ ways: inout [WireQueryPlan.Way: Int], _ step: String,
+        _ random: inout SplitMix64
+    ) throws {
+        let name = try #require(Self.names.randomElement(using: &random))
+        let number = Int64.random(in: 0..<1000, using: &random)
+        let question = try #require(Self.questions(number, name).randomElement(using: &random))
+        let order = try #require(Self.orders.randomElement(using: &random))
+        let limit = UInt32.random(in: 0..<5, using: &random)
+        // The last page has no more of the way than the first.
+        ways[try device.page(question.text, sort: order.sort).plan.way, default: 0] += 1
+        let found = try device.query(question.text, sort: order.sort, limit: limit)
+        let meant = model.records.filter { question.holds($0.key, $0.value) }
+        // What is alike comes in the order of names, or, where an index is read from its end, in the opposite one.
+        let expected = [false, true].map { isReversed in
+            meant.sorted { left, right in
+                let order = order.compare(left.value, right.value)
+                return order != 0 ? order < 0 : isReversed ? left.key > right.key : left.key < right.key
+            }.map(\.key)
+        }
+        #expect(
+            found == expected[0] || found == expected[1] && !order.sort.isEmpty,
+            "\(step): \(question.text) by \(order.sort): \(found), not \(expected[0])")
+    }
+
+    // MARK: Saving
 
     private func save(
         _ name: String, by device: RecordDevice, _ seen: inout [String: Data], _ model: inout Model,

@@ -5,6 +5,8 @@ import NephosWire
 import SwiftProtobuf
 import Testing
 
+import struct Foundation.Data
+
 /// A container's public database: one for all accounts, on its app's plan, with roles.
 @Suite struct PublicDatabaseTests {
     private let house: PublicHouse
@@ -34,6 +36,17 @@ import Testing
         let record = try #require(try there.list()["a"])
         #expect(record.created.accountID == here.mover.account.rawValue && record.created.deviceID.isEmpty)
         #expect(try house.house.device().list().isEmpty)
+    }
+
+    @Test func itHasNoEncryptedFields() throws {
+        var sealed = WireEncryptedValue()
+        (sealed.suite, sealed.keyID, sealed.sealed) = (1, Data([1]), Data([2, 3]))
+        let change = WireRecordChange.save("a", ["sealed": .encrypted(sealed)])
+        for writer in [here, try house.device(PublicHouse.administrator)] {
+            #expect(try writer.modify([change]).codes == [.invalidArguments])
+        }
+        #expect(try there.list().isEmpty)
+        #expect(try house.house.device().modify([change]).codes == [nil])
     }
 
     @Test func onlyWhoHasMadeARecordChangesItAndAnAdministrator() throws {

@@ -1,5 +1,6 @@
 import NephosBus
 import NephosCore
+import NephosServiceKit
 import NephosSimulation
 import NephosWire
 import SwiftProtobuf
@@ -14,8 +15,8 @@ final class PublicHouse {
     let house: RecordHouse
     var cloud: TestCloud { house.cloud }
 
-    init(seed: UInt64 = 1) throws {
-        house = try RecordHouse(seed: seed)
+    init(seed: UInt64 = 1, budgets: BudgetConfiguration = .unlimited) throws {
+        house = try RecordHouse(seed: seed, budgets: budgets)
         try cloud.createAccount(Self.administrator)
         try cloud.createAccount(Self.other)
         var request = WireSaveContainer()
@@ -46,8 +47,10 @@ final class PublicHouse {
     }
 
     /// A device without an account.
-    func stranger(_ secret: String? = nil) throws -> RecordDevice {
-        let client = try cloud.makeClient()
+    ///
+    /// - Parameter other: From whose address it comes; nil: from one of its own.
+    func stranger(_ secret: String? = nil, besides other: RecordDevice? = nil) throws -> RecordDevice {
+        let client = try other.map { try cloud.makeClient(besides: $0.client) } ?? cloud.makeClient()
         let reply = try publicToken(try secret ?? makeAppToken().secret, by: client)
         return RecordDevice(
             house, client, token: reply.accessToken.token, owner: reply.accessToken.app.containerOwners[0])

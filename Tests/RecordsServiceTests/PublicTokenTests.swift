@@ -224,6 +224,39 @@ import Testing
         #expect(code { _ = try house.stranger(secret) } == nil)
     }
 
+    @Test func allKeysOfOneAddressHaveOneBudgetInAService() throws {
+        var budgets = BudgetConfiguration()
+        budgets.device = BudgetConfiguration.Limit(capacity: 20, refillPerSecond: 1)
+        budgets.account = BudgetConfiguration.Limit(capacity: 60, refillPerSecond: 1)
+        let house = try PublicHouse(budgets: budgets)
+        let here = try house.device()
+        try here.save("a")
+        let secret = try house.makeAppToken().secret
+        var served = 0
+        var refusal: CloudError?
+        let first = try house.stranger(secret)
+        for _ in 0..<12 where refusal == nil {
+            let stranger = try house.stranger(secret, besides: first)
+            stranger.client.policy.waitMax = .zero
+            // As many as a key has by itself, and no more.
+            for number in 0..<15 {
+                do {
+                    _ = try stranger.fetch(["a"])
+                    served += 1
+                } catch {
+                    // A key that has not asked yet is refused for what the others of its address have asked.
+                    refusal = number == 0 ? CloudError(wrapping: error) : refusal
+                    break
+                }
+            }
+        }
+        #expect(refusal?.code == .requestRateLimited && refusal?.details["budget"] == "account")
+        #expect((30...80).contains(served))
+        // Whoever has an account has their own, and so has another address.
+        #expect(try here.fetch(["a"]).count == 1)
+        #expect(try house.stranger(secret).fetch(["a"]).count == 1)
+    }
+
     @Test func aHundredFollowersOfSeveralAccountsAreToldOfOneSaveByOneDelivery() throws {
         for number in 0..<4 { try house.cloud.createAccount("reader-\(number)") }
         // The plan's room is asked for with the first.

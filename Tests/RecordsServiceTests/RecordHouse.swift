@@ -19,11 +19,14 @@ final class RecordHouse {
     let cloud: TestCloud
     private let folder = NSTemporaryDirectory() + "record-tests-\(UUID().uuidString)"
 
-    init(seed: UInt64 = 1, engine: SQLiteEngine? = nil) throws {
+    init(
+        seed: UInt64 = 1, engine: SQLiteEngine? = nil, store: (any BlobStore)? = nil,
+        budgets: BudgetConfiguration = .unlimited
+    ) throws {
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        let store = try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)
+        let store = try store ?? SegmentStore(folder: folder, segmentBytesMax: 1 << 20)
         cloud = try TestCloud(
-            seed: seed, engines: engine.map { [.records: $0] } ?? [:],
+            seed: seed, budgets: budgets, engines: engine.map { [.records: $0] } ?? [:],
             contentServices: [.records: .init(store: store) { RecordsService($0) }])
         try createApp(Self.app, [Self.container, "T.shared"])
         try createApp("T.other", ["T.elsewhere", "T.shared"])

@@ -202,6 +202,51 @@ import Testing
         #expect(try here.list().isEmpty)
     }
 
+    @Test func noFieldThatIsThereBecomesAnEncryptedOne() throws {
+        var sealed = WireEncryptedValue()
+        (sealed.suite, sealed.keyID, sealed.sealed) = (1, Data([1]), Data([2, 3]))
+        try here.save("a", ["open": .string("x"), "sealed": .encrypted(sealed)])
+        for policy in [WireSavePolicy.changedKeys, .allKeys] {
+            let outcome = try there.modify([.save("a", ["open": .encrypted(sealed)], policy: policy)])
+            #expect(outcome.codes == [.invalidArguments] && outcome.records[0].failure.details["field"] == "open")
+        }
+        // Not by leaving the others out either.
+        var whole = WireRecordChange.save("a", ["open": .encrypted(sealed)], policy: .allKeys)
+        whole.save.replace = true
+        #expect(try there.modify([whole]).codes == [.invalidArguments])
+        #expect(try there.list()["a"]?["open"] == .string("x"))
+        sealed.sealed = Data([4])
+        try there.save("a", ["sealed": .encrypted(sealed), "new": .encrypted(sealed)], policy: .changedKeys)
+        #expect(try here.list()["a"]?["sealed"] == .encrypted(sealed))
+    }
+
+    @Test func aRequestOfMoreThanTwoMebibytesIsRefusedByTheService() throws {
+        let room = RecordLimits.requestBytesMax
+        func request(_ sizes: [Int]) throws -> WireModifyRecords {
+            var request = WireModifyRecords()
+            request.container = here.container
+            var zone = WireZoneChanges()
+            zone.zoneID = here.zone
+            zone.changes = sizes.enumerated().map { .save("r\($0)", ["x": .data(Data(count: $1))]) }
+            request.zones = [zone]
+            return request
+        }
+        // Lengths take more bytes the longer they are.
+        let sizes = [1_000_000, 1_000_000, room - 2_001_000]
+        let missing = room - (try request(sizes).serializedData().count)
+        let most = try request([sizes[0], sizes[1], sizes[2] + missing])
+        try #require(try most.serializedData().count == room)
+        #expect(throws: CloudError.self) {
+            var larger = most
+            larger.zones[0].changes[2].save.fields[0].data.append(0)
+            try here.call("ModifyRecords", larger, as: WireModifyRecordsReply.self)
+        }
+        #expect(try here.list().isEmpty)
+        let reply = try here.call("ModifyRecords", most, as: WireModifyRecordsReply.self)
+        #expect(reply.zones[0].records.allSatisfy { !$0.hasFailure })
+        #expect(try here.fetch(["r0", "r1", "r2"], fields: ["none"]).count == 3)
+    }
+
     @Test func aRecordHasABoundAndARequestToo() throws {
         let long = String(repeating: "a", count: RecordLimits.recordBytesMax)
         #expect(try here.modify([.save("a", ["x": .string(long)])]).codes == [.limitExceeded])

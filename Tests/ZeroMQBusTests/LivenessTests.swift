@@ -33,6 +33,44 @@ struct LivenessTests {
         try check(port: publisher.endpoint)
     }
 
+    /// As when a cable is pulled: no FIN comes, no RST, and nothing is acknowledged.
+    @Test func whoVanishesIsCutSpokenToOrNot() throws {
+        let echo = try EchoServer(transport, "tcp://127.0.0.1:*")
+        defer { echo.handle.stop() }
+        // The relay's own sockets have none of our options: what ends its connections is the server's end.
+        let relay = try Relay(to: echo.endpoint)
+        defer { relay.close() }
+        let clients = try (0..<2).map { _ in try Client(transport, echo, endpoint: relay.endpoint) }
+        let stays = try Client(transport, echo)
+        defer { for client in clients + [stays] { client.handle.stop() } }
+        for client in clients + [stays] { try client.send([Frame([1])]) }
+        try eventually { (clients + [stays]).allSatisfy { $0.received.count == 1 } }
+        let peers = try clients.map { client in
+            try #require(echo.probes.first { $0.publicKey == client.keys.publicKey })
+        }
+        let third = try #require(echo.probes.first { $0.publicKey == stays.keys.publicKey })
+        let connections = try OwnConnection.all(with: echo.endpoint)
+        for connection in connections where connection.option(Int32(IPPROTO_TCP), TCP_USER_TIMEOUT) == 0 {
+            #expect(connection.takeNothingMore())
+        }
+        let start = ContinuousClock.now
+        #expect(echo.send([Frame([2])], to: peers[0]) == .sent)
+        var times: [Int: Duration] = [:]
+        try eventually(within: .seconds(60)) {
+            usleep(20_000)
+            for (number, peer) in peers.enumerated() where times[number] == nil && echo.isGone(peer) {
+                times[number] = ContinuousClock.now - start
+            }
+            return times.count == 2
+        }
+        // The kernel looks when its own timers run out, which lie up to half as far apart again.
+        for time in times.values { #expect(time > .seconds(13) && time < .seconds(27), "\(time)") }
+        // Whoever is silent and there stays.
+        #expect(!echo.isGone(third))
+        try stays.send([Frame([3])])
+        try eventually { stays.received.last == [[3]] }
+    }
+
     /// Else whoever connects and says nothing that libzmq would tell of holds a descriptor for half a minute.
     @Test func aHandshakeMayTakeFiveSecondsOnEverySocket() throws {
         #expect(try options([ZMQ_HANDSHAKE_IVL]) == Array(repeating: [5000], count: 4))
@@ -141,6 +179,22 @@ struct OwnConnection {
         var value: Int32 = -1
         var size = socklen_t(MemoryLayout<Int32>.size)
         return getsockopt(descriptor, level, name, &value, &size) == 0 ? value : nil
+    }
+
+    func set(_ level: Int32, _ name: Int32, _ value: Int32) -> Bool {
+        var value = value
+        return setsockopt(descriptor, level, name, &value, socklen_t(MemoryLayout<Int32>.size)) == 0
+    }
+
+    /// From now on the kernel drops whatever comes for it, and answers none of it.
+    func takeNothingMore() -> Bool {
+        // `struct sock_filter` and `struct sock_fprog` of a program of one instruction: keep no byte.
+        var program: [UInt64] = [UInt64(0x06)]
+        return program.withUnsafeMutableBytes { instructions in
+            var filter = (count: UInt16(1), instructions: UnsafeRawPointer(instructions.baseAddress))
+            return setsockopt(
+                descriptor, SOL_SOCKET, SO_ATTACH_FILTER, &filter, socklen_t(MemoryLayout.size(ofValue: filter))) == 0
+        }
     }
 
     private static func address(

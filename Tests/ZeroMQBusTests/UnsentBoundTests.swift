@@ -73,6 +73,38 @@ struct UnsentBoundTests {
         return sent
     }
 
+    /// Else what waits for it is held for as long as its kernel says that there is somebody.
+    @Test func aPeerThatStaysFullIsCutAfterTenSecondsAndComesBack() throws {
+        let echo = try EchoServer(transport, endpoint) { $0.unsentBytesPerConnectionMax = 1 << 20 }
+        defer { echo.handle.stop() }
+        let relay = try Relay(to: echo.endpoint, receiveBuffer: 16 << 10)
+        defer { relay.close() }
+        let slow = try Client(transport, echo, endpoint: relay.endpoint)
+        defer { slow.handle.stop() }
+        try eventually { echo.probes.count == 1 }
+        let peer = try #require(echo.probes.first)
+        // The kernel would end it too, five seconds later.
+        for connection in try OwnConnection.all(with: echo.endpoint) {
+            #expect(connection.set(Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, 0))
+        }
+        relay.set { $0.toClient = false }
+        let sent = try fill(peer, of: echo)
+        #expect(sent < 200)
+        let start = ContinuousClock.now
+        try eventually(within: .seconds(30)) {
+            #expect(echo.send([Self.chunk], to: peer) != .sent)
+            usleep(50_000)
+            return relay.cutCount > 0
+        }
+        let time = ContinuousClock.now - start
+        #expect(time > .seconds(9) && time < .seconds(14), "\(time)")
+        #expect(slow.received.isEmpty)
+        relay.set { $0.toClient = true }
+        try eventually { echo.probes.count == 2 }
+        #expect(echo.send([Frame([3])], to: echo.probes[1]) == .sent)
+        try eventually { slow.received.contains([[3]]) }
+    }
+
     /// Four times what one connection may have, and no more, however many connections it makes.
     @Test func oneKeysConnectionsShareABound() throws {
         let echo = try EchoServer(transport, endpoint) { $0.unsentBytesPerConnectionMax = 256 << 10 }

@@ -86,11 +86,14 @@ struct DeploymentStatus: Encodable {
 
     /// What the disk has lost of content.
     private var damage: String {
-        let count = services.reduce(0) { $0 + ($1.counters["chunks.damaged"] ?? 0) }
+        let damaged = services.filter { $0.counters["chunks.damaged"] ?? 0 > 0 }
+        let count = damaged.reduce(0) { $0 + ($1.counters["chunks.damaged"] ?? 0) }
         guard count > 0 else { return "" }
+        let names = damaged.map(\.service).joined(separator: " and ")
+        let logs = damaged.count == 1 ? "the log of \(names) names" : "the logs of \(names) name"
         return
-            "\(count) \(count == 1 ? "chunk" : "chunks") of content cannot be read any more; the log of documents names "
-            + "the accounts. Devices heal what they have the files of (nephos docs status); look at the disk."
+            "\(count) \(count == 1 ? "chunk" : "chunks") of content cannot be read any more; \(logs) the accounts. "
+            + "Devices heal what they have the files of (nephos docs status); look at the disk."
     }
 
     private func cause(_ missing: [Service], _ directory: DeploymentDirectory) -> String {

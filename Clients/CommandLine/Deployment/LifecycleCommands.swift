@@ -20,7 +20,7 @@ struct InitCommand: ParsableCommand {
     @Option(help: "The name or address that devices reach this machine by (default: --host).")
     var advertise: String?
 
-    @Option(help: "The first of twelve ports: two for each service, one for subscriptions, and one for content.")
+    @Option(help: "The first of thirteen ports: two for each service, one for subscriptions, and two for content.")
     var port = 7400
 
     @Flag(

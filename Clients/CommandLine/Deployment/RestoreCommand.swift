@@ -21,7 +21,7 @@ struct RestoreCommand: ParsableCommand {
     @Flag(help: "The deployment's files on this host stay; the recovery key is not needed.") var keepKeys = false
     @Flag(help: "Read the recovery key from standard input (default: it is asked for).") var recoveryKeyStdin = false
     @Option(help: "The address that the services listen at on this machine (default: as it was).") var host: String?
-    @Option(help: "The first of twelve ports (default: as it was).") var port: Int?
+    @Option(help: "The first of thirteen ports (default: as it was).") var port: Int?
     @Flag(help: "Each service on a host named like it, as under docker compose.") var hostPerService = false
     @Option(help: "The name or address that devices reach this machine by (default: as it was).") var advertise: String?
     @OptionGroup var data: DataOptions
@@ -37,7 +37,7 @@ struct RestoreCommand: ParsableCommand {
             throw ValidationError("--host and --host-per-service contradict each other.")
         }
         guard port.map({ (1...65_535 - Deployment.portCount + 1).contains($0) }) ?? true else {
-            throw ValidationError("A deployment takes twelve ports, and there are 65535.")
+            throw ValidationError("A deployment takes thirteen ports, and there are 65535.")
         }
         guard !LocalPorts.isWildcard(advertise ?? "") else {
             throw ValidationError("No device can connect to the address of --advertise.")

@@ -28,12 +28,12 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase { database, _ in
                 // Before anything else, so that nothing arrives unseen.
-                let events = database.scope(of: zone.zone).events
+                let changes = database.changes(in: zone.zone)
                 let limit = wait.duration
                 let lines = LineCount()
                 try await withThrowingTaskGroup(of: Bool.self) { group in
                     group.addTask {
-                        try await self.print(events, database, lines)
+                        try await self.print(changes, database, lines)
                         return true
                     }
                     group.addTask {
@@ -58,10 +58,9 @@ extension RecordsCommand {
         }
 
         private func print(
-            _ events: some AsyncSequence<StoreEvent, Never>, _ database: RecordDatabase, _ count: LineCount
+            _ changes: some AsyncSequence<RecordChanges, Never>, _ database: RecordDatabase, _ count: LineCount
         ) async throws {
-            for await event in events {
-                guard case .change(let change) = event else { continue }
+            for await change in changes {
                 for line in try await lines(change, database) {
                     try StandardOutput.write(line + "\n")
                     let printed = count.next()
@@ -70,13 +69,12 @@ extension RecordsCommand {
             }
         }
 
-        private func lines(_ change: ChangeNotification, _ database: RecordDatabase) async throws -> [String] {
-            let ids = change.changedKeys.map { RecordID($0.rawValue, zone: zone.zone) }
-            guard !ids.isEmpty else {
+        private func lines(_ change: RecordChanges, _ database: RecordDatabase) async throws -> [String] {
+            guard !change.isAll else {
                 return [output.json ? "{\"event\":\"all\"}" : "* everything may be new: nephos records ls"]
             }
-            let there = try await database.known(ids).records
-            return ids.map { id in
+            let there = try await database.known(change.changed).records
+            return (change.changed + change.deleted).sorted { $0.name < $1.name }.map { id in
                 let name = RecordValue.string(id.name).json
                 if change.reason == .quotaViolationChange {
                     let isConflict = change.error?.code == .serverRecordChanged
@@ -88,8 +86,11 @@ extension RecordsCommand {
                         : "! \(inLine(id.name)): \(inLine(reason))"
                 }
                 guard let record = there[id] else {
+                    let type = change.deletedTypes[id]
+                    let member = type.map { ",\"type\":\(RecordValue.string($0).json)" } ?? ""
                     return output.json
-                        ? printableJSON("{\"event\":\"deleted\",\"name\":\(name)}") : "- \(inLine(id.name))"
+                        ? printableJSON("{\"event\":\"deleted\",\"name\":\(name)\(member)}")
+                        : "- \(inLine(id.name))\(type.map { " (\(inLine($0)))" } ?? "")"
                 }
                 return output.json
                     ? "{\"event\":\"saved\",\"record\":\(record.row)}"

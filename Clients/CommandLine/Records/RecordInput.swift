@@ -106,7 +106,9 @@ struct QueryOptions: ParsableArguments {
     @Option(name: .long, help: "Of this type (default: of all).") var type: String?
     @Option(
         parsing: .unconditional,
-        help: "By which fields: -_modificationDate,title; a minus puts the greatest first (default: by their names).")
+        help:
+            "By which fields: -_modificationDate,title[cd]; a minus puts the greatest first, [c] heeds no capitals, [d] no accents (default: by their names)."
+    )
     var sort: String?
 
     /// - Parameter predicate: Its text; nil: all.
@@ -129,13 +131,18 @@ struct QueryOptions: ParsableArguments {
         guard let text else { return [] }
         var sorts: [RecordSort] = []
         for part in text.split(separator: ",", omittingEmptySubsequences: false) {
-            let name = String(part.first == "-" || part.first == "+" ? part.dropFirst() : part)
-            guard FieldName(name) != nil else {
+            let field = part.first == "-" || part.first == "+" ? part.dropFirst() : part
+            let name = String(field.prefix { $0 != "[" })
+            let letters = field.drop { $0 != "[" }
+            guard FieldName(name) != nil, ["", "[c]", "[d]", "[cd]"].contains(letters) else {
                 throw CloudError(
                     .invalidArguments, "Records cannot be put in order by this: it is no field.",
-                    details: ["field": name])
+                    details: ["field": String(field)])
             }
-            sorts.append(RecordSort(name, ascending: part.first != "-"))
+            sorts.append(
+                RecordSort(
+                    name, ascending: part.first != "-", ignoresCase: letters.contains("c"),
+                    ignoresAccents: letters.contains("d")))
         }
         return sorts
     }

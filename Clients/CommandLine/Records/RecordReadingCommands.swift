@@ -90,6 +90,7 @@ extension RecordsCommand {
         @Option(name: .long, help: "At most so many (default: all).") var limit: Int?
         @Option(name: .long, help: "Only these fields, each in a column: title,count.") var fields: String?
         @Flag(help: "Ask the server, as it is now, without what waits here.") var server = false
+        @Flag(help: "Let the server go through the whole zone where no index serves the query.") var scan = false
         @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
@@ -103,19 +104,15 @@ extension RecordsCommand {
 
         func run() async throws {
             let columns = fields.map { $0.split(separator: ",").map(String.init) }
-            let query = try which.query(predicate, limit: limit, fields: columns, output)
+            var query = try which.query(predicate, limit: limit, fields: columns, output)
+            query.allowsScan = scan
+            let asked = query
             try await database.withDatabase { database, _ in
                 try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
-                let nothing = "Nothing was found."
-                guard server else {
-                    let pages = database.pages(matching: query, in: zone.zone)
-                    let count = try await RecordList.print(pages, output, columns: columns ?? [], empty: nothing)
-                    if count == 0 { throw ExitStatus.notFound }
-                    return
-                }
-                let records = try await database.records(matching: query, in: zone.zone, from: .server)
-                try RecordList.print(records, output, columns: columns ?? [], empty: nothing)
-                if records.isEmpty { throw ExitStatus.notFound }
+                let pages = database.pages(matching: asked, in: zone.zone, from: server ? .server : .local)
+                let count = try await RecordList.print(
+                    pages, output, columns: columns ?? [], empty: "Nothing was found.")
+                if count == 0 { throw ExitStatus.notFound }
             }
         }
     }

@@ -8,7 +8,7 @@ extension RecordsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Save a record, here at once, and on the server when it can be reached.",
             discussion: """
-                Of a record that is there the other fields stay. With - for its name, records are read from standard \
+                Of a record that is there the other fields stay, unless --replace is given. With - for its name, records are read from standard \
                 input, and with --json-line from the argument, as nephos records export writes them: they are then as \
                 the lines say, all or none.
 
@@ -28,12 +28,16 @@ extension RecordsCommand {
         @Option(name: .long, help: "A record as a line of JSON.") var jsonLine: String?
         @Option(name: .long, help: "Where others have saved it since: unchanged, changed-keys or all-keys.")
         var policy = PolicyArgument.unchanged
+        @Flag(help: "Fields that are not named go, also those that this device does not know.") var replace = false
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
+            guard !replace || remove.isEmpty else {
+                throw ValidationError("With --replace all fields go that are not named: --remove says nothing.")
+            }
             guard (name == nil) != (jsonLine == nil) else {
                 throw ValidationError("Give the record's name, or - for standard input, or --json-line.")
             }
@@ -52,11 +56,13 @@ extension RecordsCommand {
             try await database.withDatabase { database, _ in
                 try await database.refresh(zone.zone, network)
                 let records =
-                    if let lines { try await RecordsCommand.merged(lines, in: database).records } else {
+                    if let lines {
+                        try await RecordsCommand.merged(lines, in: database, isWhole: replace).records
+                    } else {
                         [try await changed(values, in: database)]
                     }
                 let sent = try await SentRecords(database, zone: zone.zone)
-                try await database.modify(saving: records, deleting: [], policy: policy.policy)
+                try await database.modify(saving: records, deleting: [], policy: policy.policy, replacing: replace)
                 try await sent.wait(
                     records.map(\.id.name), network, output,
                     done: "Saved \(listed(records.map { inLine($0.id.name) })).")
@@ -102,6 +108,7 @@ extension RecordsCommand {
                 }
                 record = Record(id, type: type)
             }
+            if replace { record.fields = [:] }
             record.fields.merge(values) { $1 }
             for field in remove {
                 guard record.fields.removeValue(forKey: field) != nil else {
@@ -116,9 +123,10 @@ extension RecordsCommand {
 
     /// Records as they are to be, over what this device has of them.
     ///
+    /// - Parameter isWhole: Also those that are so here: the server may have fields that this device does not know.
     /// - Returns: Those that are not so already.
     static func merged(
-        _ lines: [Record], in database: RecordDatabase
+        _ lines: [Record], in database: RecordDatabase, isWhole: Bool = false
     ) async throws -> (records: [Record], unchanged: Int) {
         var known: [RecordID: Record] = [:]
         for (_, ids) in Dictionary(grouping: lines.map(\.id), by: \.zone) {
@@ -136,7 +144,7 @@ extension RecordsCommand {
                     details: ["record": line.id.name, "type": record.type])
             }
             (record.fields, record.parent) = (line.fields, line.parent)
-            if record.isChanged { records.append(record) }
+            if record.isChanged || isWhole { records.append(record) }
         }
         return (records, lines.count - records.count)
     }

@@ -28,6 +28,7 @@ struct VerifyCommand: AsyncParsableCommand {
                 "server_digest": .string(proof.serverDigest.description), "pending": .integer(Int64(proof.pending)),
                 "refused": .array(status.refused.map { .string($0.key.rawValue) }),
                 "differences": .dictionary(Dictionary(differences) { $1 }),
+                "more_differences": .boolean(proof.hasMore),
             ]
             return .dictionary(scope.names.merging(fields) { $1 })
         }
@@ -35,7 +36,8 @@ struct VerifyCommand: AsyncParsableCommand {
         var text: String {
             let differences = proof.differences.map { "  \(inLine($0.key.rawValue)): \($0.kind.rawValue)" }
             let digests = ["  here    \(proof.localDigest)", "  server  \(proof.serverDigest)"]
-            return ([standing.text] + digests + differences).joined(separator: "\n")
+            let more = proof.hasMore ? ["  and more"] : []
+            return ([standing.text] + digests + differences + more).joined(separator: "\n")
         }
     }
 

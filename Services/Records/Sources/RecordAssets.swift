@@ -1,10 +1,11 @@
+internal import Foundation
 internal import NephosBulk
+internal import NephosBus
 internal import NephosCore
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
-
-private import struct Foundation.Data
 
 // What records have beside them: content, which devices store before they save, and fetch when they want it.
 //

@@ -46,10 +46,15 @@ public struct Verification: Sendable {
     public var localDigest: SetDigest
     /// Of what the server has.
     public var serverDigest: SetDigest
-    /// The keys that differ, in order.
+    /// The keys that differ, in order; of very many the first ``differencesMax``.
     public var differences: [Difference]
+    /// More keys differ than are listed.
+    public var hasMore = false
     /// Writes that the server does not have yet.
     public var pending: Int
+
+    /// Differences that are listed at most.
+    public static let differencesMax = 1000
 
     /// Equal digests mean equal content.
     public var agrees: Bool { localDigest == serverDigest && differences.isEmpty }

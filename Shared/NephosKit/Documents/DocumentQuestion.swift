@@ -63,33 +63,42 @@ extension DocumentsModel {
             for name in gone { try documents.endDoubt(of: name) }
             for index in reply.unknown { try documents.setUnknown(items[Int(index)]) }
             if try !documents.hasQuestions() { try self.offerUnknown(in: documents) }
-            return self.news(.serverChange, gone, isFirst: false)
+            var told = ToldNames(limit: MergedChanges.newsMax)
+            for name in gone { told.add(name) }
+            return self.news(.serverChange, told, isFirst: false)
         }
     }
 
     /// Once all has been answered: a folder may be among the last.
     private func offerUnknown(in documents: DocumentTransaction) throws {
-        let unknown = try documents.unknownItems()
-        guard !unknown.isEmpty else { return }
         // What lies in the trash has a name only while it is made: by then what lives has its own.
-        let byID = Dictionary(unknown.compactMap { row in row.item.map { (row.name, $0) } }) { $1 }
-        let trashed = Set(unknown.map(\.name).filter { Self.liesInTrash($0, byID) })
         for isTrashed in [false, true] {
-            let part = unknown.filter { trashed.contains($0.name) == isTrashed }
-            try offer(Self.creations(of: part, documents), in: documents)
+            let offers = StagedOffers(in: documents.rows)
+            var creations = LostCreations(documents) { id in
+                guard let item = try documents.unknownItem(id), try Self.liesInTrash(item, documents) == isTrashed
+                else { return nil }
+                return item
+            }
+            try documents.forEachUnknown { item in
+                guard let id = DocumentID(item.name) else { return }
+                for change in try creations.creations(from: id) { try offers.add(change) }
+            }
+            try offer(offers, in: documents)
         }
         // Now they are read as what waits makes of them.
-        for item in unknown { try documents.endDoubt(of: item.name) }
+        try documents.endUnknown()
     }
 
-    /// Whether the item, or a folder of these that it is in, lies in the trash.
-    private static func liesInTrash(_ name: ItemName, _ items: [ItemName: WireDocumentItem]) -> Bool {
-        var next = name
+    /// Whether the item, or a folder that the service knows nothing of either and that it is in, lies in the trash.
+    private static func liesInTrash(
+        _ item: DocumentTransaction.Synced, _ documents: DocumentTransaction
+    ) throws -> Bool {
+        var next = item.item
         for _ in 0..<(4 * DocumentLimits.depthMax) {
-            guard let item = items[next] else { return false }
+            guard let item = next else { return false }
             guard !item.hasTrash else { return true }
             guard let parent = DocumentID(bytes: item.parent) else { return false }
-            next = parent.name
+            next = try documents.unknownItem(parent)?.item
         }
         return false
     }

@@ -116,12 +116,39 @@ extension DocumentTransaction {
                     + "AND is_unknown = 0 AND \(Self.isAsked))"), arguments: arguments()) ?? false
     }
 
-    /// What the service knows nothing of.
-    func unknownItems() throws -> [Synced] {
-        try Row.fetchAll(
+    /// What the service knows nothing of, in the order of its names, one by one: after a restore that may be all that
+    /// there was. The body ends no doubts.
+    func forEachUnknown(_ body: (Synced) throws -> Void) throws {
+        let statement = try rows.database.makeStatement(
+            sql: "SELECT item, sequence, body FROM document_doubts WHERE account = ?1 AND container = ?2 "
+                + "AND is_unknown = 1 ORDER BY item")
+        let found = try Row.fetchCursor(statement, arguments: arguments())
+        while let row = try found.next() { try body(Self.synced(row)) }
+    }
+
+    /// The item, if the service knows nothing of it.
+    func unknownItem(_ id: DocumentID) throws -> Synced? {
+        try Row.fetchOne(
             cached(
                 "SELECT item, sequence, body FROM document_doubts WHERE account = ?1 AND container = ?2 "
-                    + "AND is_unknown = 1 ORDER BY item"), arguments: arguments()
+                    + "AND item = ?3 AND is_unknown = 1"), arguments: arguments(id.description)
         ).map(Self.synced)
+    }
+
+    /// How many are ended at a time.
+    private static let endedEach = 1000
+
+    /// What became of these is known: they are offered.
+    func endUnknown() throws {
+        var after = ""
+        while true {
+            let names = try String.fetchAll(
+                cached(
+                    "SELECT item FROM document_doubts WHERE account = ?1 AND container = ?2 AND is_unknown = 1 "
+                        + "AND item > ?3 ORDER BY item LIMIT \(Self.endedEach)"), arguments: arguments(after))
+            for name in names { try endDoubt(of: ItemName(name)) }
+            guard names.count == Self.endedEach, let last = names.last else { return }
+            after = last
+        }
     }
 }

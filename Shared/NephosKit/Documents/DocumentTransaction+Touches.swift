@@ -11,10 +11,13 @@ extension DocumentTransaction {
     static let touchesMax: Int64 = 65_536
     /// How often older ones are removed, in entries.
     private static let sweepEach: Int64 = 1024
+    /// Of how many items of a transaction it is known that they were noted. Some are noted twice where it changes more.
+    private static let knownMax = 4096
 
     /// What is read of the item may be other than before.
     func touch(_ name: ItemName) throws {
         guard !name.isEmpty, known.touched.insert(name).inserted else { return }
+        if known.touched.count > Self.knownMax { known.touched = [name] }
         try cached("INSERT INTO document_touches (account, container, item) VALUES (?1, ?2, ?3)")
             .execute(arguments: arguments(name.rawValue))
         let latest = rows.database.lastInsertedRowID

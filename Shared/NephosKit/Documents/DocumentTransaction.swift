@@ -122,7 +122,8 @@ struct DocumentTransaction {
         var wishes: Wishes?
         /// Of the content that was asked for last to come.
         var lastPosition: Int64?
-        /// Items that were noted as touched: what reads the notes sees all that this transaction does.
+        /// Items that were noted as touched, the last some of them: what reads the notes sees all that this transaction
+        /// does.
         var touched: Set<ItemName> = []
         /// See ``DocumentTransaction/pauses()``.
         var pauses: [DocumentID: Pause]?
@@ -183,12 +184,14 @@ struct DocumentTransaction {
         ).map(Self.synced)
     }
 
-    /// All of them, removed ones included.
-    func allSynced() throws -> [Synced] {
-        try Row.fetchAll(
-            cached("SELECT item, sequence, body FROM documents WHERE account = ?1 AND container = ?2 ORDER BY item"),
-            arguments: arguments()
-        ).map(Self.synced)
+    static let table = ItemTable(table: "documents", scope: "container", name: "item")
+
+    /// All of them, removed ones included, in the order of their names, one by one.
+    func allSynced() throws -> some Cursor<Synced> {
+        // A statement of its own: what is read meanwhile must not begin it anew.
+        let statement = try rows.database.makeStatement(
+            sql: "SELECT item, sequence, body FROM documents WHERE account = ?1 AND container = ?2 ORDER BY item")
+        return try Row.fetchCursor(statement, arguments: arguments()).map(Self.synced)
     }
 
     static func synced(_ row: Row) -> Synced {

@@ -58,9 +58,13 @@ final class DocumentsModel: ContentSending {
 
     // MARK: Bringing in
 
-    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest] {
+    func forEachDigest(
+        in rows: ScopeTransaction, key: [UInt8], _ body: (ItemName, SetDigest) throws -> Void
+    ) throws {
         let items = try DocumentTransaction(rows).allSynced()
-        return Dictionary(items.compactMap { item in item.digest(key: key).map { (item.name, $0) } }) { $1 }
+        while let item = try items.next() {
+            if let digest = item.digest(key: key) { try body(item.name, digest) }
+        }
     }
 
     func digest(of change: WireChange, key: [UInt8]) -> SetDigest? {
@@ -79,50 +83,50 @@ final class DocumentsModel: ContentSending {
         let isFirst = !state.synced
         // Above this the server may have lost what is here.
         let common = pulled.isComparing ? 0 : isRestored ? pulled.epochStart : UInt64.max
-        let all = pulled.isListing ? try documents.allSynced() : []
-        var local = Dictionary(all.map { ($0.name, $0) }) { $1 }
         var merged = MergedChanges()
-        var changed: [ItemName] = []
-        var offers: [WireDocumentChange] = []
+        var changed = ToldNames(limit: MergedChanges.newsMax)
+        let offers = StagedOffers(in: rows)
         var folders: Set<DocumentID> = []
-        for change in pulled.changes {
+        try pulled.changes.forEach { change in
             let name = ItemName(change.item)
-            let mine = try pulled.isListing ? local.removeValue(forKey: name) : documents.synced(name)
-            if change.damaged { merged.damaged.append(name) }
+            let mine = try documents.synced(name)
+            if change.damaged { merged.damaged.add(name) }
             let theirs = DocumentTransaction.Synced(
                 change, sequence: min(change.sequence, pulled.token.sequence), damagedBody: mine?.body)
             if let mine, !isRestored,
                 mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence)
             {
-                continue
+                return
             }
             if let mine, mine.sequence > common {
                 let offered = Self.offer(mine, over: theirs, isLater: theirs.sequence <= common)
-                offers += offered
+                try offers.add(offered)
                 if !offered.isEmpty, let folder = mine.item.flatMap({ DocumentID(bytes: $0.parent) }) {
                     folders.insert(folder)
                 }
             }
-            if mine == nil { offers += try offerOfDoubt(over: theirs, documents) }
-            guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { continue }
-            if Self.isNews(theirs, after: mine) { changed.append(name) }
+            if mine == nil { try offers.add(offerOfDoubt(over: theirs, documents)) }
+            guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { return }
+            if Self.isNews(theirs, after: mine) { changed.add(name) }
             try documents.put(theirs, replacing: mine, &state)
         }
-        for item in local.values.sorted(by: { $0.name < $1.name }) {
-            // A push's reply was quicker than the listing.
-            if !isRestored, item.sequence > pulled.token.sequence { continue }
-            // That it is not listed does not say what became of it.
-            if item.body == nil || item.isComing {
-                try documents.forget(item, &state)
-            } else {
-                try documents.doubt(item, isNewer: item.sequence > common, &state)
-            }
-        }
         if pulled.isListing {
+            try pulled.changes.forEachUnlisted(of: DocumentTransaction.table) { name in
+                guard let item = try documents.synced(name) else { return }
+                // A push's reply was quicker than the listing.
+                if !isRestored, item.sequence > pulled.token.sequence { return }
+                // That it is not listed does not say what became of it.
+                if item.body == nil || item.isComing {
+                    try documents.forget(item, &state)
+                } else {
+                    try documents.doubt(item, isNewer: item.sequence > common, &state)
+                }
+            }
             try documents.askAnew()
             try ask(in: documents)
         }
-        try offer(lostFolders(among: folders, documents) + offers, in: documents)
+        for change in try lostFolders(among: folders, documents) { try offers.add(change, turn: .lostFolders) }
+        try offer(offers, in: documents)
         if !pulled.info.isEmpty { state.info = pulled.info }
         downloads.look()
         merged.news = news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst)
@@ -134,14 +138,14 @@ final class DocumentsModel: ContentSending {
     ) throws -> MergedChanges? {
         let documents = DocumentTransaction(rows)
         guard segment.changes.allSatisfy({ !$0.body.isEmpty || $0.deleted }) else { return nil }
-        var changed: [ItemName] = []
+        var changed = ToldNames(limit: MergedChanges.newsMax)
         var offers: [WireDocumentChange] = []
         for change in segment.changes {
             let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
             let theirs = DocumentTransaction.Synced(change, sequence: min(sequence, segment.token.sequence))
             let mine = try documents.synced(theirs.name)
             if let mine, mine.sequence > theirs.sequence { continue }
-            if Self.isNews(theirs, after: mine) { changed.append(theirs.name) }
+            if Self.isNews(theirs, after: mine) { changed.add(theirs.name) }
             if mine == nil { offers += try offerOfDoubt(over: theirs, documents) }
             try documents.put(theirs, replacing: mine, &state)
         }
@@ -156,10 +160,10 @@ final class DocumentsModel: ContentSending {
         return !(theirs.body == nil ? mine?.isComing ?? false : theirs.isComing)
     }
 
-    func news(_ reason: ChangeReason, _ changed: [ItemName], isFirst: Bool) -> ChangeNotification? {
+    func news(_ reason: ChangeReason, _ changed: ToldNames, isFirst: Bool) -> ChangeNotification? {
         guard isFirst || !changed.isEmpty else { return nil }
         // Who is told of so many looks at all.
-        return ChangeNotification(reason: reason, changedKeys: changed.count > 1000 ? [] : changed.sorted())
+        return ChangeNotification(reason: reason, changedKeys: changed.hasMore ? [] : changed.names.sorted())
     }
 
     // MARK: Offering again
@@ -188,110 +192,174 @@ final class DocumentsModel: ContentSending {
     private func lostFolders(
         among folders: Set<DocumentID>, _ documents: DocumentTransaction
     ) throws -> [WireDocumentChange] {
-        var (lost, seen): ([DocumentTransaction.Synced], Set<DocumentID>) = ([], [])
+        var (lost, seen): ([DocumentID: DocumentTransaction.Synced], Set<DocumentID>) = ([:], [])
         for start in folders.sorted() {
             var next = start
             while !next.isFixed, seen.insert(next).inserted, let doubt = try documents.doubt(of: next.name),
                 doubt.isNewer, let item = doubt.item.item, item.kind == .folder
             {
-                lost.append(doubt.item)
+                lost[next] = doubt.item
                 guard let parent = DocumentID(bytes: item.parent) else { break }
                 next = parent
             }
         }
+        var creations = LostCreations(documents) { lost[$0] }
         // Whatever else there is of them is offered once they are known to be lost.
-        return try Self.creations(of: lost, documents).filter(\.createsFolder)
-    }
-
-    /// A folder before what is in it. What was in a folder that is gone comes to where the person finds it.
-    static func creations(
-        of lost: [DocumentTransaction.Synced], _ documents: DocumentTransaction
-    ) throws -> [WireDocumentChange] {
-        var left = Dictionary(
-            lost.compactMap { row -> (DocumentID, WireDocumentItem)? in
-                // What could never be read here cannot be made again.
-                guard let id = DocumentID(row.name.rawValue), let item = row.item, item.kind != .unspecified,
-                    !row.isComing
-                else {
-                    return nil
-                }
-                return (id, item)
-            }
-        ) { $1 }
-        var changes: [WireDocumentChange] = []
-        var made: Set<DocumentID> = []
-        for start in left.keys.sorted() {
-            var chain: [(DocumentID, WireDocumentItem)] = []
-            var next: DocumentID? = start
-            while let id = next, let item = left.removeValue(forKey: id) {
-                chain.append((id, item))
-                next = DocumentID(bytes: item.parent)
-            }
-            if let (first, item) = chain.last, let folder = next, !folder.isFixed,
-                try !made.contains(folder) && documents.document(folder) == nil
-            {
-                chain[chain.count - 1] = (first, item.moved(to: .documents))
-            }
-            made.formUnion(chain.map(\.0))
-            for (id, item) in chain.reversed() { changes += DocumentChanges.creation(of: item, named: id) }
-        }
-        return changes
+        return try lost.keys.sorted().flatMap { try creations.creations(from: $0) }.filter(\.createsFolder)
     }
 
     /// Queues what the server has lost, as it was. What is still here of the contents is sent along.
     func offer(_ changes: [WireDocumentChange], in documents: DocumentTransaction) throws {
-        // Nothing is changed of what lies in the trash: what has left it leaves it first. Then come folders, and what
-        // is put into the trash is made before. Contents go each by itself: one that nobody has any more must not keep
-        // the others away.
-        let first = changes.filter(\.restores) + changes.filter(\.createsFolder)
-        let others = changes.filter { !$0.restores && !$0.createsFolder && $0.content == nil }
-        let contents = changes.filter { $0.content != nil }.map { [$0] }
-        let requests = DocumentBatches.divide(first) + contents + DocumentBatches.divide(others)
-        let copies = try takeCopies(for: changes.compactMap(\.content), in: documents)
-        for changes in requests {
-            var request = WireApplyChanges()
-            request.container = name
-            request.changes = changes
-            let found = changes.compactMap { change in change.content.flatMap { copies[$0.version] } }
-            request.nodes = try found.flatMap { try CutChunk.nodes(of: $0.chunks) }
-            let position = try documents.append(
-                request, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
-            for content in changes.compactMap(\.content) where try documents.holdsContent(content.version) {
-                try documents.moveContent(content.version, to: position)
-            }
-            for copy in found {
-                try documents.addContent(copy.version, at: position, length: copy.length, chunks: copy.chunks)
-            }
-        }
+        let offers = StagedOffers(in: documents.rows)
+        try offers.add(changes)
+        try offer(offers, in: documents)
     }
 
-    /// Gives those of the contents that are here as copies a file that they are sent from, whatever becomes of the copy.
-    ///
-    /// - Returns: What is known of them, by version.
-    private func takeCopies(
-        for contents: [WireDocumentContent], in documents: DocumentTransaction
-    ) throws -> [Data: StagedContent] {
-        guard let folder = try? ContentFolder(home: engine.local.home) else { return [:] }
-        var (taken, claim) = ([Data: StagedContent](), FileLock?.none)
-        for content in contents where !content.isInline && taken[content.version] == nil {
-            guard let version = DocumentID(bytes: content.version), try !documents.holdsContent(content.version),
-                let copy = try documents.copy(of: content), !copy.chunks.isEmpty
-            else { continue }
-            if claim == nil { claim = try folder.claim() }
-            if copy.file == version {
-                // What was sent from here is called so still: it waits again, and is a copy no longer.
-                try documents.forgetCopy(in: copy.file)
-            } else if !folder.link(copy.file, as: version) {
-                continue
+    /// Nothing is changed of what lies in the trash: what has left it leaves it first. Then come folders, and what is put
+    /// into the trash is made before. Contents go each by itself: one that nobody has any more must not keep the others
+    /// away.
+    func offer(_ offers: StagedOffers, in documents: DocumentTransaction) throws {
+        guard !offers.isEmpty else { return }
+        let copies = OfferedCopies(engine, documents)
+        var batch = DocumentBatches.Batch()
+        var last = OfferTurn.restores
+        try offers.forEach { offer in
+            let turn = OfferTurn(rawValue: offer.turn) ?? .others
+            let change = try WireDocumentChange(serializedBytes: offer.change)
+            if turn.begins(after: last) || !batch.hasRoom(for: offer.change.count) {
+                try queue(batch.take(), copies, in: documents)
             }
-            taken[content.version] = StagedContent(
-                version: version, length: copy.length, chunks: copy.chunks, modified: content.modified)
+            batch.add(change, bytes: offer.change.count)
+            last = turn
         }
-        guard let claim else { return [:] }
-        // Until this transaction is over.
+        try queue(batch.take(), copies, in: documents)
+        try copies.keep()
+        try offers.clear()
+    }
+
+    private func queue(
+        _ changes: [WireDocumentChange], _ copies: OfferedCopies, in documents: DocumentTransaction
+    ) throws {
+        guard !changes.isEmpty else { return }
+        var request = WireApplyChanges()
+        request.container = name
+        request.changes = changes
+        let found = try changes.compactMap { try $0.content.flatMap(copies.take) }
+        request.nodes = try found.flatMap { try CutChunk.nodes(of: $0.chunks) }
+        let position = try documents.append(
+            request, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+        for content in changes.compactMap(\.content) where try documents.holdsContent(content.version) {
+            try documents.moveContent(content.version, to: position)
+        }
+        for copy in found {
+            try documents.addContent(copy.version, at: position, length: copy.length, chunks: copy.chunks)
+        }
+    }
+}
+
+/// Makes anew what the service has lost, a folder before what is in it. What was in a folder that is gone comes to where the
+/// person finds it.
+struct LostCreations {
+    private let documents: DocumentTransaction
+    private let lost: (DocumentID) throws -> DocumentTransaction.Synced?
+    private var made: Set<DocumentID> = []
+
+    /// - Parameter lost: What is made anew; nil: the item is not, here.
+    init(
+        _ documents: DocumentTransaction, among lost: @escaping (DocumentID) throws -> DocumentTransaction.Synced?
+    ) {
+        self.documents = documents
+        self.lost = lost
+    }
+
+    /// What makes this one, and the folders that it is in, as far as they are lost and were not made yet.
+    mutating func creations(from start: DocumentID) throws -> [WireDocumentChange] {
+        var chain: [(id: DocumentID, item: WireDocumentItem)] = []
+        var next: DocumentID? = start
+        while let id = next, !made.contains(id), let row = try lost(id),
+            // What could never be read here cannot be made again.
+            let item = row.item, item.kind != .unspecified, !row.isComing
+        {
+            chain.append((id, item))
+            made.insert(id)
+            next = DocumentID(bytes: item.parent)
+        }
+        if let (id, item) = chain.last, let folder = next, !folder.isFixed {
+            // What is within itself is made nowhere else.
+            let isMade = made.contains(folder) && !chain.contains { $0.id == folder }
+            if try !isMade && documents.document(folder) == nil {
+                chain[chain.count - 1] = (id, item.moved(to: .documents))
+            }
+        }
+        return chain.reversed().flatMap { DocumentChanges.creation(of: $0.item, named: $0.id) }
+    }
+}
+
+/// What is offered together: what the earlier turns make, the later ones need.
+private enum OfferTurn: Int {
+    case restores, lostFolders, folders, contents, others
+
+    /// Whether a change of it cannot go into the request that has one of the other.
+    func begins(after other: OfferTurn) -> Bool {
+        self == .contents || other == .contents || (self == .others) != (other == .others)
+    }
+}
+
+extension StagedOffers {
+    fileprivate func add(_ change: WireDocumentChange, turn: OfferTurn) throws {
+        try add(Offer(turn: turn.rawValue, change: change.serializedData()))
+    }
+
+    fileprivate func add(_ changes: [WireDocumentChange]) throws { for change in changes { try add(change) } }
+
+    func add(_ change: WireDocumentChange) throws {
+        let turn: OfferTurn =
+            change.restores ? .restores : change.createsFolder ? .folders : change.content == nil ? .others : .contents
+        try add(change, turn: turn)
+    }
+}
+
+/// Gives those of the contents that are here as copies a file that they are sent from, whatever becomes of the copy.
+private final class OfferedCopies {
+    private let engine: DeviceEngine
+    private let documents: DocumentTransaction
+    private lazy var folder = try? ContentFolder(home: engine.local.home)
+    private var claim: FileLock?
+    /// Their versions: one may be offered more than once.
+    private var taken: Set<DocumentID> = []
+
+    init(_ engine: DeviceEngine, _ documents: DocumentTransaction) {
+        self.engine = engine
+        self.documents = documents
+    }
+
+    /// - Returns: What is known of it; nil: there is no copy of it here.
+    func take(_ content: WireDocumentContent) throws -> StagedContent? {
+        guard !content.isInline, let version = DocumentID(bytes: content.version), let folder else { return nil }
+        guard !taken.contains(version) else {
+            return StagedContent(
+                version: version, length: content.length, chunks: try documents.chunks(of: version),
+                modified: content.modified)
+        }
+        guard try !documents.holdsContent(content.version), let copy = try documents.copy(of: content),
+            !copy.chunks.isEmpty
+        else { return nil }
+        if claim == nil { claim = try folder.claim() }
+        if copy.file == version {
+            // What was sent from here is called so still: it waits again, and is a copy no longer.
+            try documents.forgetCopy(in: copy.file)
+        } else if !folder.link(copy.file, as: version) {
+            return nil
+        }
+        taken.insert(version)
+        return StagedContent(version: version, length: copy.length, chunks: copy.chunks, modified: content.modified)
+    }
+
+    /// Nobody removes the files until this transaction is over.
+    func keep() throws {
+        guard let claim else { return }
         engine.loop.schedule(after: .zero) { withExtendedLifetime(claim) {} }
-        try folder.flushNames()
-        return taken
+        try folder?.flushNames()
     }
 }
 
@@ -325,18 +393,36 @@ enum DocumentBatches {
     /// Bytes of them, well below what a frame may have.
     static let bytesMax = 1 << 20
 
-    static func divide(_ changes: [WireDocumentChange]) -> [[WireDocumentChange]] {
-        var batches: [[WireDocumentChange]] = []
-        var bytes = 0
-        for change in changes {
-            let size = (try? change.serializedData().count) ?? 0
-            if batches.isEmpty || bytes + size > bytesMax || (batches.last?.count ?? 0) >= DocumentLimits.changesMax {
-                batches.append([])
-                bytes = 0
-            }
-            batches[batches.count - 1].append(change)
+    /// What one request has.
+    struct Batch {
+        private var changes: [WireDocumentChange] = []
+        private var bytes = 0
+
+        func hasRoom(for size: Int) -> Bool {
+            changes.isEmpty || bytes + size <= bytesMax && changes.count < DocumentLimits.changesMax
+        }
+
+        mutating func add(_ change: WireDocumentChange, bytes size: Int) {
+            changes.append(change)
             bytes += size
         }
-        return batches
+
+        /// What it has; it is empty then.
+        mutating func take() -> [WireDocumentChange] {
+            defer { self = Batch() }
+            return changes
+        }
+    }
+
+    static func divide(_ changes: [WireDocumentChange]) -> [[WireDocumentChange]] {
+        var batches: [[WireDocumentChange]] = []
+        var batch = Batch()
+        for change in changes {
+            let size = (try? change.serializedData().count) ?? 0
+            if !batch.hasRoom(for: size) { batches.append(batch.take()) }
+            batch.add(change, bytes: size)
+        }
+        let last = batch.take()
+        return last.isEmpty ? batches : batches + [last]
     }
 }

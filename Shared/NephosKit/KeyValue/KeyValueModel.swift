@@ -30,9 +30,12 @@ final class KeyValueModel: ScopeModel {
 
     // MARK: Bringing in
 
-    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest] {
-        let live = try StoreTransaction(rows).items().filter { $0.value != nil }
-        return Dictionary(live.map { ($0.key, $0.digest(key: key)) }) { $1 }
+    func forEachDigest(
+        in rows: ScopeTransaction, key: [UInt8], _ body: (ItemName, SetDigest) throws -> Void
+    ) throws {
+        for item in try StoreTransaction(rows).items() where item.value != nil {
+            try body(item.key, item.digest(key: key))
+        }
     }
 
     func digest(of change: WireChange, key: [UInt8]) -> SetDigest? {
@@ -49,14 +52,15 @@ final class KeyValueModel: ScopeModel {
         var theirs = PulledState(
             token: pulled.token, complete: pulled.isListing, epochStart: pulled.epochStart,
             comparing: pulled.isComparing, isOtherHistory: pulled.isOtherHistory)
-        for change in pulled.changes {
+        // All of a store fits into memory: its limits, and those of what is read, see to that.
+        try pulled.changes.forEach { change in
             // What cannot be read here does not keep the rest away, and what is here under its name stays: it is not
             // gone, only newer than this release. The digest tells that something is missing, and `verify` what.
             guard var item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else {
-                guard var mine = local.first(where: { $0.key == ItemName(change.item) }) else { continue }
+                guard var mine = local.first(where: { $0.key == ItemName(change.item) }) else { return }
                 mine.sequence = min(mine.sequence, pulled.token.sequence)
                 theirs.items.append(mine)
-                continue
+                return
             }
             item.sequence = min(item.sequence, pulled.token.sequence)
             if change.damaged { theirs.damaged.append(item) } else { theirs.items.append(item) }
@@ -74,7 +78,8 @@ final class KeyValueModel: ScopeModel {
         if !pulled.info.isEmpty {
             state.limits = KeyValueLimits(try WireKeyValueUsage(serializedBytes: pulled.info))
         }
-        var merged = MergedChanges(damaged: theirs.damaged.map(\.key))
+        var merged = MergedChanges()
+        for item in theirs.damaged { merged.damaged.add(item.key) }
         if first {
             let keys = try store.visibleItems().filter { $0.value.value != nil }
             merged.news = ChangeNotification(

@@ -127,6 +127,15 @@ package final class LocalStore: Sendable {
         }
     }
 
+    /// The same in memory under a name, for several processes. For simulations.
+    package convenience init(inMemory name: String, copyOf other: LocalStore) throws(CloudError) {
+        try self.init(other.fault, identity: name) {
+            let copy = try DatabaseQueue(named: name)
+            try other.database.backup(to: copy)
+            return copy
+        }
+    }
+
     private init(
         _ fault: (@Sendable (String) throws -> Void)?, identity: String? = nil,
         opening open: () throws -> any DatabaseWriter
@@ -162,6 +171,39 @@ package final class LocalStore: Sendable {
         } catch { throw LocalFailure.error(of: error, at: path) }
     }
 
+    /// The same on the connection that writes, which alone sees what this process has staged, and may stage more: nobody
+    /// is kept from writing.
+    ///
+    /// - Throws: ``CloudError`` `.constraintViolation` inside an app's transaction.
+    func readBesideStage<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
+        try requireOutsideTransaction()
+        do {
+            try fault?("read")
+            return try database.writeWithoutTransaction { try Self.inTransaction(.deferred, of: $0, body) }
+        } catch { throw LocalFailure.error(of: error, at: path) }
+    }
+
+    private static func inTransaction<Result>(
+        _ kind: Database.TransactionKind, of database: Database, _ body: (Database) throws -> Result
+    ) throws -> Result {
+        var result: Result?
+        try database.inTransaction(kind) {
+            result = try body(database)
+            return .commit
+        }
+        guard let result else { throw CloudError(.storageFailure, "The transaction had no result.") }
+        return result
+    }
+
+    private func requireOutsideTransaction() throws(CloudError) {
+        guard !isInsideTransaction else {
+            throw CloudError(
+                .constraintViolation,
+                "A store was written, or another transaction begun, inside a transaction. Use what the transaction is given."
+            )
+        }
+    }
+
     /// Whether this is called by an app from inside its own transaction. The database cannot begin another there, and
     /// would end the process.
     private var isInsideTransaction: Bool {
@@ -188,25 +230,12 @@ package final class LocalStore: Sendable {
     ///
     /// - Throws: ``CloudError`` `.constraintViolation` inside an app's transaction.
     func write<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
-        guard !isInsideTransaction else {
-            throw CloudError(
-                .constraintViolation,
-                "A store was written, or another transaction begun, inside a transaction. Use what the transaction is given."
-            )
-        }
+        try requireOutsideTransaction()
         try requireWritable()
         let written: Result
         do {
             try fault?("save")
-            written = try database.writeWithoutTransaction { database in
-                var result: Result?
-                try database.inTransaction(.immediate) {
-                    result = try body(database)
-                    return .commit
-                }
-                guard let result else { throw CloudError(.storageFailure, "The transaction had no result.") }
-                return result
-            }
+            written = try database.writeWithoutTransaction { try Self.inTransaction(.immediate, of: $0, body) }
         } catch {
             throw LocalFailure.error(of: error, at: path)
         }

@@ -85,8 +85,19 @@ extension ScopeTransaction {
 
     /// The same before whatever waits.
     func prepend(_ payload: Data, id: OperationID, writer: Int64, now: Timestamp) throws -> Int64 {
+        let position = try firstPlace(of: 1)
+        try put(payload, at: position, id: id, writer: writer, now: now)
+        return position
+    }
+
+    /// Where the first of so many goes that come one after the other before whatever waits.
+    func firstPlace(of count: Int) throws -> Int64 {
         let first = try Int64.fetchOne(cached("SELECT min(position) FROM outbox")) ?? 1
-        let position = min(first, 1) - 1
+        return min(first, 1) - Int64(count)
+    }
+
+    /// The same as appending it, at a place that is free.
+    func put(_ payload: Data, at position: Int64, id: OperationID, writer: Int64, now: Timestamp) throws {
         try cached(
             "INSERT INTO outbox (position, account, service, scope, operation, state, writer, created, payload) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, 'unsent', ?6, ?7, ?8)"
@@ -94,7 +105,6 @@ extension ScopeTransaction {
             position, account, service, scope.name, Data(id.bytes), writer, Int64(bitPattern: now.milliseconds),
             payload,
         ])
-        return position
     }
 
     /// Whether the operation still waits, under this id.

@@ -81,14 +81,44 @@ struct ScopeTransaction {
         }
     }
 
-    /// In the order of their names.
-    func staged(by reader: Int) throws -> [WireChange] {
-        try Data.fetchAll(
-            cached(
-                "SELECT change FROM temp.staged WHERE account = ?1 AND service = ?2 AND scope = ?3 AND reader = ?4 "
-                    + "ORDER BY item"),
-            arguments: [account, service, scope.name, reader]
-        ).map { try WireChange(serializedBytes: $0) }
+    /// In the order of their names, one by one: of a whole scope they would not fit into memory.
+    func staged(by reader: Int) throws -> some Cursor<WireChange> {
+        // A statement of its own: what is read meanwhile must not begin it anew.
+        let statement = try database.makeStatement(
+            sql: "SELECT change FROM temp.staged WHERE account = ?1 AND service = ?2 AND scope = ?3 AND reader = ?4 "
+                + "ORDER BY item")
+        return try Data.fetchCursor(statement, arguments: [account, service, scope.name, reader])
+            .map { try WireChange(serializedBytes: $0) }
+    }
+
+    /// How many names are looked up at a time that are not staged.
+    private static let unstagedEach = 1000
+
+    /// Tells the names of a model's items that are not staged, in their order. The body may remove them.
+    func forEachUnstaged(of items: ItemTable, by reader: Int, _ body: (ItemName) throws -> Void) throws {
+        let (table, name) = (items.table, items.name)
+        var after = ""
+        while true {
+            // Nothing is read from the table while it is changed.
+            let names = try String.fetchAll(
+                cached(
+                    "SELECT \(name) FROM \(table) WHERE account = ?1 AND \(items.scope) = ?3 AND \(name) > ?5 "
+                        + "AND NOT EXISTS (SELECT 1 FROM temp.staged s WHERE s.account = ?1 AND s.service = ?2 "
+                        + "AND s.scope = ?3 AND s.reader = ?4 AND s.item = \(table).\(name)) "
+                        + "ORDER BY \(name) LIMIT \(Self.unstagedEach)"),
+                arguments: [account, service, scope.name, reader, after])
+            for name in names { try body(ItemName(name)) }
+            guard names.count == Self.unstagedEach, let last = names.last else { return }
+            after = last
+        }
+    }
+
+    /// Forgets what a reader has staged, of whichever scope.
+    static func clearStage(of reader: Int, _ database: Database) throws {
+        let isThere = try Bool.fetchOne(
+            database, sql: "SELECT EXISTS (SELECT 1 FROM sqlite_temp_master WHERE name = 'staged')")
+        guard isThere == true else { return }
+        try database.execute(sql: "DELETE FROM temp.staged WHERE reader = ?", arguments: [reader])
     }
 
     func clearStage(of reader: Int) throws {

@@ -116,12 +116,7 @@ extension RecordDatabase {
         request.type = query.type ?? ""
         request.predicate = query.predicate?.description ?? ""
         request.limit = UInt32(clamping: max(0, query.limit ?? 0))
-        request.sort = query.sort.map { sort in
-            var wire = WireRecordSort()
-            wire.field = sort.field
-            wire.descending = !sort.ascending
-            return wire
-        }
+        request.sort = query.sort.map(\.wire)
         // A plan is told also of what no index serves.
         request.scan = true
         request.explain = true
@@ -179,5 +174,31 @@ extension RecordIndex {
             return wire
         }
         return wire
+    }
+}
+
+extension RecordIndex {
+    /// As the service describes one that a query needs: `Note(kind, title[cd] descending)`.
+    ///
+    /// - Parameter isOfWords: The words of all texts; `words` is no field then.
+    /// - Returns: Nil: it cannot be read.
+    init?(described text: String, isOfWords: Bool) {
+        guard let brace = text.firstIndex(of: "("), text.last == ")" else { return nil }
+        self.init(type: String(text[..<brace]), fields: [])
+        guard !isOfWords else { return }
+        for part in text[text.index(after: brace)...].dropLast().split(separator: ",") {
+            let words = part.split(separator: " ")
+            guard let first = words.first, words.count == 1 || words.count == 2 && words[1] == "descending" else {
+                return nil
+            }
+            let name = String(first.prefix { $0 != "[" })
+            let letters = first.drop { $0 != "[" }
+            guard !name.isEmpty else { return nil }
+            fields.append(
+                Field(
+                    name, ascending: words.count == 1, ignoresCase: letters.contains("c"),
+                    ignoresAccents: letters.contains("d")))
+        }
+        guard !fields.isEmpty else { return nil }
     }
 }

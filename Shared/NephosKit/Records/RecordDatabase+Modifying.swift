@@ -1,9 +1,10 @@
-internal import Foundation
 internal import GRDB
 public import NephosCore
 internal import NephosRecordRules
 internal import NephosWire
 internal import SwiftProtobuf
+
+public import struct Foundation.Data
 
 extension RecordDatabase {
     /// Saves a record.
@@ -11,22 +12,24 @@ extension RecordDatabase {
     /// It is on this device's disk when this returns, and is sent when it can be. A record that is as it was fetched is
     /// saved already.
     ///
-    /// - Parameter policy: What becomes of it where others have saved the record since.
+    /// - Parameters:
+    ///   - policy: What becomes of it where others have saved the record since.
+    ///   - replacing: Fields that it does not have go, also those that this device does not know or has not fetched.
     /// - Returns: The record with its new change tag. Save it again from there, or what it was saved from is taken for
     ///   the last that was known.
-    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:)`` does.
+    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:)`` does.
     @discardableResult
     public func save(
-        _ record: Record, policy: RecordSavePolicy = .ifServerRecordUnchanged
+        _ record: Record, policy: RecordSavePolicy = .ifServerRecordUnchanged, replacing: Bool = false
     ) async throws(CloudError) -> Record {
-        try await modify(saving: [record], deleting: [], policy: policy)[0]
+        try await modify(saving: [record], deleting: [], policy: policy, replacing: replacing)[0]
     }
 
     /// Deletes a record; nothing where there is none.
     ///
     /// - Parameter policy: With `.ifServerRecordUnchanged` what others have saved since, and this device has not seen,
     ///   becomes a conflict; with another it is deleted whatever it has become, as CloudKit does.
-    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:)`` does.
+    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:)`` does.
     public func delete(
         _ id: RecordID, policy: RecordSavePolicy = .ifServerRecordUnchanged
     ) async throws(CloudError) {
@@ -44,17 +47,23 @@ extension RecordDatabase {
     ///   - policy: What becomes of a record that others have saved since.
     ///   - atomically: Of each zone, on the server.
     ///   - conditions: What is taken for granted of other records of a zone that is changed: at most 100.
+    ///   - replacing: Fields that the records do not have go, also those that this device does not know or has not fetched.
+    ///   - clientToken: What the server tells this device again (``clientChangeToken(in:timeout:)``), of each zone, once
+    ///     the changes are made: 1 to 1024 bytes; nil: what it was told before stays.
     /// - Returns: The records, in their order, with their new change tags.
     /// - Throws: ``CloudError`` `.limitExceeded` (too much at once: divide it), `.invalidArguments` (a name that none
-    ///   can have, a record twice, another type than the record has), `.zoneNotFound`, `.serviceBusy` (100,000 changes
+    ///   can have, a record twice, another type than the record has, a field that is to be encrypted and is there
+    ///   unencrypted, or is of a public database), `.zoneNotFound`, `.serviceBusy` (100,000 changes
     ///   of the zone wait to be sent: connect), `.notSignedIn`, `.storageFailure`; of an asset's file `.unknownItem`,
     ///   `.permissionFailure`, and `.constraintViolation` when it is not what it was. Nothing was saved then.
     @discardableResult
     public func modify(
         saving records: [Record], deleting: [RecordID], policy: RecordSavePolicy = .ifServerRecordUnchanged,
-        atomically: Bool = true, conditions: [RecordCondition] = []
+        atomically: Bool = true, conditions: [RecordCondition] = [], replacing: Bool = false,
+        clientToken: Data? = nil
     ) async throws(CloudError) -> [Record] {
         try check(records, deleting, conditions)
+        try Self.check(clientToken)
         let engine = session.engine
         let staged = try await stage(records)
         let saved = try session.local.write { database -> [Record] in
@@ -67,9 +76,11 @@ extension RecordDatabase {
             for zone in Set(records.map(\.id.zone) + deleting.map(\.zone)).sorted() {
                 var request = WireZoneChanges()
                 request.notAtomic = !atomically
+                request.clientToken = clientToken ?? Data()
                 request.conditions = conditions.filter { $0.id.zone == zone }.map(\.wire)
                 let rows = try self.records(of: zone, database, isWriting: true)
-                var draft = RecordDraft(rows, policy: policy, makeTag: { engine.makeDocumentID().wire })
+                var draft = RecordDraft(
+                    rows, policy: policy, replaces: replacing, makeTag: { engine.makeDocumentID().wire })
                 for record in records where record.id.zone == zone { saved[record.id] = try draft.save(record) }
                 for id in deleting where id.zone == zone { try draft.delete(id) }
                 bytes += try draft.byteCount()
@@ -81,6 +92,37 @@ extension RecordDatabase {
         staged?.end()
         push(Set(records.map(\.id.zone) + deleting.map(\.zone)))
         return saved
+    }
+
+    /// What this device has left with its last changes of the zone that the server has made: by it an app that was cut off
+    /// sees which of its changes were.
+    ///
+    /// - Returns: Nil: nothing, or so long ago that 100 other devices have left something since.
+    /// - Throws: ``CloudError`` `.storeOutOfStep` until the database was downloaded, `.zoneNotFound`,
+    ///   `.networkUnavailable` and the like, `.notSignedIn`.
+    public func clientChangeToken(
+        in zone: String = RecordZone.defaultName, timeout: Duration? = nil
+    ) async throws(CloudError) -> Data? {
+        var request = WireReadChanges()
+        request.scope = try "\(container)/\(id(of: zone))"
+        if isPublic, let owner = try read({ try session(in: $0).publicOwner(of: container) }) {
+            request.owner = owner.rawValue
+        }
+        // What has changed comes another way: its first item is enough.
+        request.itemsMax = 1
+        let reply = try await session.call(
+            .records, request, as: WireReadChangesReply.self, app: app, timeout: timeout)
+        guard let info = try? WireZoneInfo(serializedBytes: reply.info) else { throw Self.misfit }
+        return info.clientToken.isEmpty ? nil : info.clientToken
+    }
+
+    private static func check(_ token: Data?) throws(CloudError) {
+        guard let token else { return }
+        guard (1...RecordLimits.clientTokenBytesMax).contains(token.count) else {
+            throw CloudError(
+                token.isEmpty ? .invalidArguments : .limitExceeded, "What a device leaves has 1 to 1024 bytes.",
+                details: ["argument": "clientToken", "bytes_max": "\(RecordLimits.clientTokenBytesMax)"])
+        }
     }
 
     func push(_ zones: Set<String>) { for zone in zones.sorted() { scope(of: zone).execute { $0.push() } } }
@@ -110,6 +152,11 @@ extension RecordDatabase {
             throw CloudError(
                 .invalidArguments, "A record is there twice. Change it once.", details: ["argument": "records"])
         }
+        guard !isPublic || !records.contains(where: \.isEncrypted) else {
+            throw CloudError(
+                .invalidArguments, "A public database has no encrypted fields. Save the record in a private one.",
+                details: ["argument": "records"])
+        }
         for id in ids + conditions.map(\.id) { try RecordNames.check(id) }
         let zones = Set(ids.map(\.zone))
         guard conditions.allSatisfy({ zones.contains($0.id.zone) && !ids.contains($0.id) }) else {
@@ -118,6 +165,12 @@ extension RecordDatabase {
                 "A condition is on a record that is not changed, of a zone of which another is.",
                 details: ["argument": "conditions"])
         }
+    }
+}
+
+extension Record {
+    fileprivate var isEncrypted: Bool {
+        fields.values.contains { if case .encrypted = $0 { true } else { false } }
     }
 }
 

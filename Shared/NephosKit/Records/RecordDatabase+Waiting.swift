@@ -76,12 +76,17 @@ extension RecordDatabase {
             changes.changed = ids
             return changes
         }
-        let there = try? read { database in
+        let found = try? read { database in
             let records = try listed(zone, database)
-            return try Set(ids.filter { try records.visible($0.name).record != nil })
+            let there = try Set(ids.filter { try records.visible($0.name).record != nil })
+            let types = try ids.filter { !there.contains($0) }.compactMap { id in
+                try records.items.endedType(of: id.name).map { (id, $0) }
+            }
+            return (there: there, types: Dictionary(types) { $1 })
         }
-        changes.changed = ids.filter { there?.contains($0) ?? true }
-        changes.deleted = ids.filter { there?.contains($0) == false }
+        changes.changed = ids.filter { found?.there.contains($0) ?? true }
+        changes.deleted = ids.filter { found?.there.contains($0) == false }
+        changes.deletedTypes = found?.types ?? [:]
         return changes
     }
 

@@ -36,9 +36,9 @@ final class RecordDatabaseModel: ScopeModel {
 
     // MARK: Bringing in
 
-    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest] {
-        try RecordItems(rows: rows).digests(key: key)
-    }
+    func forEachDigest(
+        in rows: ScopeTransaction, key: [UInt8], _ body: (ItemName, SetDigest) throws -> Void
+    ) throws { try RecordItems(rows: rows).forEachDigest(key: key, body) }
 
     func digest(of change: WireChange, key: [UInt8]) -> SetDigest? {
         SetDigest(ofItem: ItemName(change.item), body: change.body, key: key)
@@ -51,14 +51,20 @@ final class RecordDatabaseModel: ScopeModel {
     func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
         let isFirst = !state.synced
         let before = try ids(in: rows)
-        guard let merged = try RecordItems(rows: rows).merge(pulled, &state) else { return nil }
         // A zone that the server has lost is made again, as it was, with what is here of it. One whose end it has lost
-        // ends again, if nobody has used it since.
-        let lost = merged.lost.filter { $0.theirs == nil }.compactMap { WireNewZone($0.mine) }
-        let ended = merged.undeleted.compactMap { WireEndedZone($0.theirs, tombstone: $0.tombstone) }
+        // ends again, if nobody has used it since. Where another was made under its name since, what is here goes into
+        // that one. A database has few of them.
+        var (lost, ended, moved): ([WireNewZone], [WireEndedZone], [String]) = ([], [], [])
+        let merged = try RecordItems(rows: rows).merge(pulled, &state) { found in
+            switch found {
+            case .lost(let zone) where zone.theirs != nil: moved.append(zone.mine.name.rawValue)
+            case .lost(let zone): lost += [WireNewZone(zone.mine)].compactMap { $0 }
+            case .undeleted(let tombstone, let theirs):
+                ended += [WireEndedZone(theirs, tombstone: tombstone)].compactMap { $0 }
+            }
+        }
+        guard let merged else { return nil }
         if !lost.isEmpty || !ended.isEmpty { try queue(saving: lost, ended: ended, in: rows) }
-        // Where another was made under its name since, what is here goes into that one.
-        let moved = merged.lost.filter { $0.theirs != nil }.map(\.mine.name.rawValue)
         for name in moved { try move(ZoneTransaction(rows).records(of: name)) }
         try settle(before, keeping: Set(lost.map(\.name) + moved), in: rows)
         return MergedChanges(
@@ -104,14 +110,14 @@ final class RecordDatabaseModel: ScopeModel {
 
     /// What is here of a zone that is lost for good is saved in the one that is called so now, before what waits.
     private func move(_ records: RecordTransaction) throws {
-        var saves: [RecordTransaction.Pending] = []
+        let offers = StagedOffers(in: records.rows)
         let items = try records.items.cursor(ofType: nil)
         while let item = try items.next() {
             guard let content = item.record else { continue }
-            saves.append(RecordTransaction.Pending(offering: content, of: item.name.rawValue, over: nil))
+            try offers.add(RecordTransaction.Pending(offering: content, of: item.name.rawValue, over: nil))
         }
         try records.items.forgetAll()
-        try records.offer(saves, [], by: engine)
+        try records.offer(offers, by: engine)
     }
 
     /// - Parameter error: Why what waits is refused; nil: it is dropped.

@@ -8,12 +8,17 @@ import SwiftProtobuf
 struct RecordDraft {
     private let records: RecordTransaction
     private let policy: RecordSavePolicy
+    /// Fields that a record does not have go.
+    private let replaces: Bool
     private let makeTag: () -> Data
     private var changes: [RecordTransaction.Pending] = []
 
-    init(_ records: RecordTransaction, policy: RecordSavePolicy, makeTag: @escaping () -> Data) {
+    init(
+        _ records: RecordTransaction, policy: RecordSavePolicy, replaces: Bool = false, makeTag: @escaping () -> Data
+    ) {
         self.records = records
         self.policy = policy
+        self.replaces = replaces
         self.makeTag = makeTag
     }
 
@@ -22,13 +27,15 @@ struct RecordDraft {
         let current = try records.visible(record.id.name).record
         if let current, current.type != record.type { throw Self.otherType }
         // It is saved so already.
-        if !record.isChanged, current?.version == record.changeTag { return record }
+        if !replaces, !record.isChanged, current?.version == record.changeTag { return record }
         var save = WireSaveRecord()
         save.version = makeTag()
         save.base = record.changeTag ?? Data()
         save.type = record.type
         save.policy = policy.wire
+        save.replace = replaces
         save.fields = fields(of: record)
+        if let current { try SaveRule.checkSealing(save.fields, over: current) }
         if record.parent != record.base?.parentName { save.parent = record.parent ?? "" }
         return try add(save, of: record.id, from: record.base)
     }
@@ -85,7 +92,12 @@ struct RecordDraft {
     /// What goes to the server of a record's fields.
     private func fields(of record: Record) -> [WireRecordField] {
         let changed = record.changedFields
-        let named = policy == .allKeys ? Set(record.fields.keys).union(changed).sorted() : changed
+        let named =
+            switch (replaces, policy) {
+            case (true, _): record.fields.keys.sorted()
+            case (false, .allKeys): Set(record.fields.keys).union(changed).sorted()
+            default: changed
+            }
         let known = Dictionary((record.base?.fields ?? []).map { ($0.name, $0) }) { $1 }
         return named.map { name in
             guard let value = record.fields[name] else {

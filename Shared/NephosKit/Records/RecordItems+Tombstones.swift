@@ -1,6 +1,8 @@
 import Foundation
 import GRDB
 import NephosCore
+import NephosWire
+import SwiftProtobuf
 
 /// Deletions that the server has told of, as it told them: one that comes back from an old copy has lost some of them, and
 /// is told of them again.
@@ -34,6 +36,15 @@ extension RecordItems {
         ).execute(arguments: [
             rows.account, rows.scope.name, item.name.rawValue, Int64(clamping: item.sequence), tombstone,
         ])
+    }
+
+    /// Of which type a record was that is deleted; nil: nobody here was told, or it is long ago.
+    func endedType(of name: String) throws -> String? {
+        let body = try Data.fetchOne(
+            rows.cached("SELECT body FROM record_tombstones WHERE account = ?1 AND scope = ?2 AND name = ?3"),
+            arguments: [rows.account, rows.scope.name, name])
+        let type = body.flatMap { try? WireRecord(serializedBytes: $0) }?.type
+        return type.flatMap { $0.isEmpty ? nil : $0 }
     }
 
     /// - Parameter sequence: The server may have lost what comes after it.

@@ -70,7 +70,9 @@ struct RecordItems {
         ).map(Self.item)
     }
 
-    /// In the order of their names.
+    static let table = ItemTable(table: "record_items", scope: "scope", name: "name")
+
+    /// In the order of their names. Of a database's zones: of a zone's records there may be too many.
     func all() throws -> [Item] {
         try Row.fetchAll(
             rows.cached(
@@ -161,12 +163,16 @@ struct RecordItems {
 
     /// What merging has found.
     struct Merged {
-        var changed: [ItemName] = []
-        var damaged: [ItemName] = []
-        /// What this device has and the server has lost.
-        var lost: [Lost] = []
-        /// What this device knows the deletions of, and the server has lost those: the items as they are there.
-        var undeleted: [(tombstone: Data, theirs: Item)] = []
+        var changed = ToldNames(limit: MergedChanges.newsMax)
+        var damaged = ToldNames(limit: MergedChanges.damagedMax)
+    }
+
+    /// What the server has lost by a restore.
+    enum Finding {
+        /// What this device has.
+        case lost(Lost)
+        /// That an item was deleted, as this device knows: the item as it is there.
+        case undeleted(tombstone: Data, theirs: Item)
     }
 
     struct Lost {
@@ -180,44 +186,54 @@ struct RecordItems {
 
     /// Merges what was pulled.
     ///
-    /// - Parameter type: A record's, by its body.
+    /// - Parameters:
+    ///   - type: A record's, by its body.
+    ///   - found: Told, one by one, what the server has lost: that may be all that there is. It changes no items.
     /// - Returns: Nil: it cannot be merged; fetch everything.
     func merge(
-        _ pulled: PulledChanges, _ state: inout ScopeState, type: (Data) -> String? = { _ in nil }
+        _ pulled: PulledChanges, _ state: inout ScopeState, type: (Data) -> String? = { _ in nil },
+        _ found: (Finding) throws -> Void
     ) throws -> Merged? {
         let isRestored = state.head.epoch != 0 && (pulled.token.epoch != state.head.epoch || pulled.isOtherHistory)
         guard pulled.isListing || !isRestored else { return nil }
         // Above this the server may have lost what is here.
         let common = pulled.isComparing ? 0 : isRestored ? pulled.epochStart : UInt64.max
-        var local = Dictionary(try (pulled.isListing ? all() : []).map { ($0.name, $0) }) { $1 }
         let ends = pulled.isListing && isRestored ? try tombstones(after: common) : [:]
         var merged = Merged()
-        for change in pulled.changes {
+        try pulled.changes.forEach { change in
             let name = ItemName(change.item)
-            let mine = try pulled.isListing ? local.removeValue(forKey: name) : item(name)
-            if change.damaged { merged.damaged.append(name) }
+            let mine = try item(name)
+            if change.damaged { merged.damaged.add(name) }
             var theirs = Item(name: name, sequence: min(change.sequence, pulled.token.sequence))
             theirs.body = change.deleted ? nil : change.damaged ? mine?.body ?? Data() : change.body
             theirs.type = theirs.body.flatMap(type)
             if change.deleted { theirs.tombstone = change.body }
             if let mine, !isRestored, mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence) {
-                continue
+                return
             }
             if let mine, mine.body != nil, mine.sequence > common, mine.body != theirs.body {
-                merged.lost.append(
-                    Lost(mine: mine, theirs: theirs.body == nil ? nil : theirs, isLater: theirs.sequence <= common))
+                try found(
+                    .lost(
+                        Lost(
+                            mine: mine, theirs: theirs.body == nil ? nil : theirs,
+                            isLater: theirs.sequence <= common)))
             }
-            if mine?.body == nil, theirs.body != nil, let end = ends[name] { merged.undeleted.append((end, theirs)) }
+            if mine?.body == nil, theirs.body != nil, let end = ends[name] {
+                try found(.undeleted(tombstone: end, theirs: theirs))
+            }
             try take(theirs, over: mine, &merged, &state)
         }
-        for mine in local.values.sorted(by: { $0.name < $1.name }) {
-            // A push's reply was quicker than the listing.
-            if !isRestored, mine.sequence > pulled.token.sequence { continue }
-            if mine.body != nil {
-                merged.changed.append(mine.name)
-                if mine.sequence > common { merged.lost.append(Lost(mine: mine)) }
+        if pulled.isListing {
+            try pulled.changes.forEachUnlisted(of: Self.table) { name in
+                guard let mine = try item(name) else { return }
+                // A push's reply was quicker than the listing.
+                if !isRestored, mine.sequence > pulled.token.sequence { return }
+                if mine.body != nil {
+                    merged.changed.add(mine.name)
+                    if mine.sequence > common { try found(.lost(Lost(mine: mine))) }
+                }
+                try remove(mine, &state)
             }
-            try remove(mine, &state)
         }
         try forgetDeletions(upTo: pulled.token.sequence)
         try forgetOldestTombstones()
@@ -250,7 +266,7 @@ struct RecordItems {
 
     private func take(_ theirs: Item, over mine: Item?, _ merged: inout Merged, _ state: inout ScopeState) throws {
         guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { return }
-        if mine?.body != theirs.body { merged.changed.append(theirs.name) }
+        if mine?.body != theirs.body { merged.changed.add(theirs.name) }
         if theirs.body == nil {
             if let mine { try remove(mine, &state) }
             try noteEnd(of: theirs)

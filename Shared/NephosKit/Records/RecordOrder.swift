@@ -1,23 +1,24 @@
 import NephosCore
 import NephosPredicates
 import NephosRecordRules
+import NephosWire
 
 /// The order of records by their fields: that of the server's indexes, by the very same keys (``IndexKey``).
 ///
 /// What has no value comes first; then lists, places by the cell that they lie in, and what is no number; then numbers,
-/// dates, texts and data. Numbers are compared exactly, texts and data by their first 128 bytes; lists are alike. What is
-/// alike comes by its name.
+/// dates, texts and data. Numbers are compared exactly, texts, folded, and data by their first 128 bytes; lists are alike.
+/// What is alike comes by its name.
 struct RecordOrder {
-    private let fields: [(name: FieldName, ascending: Bool)]
+    private let fields: [(name: FieldName, folding: Folding, ascending: Bool)]
 
     init(_ sort: [RecordSort]) {
-        fields = sort.compactMap { key in FieldName(key.field).map { ($0, key.ascending) } }
+        fields = sort.compactMap { key in FieldName(key.field).map { ($0, key.folding, key.ascending) } }
     }
 
     /// Where a record stands: by its key, and then by its name.
     func key(of record: QueriedRecord) -> [UInt8] {
         fields.flatMap { field in
-            let key = IndexKey.key(of: record.value(of: field.name), [])
+            let key = IndexKey.key(of: record.value(of: field.name), field.folding)
             return field.ascending ? key : IndexKey.reversed(key)
         }
     }
@@ -89,5 +90,20 @@ struct RecordOrder {
         }
 
         private static func size(_ place: Place) -> Int { place.key.count + place.name.utf8.count + 100 }
+    }
+}
+
+extension RecordSort {
+    /// What does not count in texts.
+    var folding: Folding {
+        Folding(ignoresCase ? [.caseInsensitive] : []).union(ignoresAccents ? [.diacriticInsensitive] : [])
+    }
+
+    var wire: WireRecordSort {
+        var wire = WireRecordSort()
+        wire.field = field
+        wire.descending = !ascending
+        wire.folding = UInt32(folding.rawValue)
+        return wire
     }
 }

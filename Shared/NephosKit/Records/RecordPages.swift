@@ -4,11 +4,12 @@ internal import NephosPredicates
 internal import NephosRecordRules
 internal import NephosWire
 
-/// Records of a query, a page at a time (``RecordDatabase/pages(matching:in:size:)``).
+/// Records of a query, a page at a time (``RecordDatabase/pages(matching:in:from:size:)``).
 public struct RecordPages: AsyncSequence, Sendable {
     let database: RecordDatabase
     let query: RecordQuery
     let zone: String
+    let source: RecordSource
     let size: Int
 
     public func makeAsyncIterator() -> Iterator { Iterator(self) }
@@ -16,12 +17,13 @@ public struct RecordPages: AsyncSequence, Sendable {
     public struct Iterator: AsyncIteratorProtocol {
         private let pages: RecordPages
         private var reading: RecordReading
-        /// The server, where there is no copy.
-        private var wasAsked = false
+        /// Of the server, where that is asked.
+        private var asking: RecordAsking
 
         fileprivate init(_ pages: RecordPages) {
             self.pages = pages
             reading = RecordReading(pages.query)
+            asking = RecordAsking(pages.query, in: pages.zone, of: pages.database)
         }
 
         /// - Returns: Nil: that was all.
@@ -31,11 +33,12 @@ public struct RecordPages: AsyncSequence, Sendable {
             if let type = pages.query.type, !RecordLimits.isKey(type) {
                 throw CloudError(.invalidArguments, "No type is called so.", details: ["argument": "type"])
             }
-            guard try database.isRead(.local) else {
-                guard !wasAsked else { return nil }
-                wasAsked = true
-                let all = try await database.records(matching: pages.query, in: zone, from: .server)
-                return all.isEmpty ? nil : all
+            guard pages.query.limit.map({ $0 > 0 }) ?? true else { return nil }
+            guard try database.isRead(pages.source) else {
+                var asking = asking
+                let page = try await asking.next(count: size)
+                self.asking = asking
+                return page
             }
             var reading = reading
             let page = try database.read { try reading.next(in: database.records(of: zone, $0), count: size) }

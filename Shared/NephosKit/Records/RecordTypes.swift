@@ -51,6 +51,9 @@ public struct RecordQuery: Sendable, Hashable {
     public var limit: Int?
     /// Only these fields of each; nil: all. A record that is saved so leaves its others as they are.
     public var desiredFields: Set<String>?
+    /// The server goes through the whole zone where no index serves the query, however many calls that takes. It is meant
+    /// for development: with an index the same costs what is found. This device's copy needs none.
+    public var allowsScan = false
 
     /// A query.
     public init(
@@ -70,11 +73,19 @@ public struct RecordSort: Sendable, Hashable {
     /// A field's name, or one that every record has, such as `_modificationDate`.
     public var field: String
     public var ascending: Bool
+    /// Capitals do not count in texts.
+    public var ignoresCase: Bool
+    /// Accents do not count in texts.
+    public var ignoresAccents: Bool
 
     /// An order.
-    public init(_ field: String, ascending: Bool = true) {
+    public init(
+        _ field: String, ascending: Bool = true, ignoresCase: Bool = false, ignoresAccents: Bool = false
+    ) {
         self.field = field
         self.ascending = ascending
+        self.ignoresCase = ignoresCase
+        self.ignoresAccents = ignoresAccents
     }
 }
 
@@ -130,6 +141,8 @@ public struct RecordChanges: Sendable, Hashable {
     public var changed: [RecordID] = []
     /// Deleted.
     public var deleted: [RecordID] = []
+    /// Of those: of which type they were, as far as the server has told.
+    public var deletedTypes: [RecordID: String] = [:]
     /// So much that it is not listed: look at all.
     public var isAll = false
     /// Why something was refused; nil: nothing was.

@@ -11,19 +11,21 @@ extension RecordZoneModel {
     /// others have saved there since the restore is not overwritten: then it is a conflict.
     ///
     /// It goes out before whatever waits: that was made from it.
-    func offer(_ merged: RecordItems.Merged, in records: RecordTransaction) throws {
-        var saves: [RecordTransaction.Pending] = []
-        for lost in merged.lost {
-            guard let content = lost.mine.record, isToBeOffered(content) else { continue }
-            let theirs = lost.theirs?.record
-            saves += try offered(
-                content, of: lost.mine.name.rawValue, over: theirs, isLater: lost.isLater, in: records)
+    func stage(_ found: RecordItems.Finding, _ offers: StagedOffers, in records: RecordTransaction) throws {
+        switch found {
+        case .lost(let lost):
+            guard let content = lost.mine.record, isToBeOffered(content),
+                let save = try offered(
+                    content, of: lost.mine.name.rawValue, over: lost.theirs?.record, isLater: lost.isLater,
+                    in: records)
+            else { return }
+            try offers.add(save)
+        case .undeleted(let tombstone, let theirs):
+            guard theirs.record.map(isToBeOffered) ?? true,
+                let deletion = Self.deletion(tombstone, of: theirs.name.rawValue, over: theirs.record)
+            else { return }
+            try offers.add(deletion)
         }
-        let deletions = merged.undeleted.compactMap { tombstone, theirs -> RecordTransaction.Pending? in
-            guard theirs.record.map(isToBeOffered) ?? true else { return nil }
-            return Self.deletion(tombstone, of: theirs.name.rawValue, over: theirs.record)
-        }
-        try records.offer(saves, deletions, by: engine)
     }
 
     /// In a public database each account's devices offer what that account has made: all have the same.
@@ -34,12 +36,12 @@ extension RecordZoneModel {
     /// - Parameters:
     ///   - theirs: What the server has; nil: nothing.
     ///   - isLater: Than that.
-    /// - Returns: At most one; none: the server has it, or it waits already.
+    /// - Returns: Nil: the server has it, or it waits already.
     func offered(
         _ content: WireRecord, of name: String, over theirs: WireRecord?, isLater: Bool, in records: RecordTransaction
-    ) throws -> [RecordTransaction.Pending] {
-        guard content.version != theirs?.version, try !records.isWaiting(content.version, of: name) else { return [] }
-        return [RecordTransaction.Pending(offering: content, of: name, over: isLater ? theirs : nil)]
+    ) throws -> RecordTransaction.Pending? {
+        guard content.version != theirs?.version, try !records.isWaiting(content.version, of: name) else { return nil }
+        return RecordTransaction.Pending(offering: content, of: name, over: isLater ? theirs : nil)
     }
 
     /// - Returns: Nil: what was told of the deletion cannot be repeated.
@@ -63,38 +65,53 @@ extension RecordTransaction {
     private static let offersMax = 100
     private static let offeredBytesMax = 512 << 10
 
-    /// Saves go before deletions: what has left a record's children was moved before the record was deleted.
-    func offer(_ saves: [Pending], _ deletions: [Pending], by engine: DeviceEngine) throws {
+    /// Queues what is offered before whatever waits. Saves go before deletions: what has left a record's children was
+    /// moved before the record was deleted. Parents are saved before their children, and deleted after them.
+    func offer(_ offers: StagedOffers, by engine: DeviceEngine) throws {
+        try offers.rank(turn: Pending.savesTurn, upTo: RecordLimits.parentsMax, outermostFirst: true)
+        try offers.rank(turn: Pending.deletionsTurn, upTo: RecordLimits.parentsMax, outermostFirst: false)
+        // How many there will be says where the first one goes.
+        var batches = Batches()
+        try offers.forEach { _ = batches.isNext($0) }
+        let first = try rows.firstPlace(of: batches.count)
+        var position = first - 1
         var request = WireZoneChanges()
         request.notAtomic = true
         let payload: Data = try request.serializedData()
-        // Each is put before all others, and so the last one first.
-        for batch in try (Self.batches(saves) + Self.batches(deletions)).reversed() {
-            let position = try rows.prepend(
-                payload, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
-            for (place, pending) in batch.enumerated() {
-                var pending = pending
-                (pending.position, pending.place) = (position, place)
-                try put(pending)
+        batches = Batches()
+        try offers.forEach { offer in
+            if batches.isNext(offer) {
+                position += 1
+                try rows.put(
+                    payload, at: position, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
             }
-            // Whatever the server has lost, what is here goes along.
-            try awaitAssets(at: position, areAllNew: true)
+            var pending = try Pending(offer)
+            (pending.position, pending.place) = (position, batches.place)
+            try put(pending)
         }
+        // Whatever the server has lost, what is here of assets goes along.
+        if try assets.isAnyHere() { for place in first..<position + 1 { try awaitAssets(at: place, areAllNew: true) } }
+        try offers.clear()
     }
 
-    private static func batches(_ changes: [Pending]) throws -> [[Pending]] {
-        var batches: [[Pending]] = []
-        var bytes = 0
-        for pending in Pending.inOrder(changes) {
-            let size = try pending.change.serializedData().count
-            if batches.isEmpty || batches[batches.count - 1].count >= offersMax || bytes + size > offeredBytesMax {
-                batches.append([])
-                bytes = 0
-            }
-            batches[batches.count - 1].append(pending)
-            bytes += size
+    /// Divides what is offered into requests.
+    private struct Batches {
+        private(set) var count = 0
+        /// Of the last one in its batch.
+        private(set) var place = 0
+        private var (turn, bytes) = (0, 0)
+
+        /// Whether it begins another one.
+        mutating func isNext(_ offer: StagedOffers.Offer) -> Bool {
+            let size = offer.change.count
+            place += 1
+            let isNext =
+                count == 0 || offer.turn != turn || place >= RecordTransaction.offersMax
+                || bytes + size > RecordTransaction.offeredBytesMax
+            if isNext { (count, place, bytes) = (count + 1, 0, 0) }
+            (turn, bytes) = (offer.turn, bytes + size)
+            return isNext
         }
-        return batches
     }
 }
 
@@ -133,13 +150,33 @@ extension RecordTransaction.Pending {
         return (saves + deletions).map(\.change)
     }
 
+    fileprivate static let savesTurn = 0
+    fileprivate static let deletionsTurn = 1
+
+    fileprivate init(_ offer: StagedOffers.Offer) throws {
+        self.init(
+            position: 0, change: try WireRecordChange(serializedBytes: offer.change),
+            ancestor: try offer.ancestor.map { try WireRecord(serializedBytes: $0) })
+    }
+
     var isDeletion: Bool {
         if case .delete? = change.kind { true } else { false }
     }
 
     /// The record that it belongs to, or that it belonged to before it is deleted.
-    private var parent: String? {
+    fileprivate var parent: String? {
         if case .save(let save)? = change.kind, save.hasParent { return save.parent.isEmpty ? nil : save.parent }
         return ancestor?.parentName
+    }
+}
+
+extension StagedOffers {
+    func add(_ pending: RecordTransaction.Pending) throws {
+        try add(
+            Offer(
+                turn: pending.isDeletion
+                    ? RecordTransaction.Pending.deletionsTurn : RecordTransaction.Pending.savesTurn,
+                change: pending.change.serializedData(), ancestor: pending.ancestor?.serializedData(),
+                name: pending.change.record, parent: pending.parent))
     }
 }

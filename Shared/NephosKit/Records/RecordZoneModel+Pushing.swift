@@ -279,7 +279,7 @@ extension RecordZoneModel {
 
     /// What the server had taken in an epoch that is over, and the one that was brought back may lack.
     private func offerAgain(_ results: [Result], in records: RecordTransaction) throws {
-        var (saves, deletions): ([RecordTransaction.Pending], [RecordTransaction.Pending]) = ([], [])
+        let offers = StagedOffers(in: records.rows)
         for result in results where result.failure == nil {
             let name = result.pending.change.record
             let theirs = try records.items.item(ItemName(name))?.record
@@ -287,7 +287,9 @@ extension RecordZoneModel {
                 var content = result.pending.result(over: result.pending.ancestor)
             else {
                 guard theirs != nil, let told = result.told else { continue }
-                deletions += [try Self.deletion(told.serializedData(), of: name, over: theirs)].compactMap { $0 }
+                if let deletion = try Self.deletion(told.serializedData(), of: name, over: theirs) {
+                    try offers.add(deletion)
+                }
                 continue
             }
             if let told = result.told, told.version == content.version {
@@ -295,9 +297,11 @@ extension RecordZoneModel {
                 if !told.fields.isEmpty { (content.fields, content.parent) = (told.fields, told.parent) }
             }
             let isLater = (theirs?.version ?? Data()) == save.base
-            saves += try offered(content, of: name, over: theirs, isLater: isLater, in: records)
+            if let save = try offered(content, of: name, over: theirs, isLater: isLater, in: records) {
+                try offers.add(save)
+            }
         }
-        try records.offer(saves, deletions, by: engine)
+        try records.offer(offers, by: engine)
     }
 
     func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {

@@ -67,9 +67,9 @@ final class RecordZoneModel: ContentSending {
 
     // MARK: Bringing in
 
-    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest] {
-        try RecordItems(rows: rows).digests(key: key)
-    }
+    func forEachDigest(
+        in rows: ScopeTransaction, key: [UInt8], _ body: (ItemName, SetDigest) throws -> Void
+    ) throws { try RecordItems(rows: rows).forEachDigest(key: key, body) }
 
     func digest(of change: WireChange, key: [UInt8]) -> SetDigest? {
         SetDigest(ofItem: ItemName(change.item), body: change.body, key: key)
@@ -83,10 +83,13 @@ final class RecordZoneModel: ContentSending {
 
     func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
         let isFirst = !state.synced
+        let records = records(in: rows)
+        let offers = StagedOffers(in: rows)
         guard try isStillThis(rows),
-            let merged = try RecordItems(rows: rows).merge(pulled, &state, type: Self.type)
+            let merged = try records.items.merge(
+                pulled, &state, type: Self.type, { try self.stage($0, offers, in: records) })
         else { return nil }
-        try offer(merged, in: records(in: rows))
+        try records.offer(offers, by: engine)
         try trimAssets(in: rows)
         if !pulled.info.isEmpty { state.info = pulled.info }
         return MergedChanges(
@@ -127,21 +130,17 @@ extension RecordItems.Merged {
     func news(_ reason: ChangeReason, isFirst: Bool = false) -> ChangeNotification? {
         guard isFirst || !changed.isEmpty else { return nil }
         // Who is told of so many looks at all.
-        return ChangeNotification(reason: reason, changedKeys: changed.count > 1000 ? [] : changed.sorted())
+        return ChangeNotification(reason: reason, changedKeys: changed.hasMore ? [] : changed.names.sorted())
     }
 }
 
 extension RecordItems {
-    func digests(key: [UInt8]) throws -> [ItemName: SetDigest] {
-        var digests: [ItemName: SetDigest] = [:]
-        let bodies = try Row.fetchCursor(
-            rows.cached("SELECT name, body FROM record_items WHERE account = ?1 AND scope = ?2 AND body IS NOT NULL"),
-            arguments: [rows.account, rows.scope.name])
-        while let row = try bodies.next() {
-            let name = ItemName(row["name"])
-            digests[name] = SetDigest(ofItem: name, body: row["body"] as Data, key: key)
+    /// In the order of their names.
+    func forEachDigest(key: [UInt8], _ body: (ItemName, SetDigest) throws -> Void) throws {
+        let items = try cursor(ofType: nil)
+        while let item = try items.next() {
+            if let digest = item.digest(key: key) { try body(item.name, digest) }
         }
-        return digests
     }
 }
 

@@ -12,15 +12,20 @@ extension ScopeDriver {
     }
 
     func apply(_ pages: PulledPages, in rows: ScopeTransaction) throws -> AppliedPages {
+        // What a listing lacks is found beside what it has.
+        guard pages.isStaged || pages.isListing else { return try apply(pages, .page(pages.last.changes), in: rows) }
+        try rows.stage(pages.last.changes, isFirst: !pages.isStaged, by: reader)
+        let applied = try apply(pages, .staged(rows, reader: reader), in: rows)
+        try rows.clearStage(of: reader)
+        return applied
+    }
+
+    private func apply(
+        _ pages: PulledPages, _ changes: PulledChanges.Changes, in rows: ScopeTransaction
+    ) throws -> AppliedPages {
         var state = try rows.state()
         let last = pages.last
         let token = ChangeToken(last.token)
-        var changes = last.changes
-        if pages.isStaged {
-            try rows.stage(changes, isFirst: false, by: reader)
-            changes = try rows.staged(by: reader)
-            try rows.clearStage(of: reader)
-        }
         // What was told before, or is told now, is not so. What the server has, all of it, is what counts.
         let isBehind = state.synced && pages.areBehind && token.epoch == state.head.epoch
         if isBehind, !pages.isListing { return AppliedPages(needsEverything: true) }
@@ -40,7 +45,7 @@ extension ScopeDriver {
         state.head = !isBehind && token.epoch == state.head.epoch && state.head > token ? state.head : token
         state.synced = true
         try rows.save(state)
-        var applied = AppliedPages(head: state.head, damaged: merged.damaged)
+        var applied = AppliedPages(head: state.head, damaged: merged.damaged.names)
         if try model.greatestSequence(in: rows) <= token.sequence, state.head == token {
             applied.digestAgrees = state.digest.bytes == [UInt8](last.digest)
         }
@@ -52,7 +57,7 @@ extension ScopeDriver {
         guard key != state.digestKey else { return }
         state.digestKey = key
         state.digest = .empty
-        for digest in try model.digests(in: rows, key: key).values { state.digest.add(digest) }
+        try model.forEachDigest(in: rows, key: key) { _, digest in state.digest.add(digest) }
     }
 
     func apply(_ segment: FeedSegment, in rows: ScopeTransaction) throws -> FeedSegment.Place {

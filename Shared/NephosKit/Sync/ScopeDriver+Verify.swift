@@ -1,9 +1,10 @@
+import GRDB
 import NephosBus
 import NephosCore
 import NephosWire
 
-/// Compares the copy with the server's, down to the items that differ: everything is read once more, and nothing of it
-/// is kept.
+/// Compares the copy with the server's, down to the items that differ: everything is read once more, is staged until all
+/// has come, and nothing of it is kept.
 extension ScopeDriver {
     /// The scope may move between the two readings: they are compared again at the same head, so often.
     private static let comparisonsMax = 5
@@ -23,7 +24,8 @@ extension ScopeDriver {
             if case .failure(let error) = result { return completion(.failure(error)) }
             guard let scope else { return completion(.failure(Self.left)) }
             let reading = ChangesReading(.scope(scope.path), of: scope.owner?.rawValue ?? "", after: .zero)
-            compare(reading, [:], timeout: timeout) { [weak self] result in
+            // Beside what a pull may be staging at the same time.
+            compare(reading, by: engine.makeReader(), timeout: timeout) { [weak self] result in
                 guard let self else { return }
                 if case .success(let found) = result, found.isElsewhere, attemptsLeft > 1 {
                     return verify(timeout: timeout, attemptsLeft: attemptsLeft - 1, completion)
@@ -41,9 +43,9 @@ extension ScopeDriver {
         var isElsewhere: Bool
     }
 
-    /// - Parameter theirs: What the pages before have brought: the newest state of each item.
+    /// - Parameter reader: By which the pages are staged: the newest state of each item is what is compared.
     private func compare(
-        _ reading: ChangesReading, _ theirs: [ItemName: WireChange], timeout: Duration,
+        _ reading: ChangesReading, by reader: Int, timeout: Duration,
         _ completion: @escaping (Result<Found, CloudError>) -> Void
     ) {
         var request = reading.request
@@ -54,40 +56,74 @@ extension ScopeDriver {
             do throws(CloudError) {
                 var reading = reading
                 let page = try result.get()
-                let theirs = theirs.merging(page.changes.map { (ItemName($0.item), $0) }) { $1 }
+                let isFirst = reading.pageCount == 0
+                try readBesideStage { try $0.stage(page.changes, isFirst: isFirst, by: reader) }
                 if try reading.take(page) {
-                    return completion(.success(try found(page, theirs)))
+                    let found = try readBesideStage { try self.found(page, by: reader, in: $0) }
+                    forgetStage(of: reader)
+                    return completion(.success(found))
                 }
                 guard reading.byteCount <= sync.options.readingBytesMax else {
                     throw CloudError(.malformedRequest, "The server has more in the scope than any may have.")
                 }
-                compare(reading, theirs, timeout: timeout, completion)
-            } catch { completion(.failure(error)) }
+                compare(reading, by: reader, timeout: timeout, completion)
+            } catch {
+                forgetStage(of: reader)
+                completion(.failure(error))
+            }
         }
     }
 
-    private func found(_ last: WireReadChangesReply, _ theirs: [ItemName: WireChange]) throws(CloudError) -> Found {
-        let (state, mine, pending) = try read { rows in
-            let state = try rows.state()
-            return (state, try model.digests(in: rows, key: state.digestKey), try rows.operationCount())
-        }
+    private func readBesideStage<Value>(_ body: (ScopeTransaction) throws -> Value) throws(CloudError) -> Value {
+        guard let scope else { throw Self.left }
+        return try engine.local.readBesideStage { try body(ScopeTransaction($0, scope)) }
+    }
+
+    /// What cannot be removed goes with the process.
+    private func forgetStage(of reader: Int) {
+        try? engine.local.readBesideStage { try ScopeTransaction.clearStage(of: reader, $0) }
+    }
+
+    /// Goes through both sides in the order of names, and keeps what is not the same.
+    private func found(
+        _ last: WireReadChangesReply, by reader: Int, in rows: ScopeTransaction
+    ) throws -> Found {
+        let state = try rows.state()
+        let token = ChangeToken(last.token)
         let key = [UInt8](last.digestKey)
-        let live = theirs.filter { !$0.value.deleted }
-        var differences: [Verification.Difference] = []
-        for name in Set(mine.keys).union(live.keys).sorted() {
-            switch (mine[name], live[name]) {
-            case (_, let change?) where change.damaged: differences.append(.init(key: name, kind: .damagedOnServer))
-            case (nil, _): differences.append(.init(key: name, kind: .missingHere))
-            case (_, nil): differences.append(.init(key: name, kind: .missingOnServer))
-            case (let here?, let there?):
-                if model.digest(of: there, key: key) != here { differences.append(.init(key: name, kind: .differs)) }
+        var verification = Verification(
+            token: token, localDigest: state.digest, serverDigest: SetDigest(bytes: last.digest) ?? .empty,
+            differences: [], pending: try rows.operationCount())
+        func note(_ name: ItemName, _ kind: Verification.Difference.Kind) {
+            guard verification.differences.count < Verification.differencesMax else {
+                return verification.hasMore = true
+            }
+            verification.differences.append(.init(key: name, kind: kind))
+        }
+        func noteMissing(_ change: WireChange) {
+            note(ItemName(change.item), change.damaged ? .damagedOnServer : .missingHere)
+        }
+        let theirs = try rows.staged(by: reader).filter { !$0.deleted }
+        var next = try theirs.next()
+        try model.forEachDigest(in: rows, key: state.digestKey) { name, here in
+            while let change = next, ItemName(change.item) < name {
+                noteMissing(change)
+                next = try theirs.next()
+            }
+            guard let change = next, change.item.hasSameBytes(as: name.rawValue) else {
+                return note(name, .missingOnServer)
+            }
+            next = try theirs.next()
+            if change.damaged {
+                note(name, .damagedOnServer)
+            } else if model.digest(of: change, key: key) != here {
+                note(name, .differs)
             }
         }
-        let token = ChangeToken(last.token)
-        return Found(
-            verification: Verification(
-                token: token, localDigest: state.digest, serverDigest: SetDigest(bytes: last.digest) ?? .empty,
-                differences: differences, pending: pending),
-            isElsewhere: token != state.head)
+        while let change = next {
+            noteMissing(change)
+            next = try theirs.next()
+        }
+        return Found(verification: verification, isElsewhere: token != state.head)
     }
 }

@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import NephosBus
 import NephosCore
 import NephosWire
@@ -34,8 +35,9 @@ protocol ScopeModel: AnyObject {
 
     // MARK: Bringing in
 
-    /// The live items' shares in the digest.
-    func digests(in rows: ScopeTransaction, key: [UInt8]) throws -> [ItemName: SetDigest]
+    /// Tells the live items' shares in the digest, one by one in the order of their names: a scope may have more items
+    /// than fit into memory.
+    func forEachDigest(in rows: ScopeTransaction, key: [UInt8], _ body: (ItemName, SetDigest) throws -> Void) throws
     /// What the item's share in the digest is, by what the server says of it; nil: it cannot be read here.
     func digest(of change: WireChange, key: [UInt8]) -> SetDigest?
     /// The greatest sequence of an item: a push's reply may have brought one that is beyond the head.
@@ -162,7 +164,8 @@ struct LocalMigration {
 
 /// What a whole reading has brought.
 struct PulledChanges {
-    var changes: [WireChange]
+    /// One by one; of a listing, and of what took several pages, in the order of their names.
+    var changes: Changes
     /// Where it has ended.
     var token: ChangeToken
     /// What is in none of the pages is not in the scope.
@@ -175,14 +178,64 @@ struct PulledChanges {
     var epochStart: UInt64
     /// What the service says of the scope besides.
     var info: Data
+
+    /// A reading may have more than fits into memory: one page of it may be here, all of it is on disk.
+    enum Changes {
+        case page([WireChange])
+        case staged(ScopeTransaction, reader: Int)
+
+        func forEach(_ body: (WireChange) throws -> Void) throws {
+            switch self {
+            case .page(let changes): try changes.forEach(body)
+            case .staged(let rows, let reader):
+                let changes = try rows.staged(by: reader)
+                while let change = try changes.next() { try body(change) }
+            }
+        }
+
+        /// Tells which of a model's items the listing does not have, in the order of their names. What is done with one
+        /// of them may change the table that they are in.
+        func forEachUnlisted(of items: ItemTable, _ body: (ItemName) throws -> Void) throws {
+            // A page by itself is never a listing: those are staged.
+            guard case .staged(let rows, let reader) = self else { return }
+            try rows.forEachUnstaged(of: items, by: reader, body)
+        }
+    }
+}
+
+/// How SQL calls the table of a model's items, its column of the scope's name and that of the items' names.
+struct ItemTable {
+    var table: String
+    var scope: String
+    var name: String
+}
+
+/// Names that somebody is told of, as long as they are few: who is told of more looks at all.
+struct ToldNames {
+    private(set) var names: [ItemName] = []
+    /// There are more than are kept.
+    private(set) var hasMore = false
+    let limit: Int
+
+    init(limit: Int) { self.limit = limit }
+
+    var isEmpty: Bool { names.isEmpty }
+
+    mutating func add(_ name: ItemName) {
+        if names.count < limit { names.append(name) } else { hasMore = true }
+    }
 }
 
 /// What merging has done.
 struct MergedChanges {
     /// Items whose content the server cannot read.
-    var damaged: [ItemName] = []
+    var damaged = ToldNames(limit: Self.damagedMax)
     /// What the app is told; its token is filled in.
     var news: ChangeNotification?
+
+    /// Names of items that the app is told of, and of damaged ones that are counted. Who is told of more looks at all.
+    static let newsMax = 1000
+    static let damagedMax = 10_000
 }
 
 /// What a reply says of an operation that was accepted.

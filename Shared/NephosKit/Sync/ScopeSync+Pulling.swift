@@ -193,7 +193,7 @@ extension ScopeSync {
             // Nor does what agreed before say anything of what was read anew, and is offered what it lacks.
             agrees = false
         }
-        damaged.formUnion(applied.damaged)
+        for name in applied.damaged where damaged.count < MergedChanges.damagedMax { damaged.insert(name) }
         pullsApplied = pulls
         awaitsPull = false
         localFailures[.compare] = nil

@@ -119,11 +119,10 @@ extension Metric {
     private static let content: [Metric] = [
         .counter(
             "nephos_content_received_bytes_total", "Bytes of chunks that were stored",
-            counted: "content.received.bytes",
-            by: [.documents]),
+            counted: "content.received.bytes", by: Deployment.contentServices),
         .counter(
             "nephos_content_received_chunks_total", "Chunks that were stored", counted: "content.received.chunks",
-            by: [.documents]),
+            by: Deployment.contentServices),
         .counter("nephos_content_sent_bytes_total", "Bytes of chunks that were sent") {
             $0.own["content.sent.bytes"].map { [.whole($0)] } ?? []
         },
@@ -137,7 +136,7 @@ extension Metric {
         .gauge("nephos_content_segment_bytes", "Their bytes", own: "content.segments.bytes"),
         .gauge("nephos_content_live_bytes", "Those of them that something uses", own: "content.live.bytes"),
         .gauge("nephos_content_damaged_chunks", "Chunks that cannot be read any more") {
-            $0.service.service == .documents ? [.whole($0.counted("chunks.damaged"))] : []
+            Deployment.contentServices.contains($0.service.service) ? [.whole($0.counted("chunks.damaged"))] : []
         },
         .counter("nephos_links_total", "Published links that were asked for, by whether there is such a link") {
             guard $0.service.service == .documents else { return [] }

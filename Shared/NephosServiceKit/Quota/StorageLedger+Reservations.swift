@@ -25,7 +25,8 @@ extension StorageLedger {
     ///   owner or the device has too many. Nothing was changed then.
     public func reserve(
         _ bytes: UInt64, under id: ReservationID, for owner: Owner, in partition: Int? = nil,
-        on room: StorageRoom = .plan, app: AppID, device: DeviceID, until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction
+        on room: StorageRoom = .plan, app: AppID, device: DeviceID, until expires: Timestamp, now: Timestamp,
+        in transaction: any HandlerTransaction
     ) throws -> Reservation {
         let known = try ReservationStore.find(id, of: owner, in: transaction)
         guard known?.hasEnded(at: now) != true else {
@@ -42,7 +43,8 @@ extension StorageLedger {
         var reservation =
             known
             ?? Reservation(
-                id: id, owner: owner, partition: partition ?? owner.account.map { ScopeName($0, "").partition }, app: app,
+                id: id, owner: owner, partition: partition ?? owner.account.map { ScopeName($0, "").partition },
+                app: app,
                 device: device, room: room, bytes: 0, filled: 0, expires: expires)
         guard reservation.room.name == room.name else { throw CloudError.otherRoom }
         let bytes = max(bytes, reservation.filled)

@@ -1112,45 +1112,53 @@ public nonisolated struct WireRecordSort: Sendable {
   public init() {}
 }
 
-public nonisolated struct WireQueryRecordsReply: Sendable {
+public nonisolated struct WireQueryRecordsReply: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  public var records: [WireChange] = []
+  public var records: [WireChange] {
+    get {_storage._records}
+    set {_uniqueStorage()._records = newValue}
+  }
 
   /// The head that this was read at: every save up to it was looked at.
   public var token: WireChangeToken {
-    get {_token ?? WireChangeToken()}
-    set {_token = newValue}
+    get {_storage._token ?? WireChangeToken()}
+    set {_uniqueStorage()._token = newValue}
   }
   /// Returns true if `token` has been explicitly set.
-  public var hasToken: Bool {self._token != nil}
+  public var hasToken: Bool {_storage._token != nil}
   /// Clears the value of `token`. Subsequent reads from it will return its default value.
-  public mutating func clearToken() {self._token = nil}
+  public mutating func clearToken() {_uniqueStorage()._token = nil}
 
   /// There may be more, also where there are no records here: ask again with it. One call looks at 1000 records, or 1 MiB.
-  public var after: String = String()
+  public var after: String {
+    get {_storage._after}
+    set {_uniqueStorage()._after = newValue}
+  }
 
   /// How many were looked at.
-  public var examined: UInt32 = 0
+  public var examined: UInt32 {
+    get {_storage._examined}
+    set {_uniqueStorage()._examined = newValue}
+  }
 
   /// If asked for.
   public var plan: WireQueryPlan {
-    get {_plan ?? WireQueryPlan()}
-    set {_plan = newValue}
+    get {_storage._plan ?? WireQueryPlan()}
+    set {_uniqueStorage()._plan = newValue}
   }
   /// Returns true if `plan` has been explicitly set.
-  public var hasPlan: Bool {self._plan != nil}
+  public var hasPlan: Bool {_storage._plan != nil}
   /// Clears the value of `plan`. Subsequent reads from it will return its default value.
-  public mutating func clearPlan() {self._plan = nil}
+  public mutating func clearPlan() {_uniqueStorage()._plan = nil}
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
-  fileprivate var _token: WireChangeToken? = nil
-  fileprivate var _plan: WireQueryPlan? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 /// How a query was answered.
@@ -1261,6 +1269,10 @@ public nonisolated struct WireRecordIndex: Sendable {
 
   /// 1 to 3; of lists, each value is in it. None: the words of all texts of a record, for `self CONTAINS`.
   public var fields: [WireIndexedField] = []
+
+  /// By which version of the table its texts are folded (docs/predicates.md): 1. In a request 0 is the service's own, and
+  /// one that it does not have is INCOMPATIBLE_VERSION.
+  public var foldingVersion: UInt32 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -3521,51 +3533,95 @@ nonisolated extension WireQueryRecordsReply: SwiftProtobuf.Message, SwiftProtobu
   public static let protoMessageName: String = _protobuf_package + ".QueryRecordsReply"
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}records\0\u{1}token\0\u{1}after\0\u{1}examined\0\u{1}plan\0")
 
+  fileprivate class _StorageClass {
+    var _records: [WireChange] = []
+    var _token: WireChangeToken? = nil
+    var _after: String = String()
+    var _examined: UInt32 = 0
+    var _plan: WireQueryPlan? = nil
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _records = source._records
+      _token = source._token
+      _after = source._after
+      _examined = source._examined
+      _plan = source._plan
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
+
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.records) }()
-      case 2: try { try decoder.decodeSingularMessageField(value: &self._token) }()
-      case 3: try { try decoder.decodeSingularStringField(value: &self.after) }()
-      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.examined) }()
-      case 5: try { try decoder.decodeSingularMessageField(value: &self._plan) }()
-      default: break
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeRepeatedMessageField(value: &_storage._records) }()
+        case 2: try { try decoder.decodeSingularMessageField(value: &_storage._token) }()
+        case 3: try { try decoder.decodeSingularStringField(value: &_storage._after) }()
+        case 4: try { try decoder.decodeSingularUInt32Field(value: &_storage._examined) }()
+        case 5: try { try decoder.decodeSingularMessageField(value: &_storage._plan) }()
+        default: break
+        }
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.records.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.records, fieldNumber: 1)
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      if !_storage._records.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._records, fieldNumber: 1)
+      }
+      try { if let v = _storage._token {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+      } }()
+      if !_storage._after.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._after, fieldNumber: 3)
+      }
+      if _storage._examined != 0 {
+        try visitor.visitSingularUInt32Field(value: _storage._examined, fieldNumber: 4)
+      }
+      try { if let v = _storage._plan {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
+      } }()
     }
-    try { if let v = self._token {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
-    } }()
-    if !self.after.isEmpty {
-      try visitor.visitSingularStringField(value: self.after, fieldNumber: 3)
-    }
-    if self.examined != 0 {
-      try visitor.visitSingularUInt32Field(value: self.examined, fieldNumber: 4)
-    }
-    try { if let v = self._plan {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 5)
-    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireQueryRecordsReply, rhs: WireQueryRecordsReply) -> Bool {
-    if lhs.records != rhs.records {return false}
-    if lhs._token != rhs._token {return false}
-    if lhs.after != rhs.after {return false}
-    if lhs.examined != rhs.examined {return false}
-    if lhs._plan != rhs._plan {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._records != rhs_storage._records {return false}
+        if _storage._token != rhs_storage._token {return false}
+        if _storage._after != rhs_storage._after {return false}
+        if _storage._examined != rhs_storage._examined {return false}
+        if _storage._plan != rhs_storage._plan {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3641,7 +3697,7 @@ nonisolated extension WireQueryPlan.Way: SwiftProtobuf._ProtoNameProviding {
 
 nonisolated extension WireRecordIndex: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".RecordIndex"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}type\0\u{1}fields\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}type\0\u{1}fields\0\u{3}folding_version\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3651,6 +3707,7 @@ nonisolated extension WireRecordIndex: SwiftProtobuf.Message, SwiftProtobuf._Mes
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.type) }()
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.fields) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.foldingVersion) }()
       default: break
       }
     }
@@ -3663,12 +3720,16 @@ nonisolated extension WireRecordIndex: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if !self.fields.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.fields, fieldNumber: 2)
     }
+    if self.foldingVersion != 0 {
+      try visitor.visitSingularUInt32Field(value: self.foldingVersion, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireRecordIndex, rhs: WireRecordIndex) -> Bool {
     if lhs.type != rhs.type {return false}
     if lhs.fields != rhs.fields {return false}
+    if lhs.foldingVersion != rhs.foldingVersion {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -93,7 +93,7 @@ extension RecordsService {
         for entry in entries {
             zone.charge(bytes: entry.sealed.count)
             var wire = WireRecordHistoryEntry()
-            if let opened = try? opener.open(entry.sealed[...], as: .history(entry.number)),
+            if let opened = try? opener.open(entry.sealed[...], as: .history(of: entry.record, entry.number)),
                 let stored = try? WireRecordHistoryEntry(serializedBytes: opened)
             {
                 wire = stored

@@ -32,6 +32,7 @@ extension RecordsService {
             }
             return true
         }
+        if try IndexRows.renewFirst(in: transaction) { return true }
         guard !transaction.isShortOfRoom, var building = try IndexRows.first(.building, in: transaction) else {
             return false
         }

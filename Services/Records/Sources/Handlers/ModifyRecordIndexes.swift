@@ -77,7 +77,7 @@ extension RecordsService {
         try IndexRows.indexes(of: database.scope, in: database.transaction).map { index in
             var state = WireRecordIndexState()
             state.index = index.definition.wire
-            state.state = index.isReady ? .ready : index.isKept ? .building : .refused
+            state.state = index.isReady ? .ready : index.isRefused ? .refused : .building
             return state
         }
     }

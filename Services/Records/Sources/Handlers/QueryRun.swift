@@ -112,7 +112,10 @@ final class QueryRun {
     private func indexNeeded(_ indexes: [RecordIndex]) -> CloudError {
         let wanted = QueryPlanner.wanted(for: query.shape)
         var details = ["reason": "index_needed"]
-        if let wanted { details["index"] = "\(wanted)" }
+        if let wanted {
+            details["index"] = "\(wanted)"
+            if wanted.fields.isEmpty { details["index_kind"] = "words" }
+        }
         guard let known = indexes.first(where: { $0.definition == wanted && $0.isKept }) else {
             return CloudError(
                 .limitExceeded,

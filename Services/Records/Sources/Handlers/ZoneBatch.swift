@@ -196,8 +196,9 @@ final class ZoneBatch {
 
     /// What a save makes of a record, if the caller may do that.
     ///
-    /// - Throws: ``CloudError`` `.permissionFailure`, and as ``SaveRule`` does.
+    /// - Throws: ``CloudError`` `.permissionFailure`, `.invalidArguments`, and as ``SaveRule`` does.
     private func decide(_ save: WireSaveRecord, over state: SaveRule.State) throws(CloudError) -> SaveRule.Outcome {
+        guard !zone.scope.owner.isApp || !save.fields.contains(where: \.isSealed) else { throw Self.notSealed }
         guard access.isRestricted else { return try SaveRule.decide(save, over: state, stamp: stamp) }
         guard isVisible(state) else {
             // As if it were not there; only that its name is taken cannot be hidden.
@@ -216,6 +217,8 @@ final class ZoneBatch {
         return .same(stored)
     }
 
+    private static let notSealed = CloudError(
+        .invalidArguments, "A public database has no encrypted fields. Save the record in a private one.")
     private static let isTaken = CloudError(
         .permissionFailure, "The record's name is taken by one that the caller may not see. Choose another.")
     private static let mayNotCreate = CloudError(
@@ -572,8 +575,8 @@ extension ZoneBatch {
         zone.charge(bytes: items.reduce(0) { $0 + $1.body.count })
         let freed =
             try indexed
-            + RecordHistory(rows: zone.rows).add(kept, at: now) { body, number in
-                try zone.seal(body, as: .history(number))
+            + RecordHistory(rows: zone.rows).add(kept, at: now) { body, record, number in
+                try zone.seal(body, as: .history(of: record, number))
             } noted: { name, number in
                 try AssetRows(rows: zone.rows).add(stored(name).assets, of: name, entry: number)
             }

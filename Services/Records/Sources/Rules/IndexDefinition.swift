@@ -23,8 +23,14 @@ struct IndexDefinition: Hashable, Sendable {
     var type: String
     var fields: [Field]
 
-    /// - Throws: ``CloudError`` `.invalidArguments`, `.limitExceeded`.
+    /// - Throws: ``CloudError`` `.invalidArguments`, `.limitExceeded`, `.incompatibleVersion` (of the folding).
     init(_ wire: WireRecordIndex) throws(CloudError) {
+        guard wire.foldingVersion == 0 || wire.foldingVersion == FoldingRule.current.rawValue else {
+            throw CloudError(
+                .incompatibleVersion,
+                "Texts of the index are folded by a version that this service does not have. Leave the version out.",
+                details: ["argument": "folding_version", "version": "\(FoldingRule.current.rawValue)"])
+        }
         guard RecordLimits.isKey(wire.type) else {
             throw CloudError(.invalidArguments, "No type is called so.", details: ["argument": "type"])
         }
@@ -51,6 +57,13 @@ struct IndexDefinition: Hashable, Sendable {
     }
 
     var wire: WireRecordIndex {
+        var wire = stored
+        wire.foldingVersion = UInt32(FoldingRule.current.rawValue)
+        return wire
+    }
+
+    /// The version is stored beside it: one of another version is to be read too, and made anew.
+    var stored: WireRecordIndex {
         var wire = WireRecordIndex()
         wire.type = type
         wire.fields = fields.map { field in
@@ -85,10 +98,13 @@ struct RecordIndex: Hashable, Sendable {
     var number: Int64
     var definition: IndexDefinition
     var state: IndexRows.State
+    /// Whether its texts are folded as predicates are tested. One of another version is made anew, and not used until then.
+    var isCurrent = true
 
-    var isReady: Bool { state == .ready }
+    var isReady: Bool { state == .ready && isCurrent }
     /// Whether saves keep it.
-    var isKept: Bool { state == .ready || state == .building }
+    var isKept: Bool { (state == .ready || state == .building) && isCurrent }
+    var isRefused: Bool { state == .refused }
 }
 
 // MARK: - What is in it
@@ -128,7 +144,7 @@ extension IndexDefinition {
         else { return [IndexKey.more] }
         var keys: Set<[UInt8]> = []
         for text in texts {
-            for word in FoldingRule.v1.words(of: text) { keys.insert(wordKey(word, words)) }
+            for word in FoldingRule.current.words(of: text) { keys.insert(wordKey(word, words)) }
             if keys.count > RecordLimits.indexedWordsMax { return [IndexKey.more] }
         }
         return keys

@@ -89,7 +89,7 @@ enum QueryPlanner {
     private static func wordPlans(_ query: QueryShape, _ index: RecordIndex, _ words: SipHash) -> [IndexPlan] {
         query.parts.enumerated().flatMap { place, part -> [IndexPlan] in
             guard case .fullText(let text) = part else { return [] }
-            return FoldingRule.v1.words(of: text.rawValue).prefix(PredicateLimits.wordsMax).map { word in
+            return FoldingRule.current.words(of: text.rawValue).prefix(PredicateLimits.wordsMax).map { word in
                 IndexPlan(
                     index: index,
                     spans: [IndexDefinition.wordKey(word, words), IndexKey.more].map { IndexSpan($0) },

@@ -1,10 +1,10 @@
+internal import Foundation
 internal import NephosBulk
 internal import NephosCore
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
-
-private import struct Foundation.Data
 
 /// An asset that a record has: what it rests on.
 struct StoredAsset: Hashable {
@@ -54,7 +54,8 @@ struct AssetRows {
     private static let delete = SQL(
         "DELETE FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 AND root = ?6")
     private static let select = SQL(
-        "SELECT root, depth, length FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 ORDER BY root")
+        "SELECT root, depth, length FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 ORDER BY root"
+    )
     private static let selectBetween = SQL(
         """
         SELECT entry, record, root, depth, length FROM record_assets

@@ -18,14 +18,16 @@ enum IndexRows {
 
     private static let ofDatabase = "partition_number = ?1 AND owner = ?2 AND records_of = ?3"
     private static let select = SQL(
-        "SELECT number, definition, state FROM record_indexes WHERE \(ofDatabase) ORDER BY number")
+        "SELECT number, definition, state, folding_version FROM record_indexes WHERE \(ofDatabase) ORDER BY number")
+    /// Of rows that are written from now on.
+    private static let folding = Int64(FoldingRule.current.rawValue)
     private static let newestNumber = SQL(
         "SELECT number FROM record_indexes WHERE partition_number = ?1 ORDER BY number DESC LIMIT 1")
     private static let insert = SQL(
         """
         INSERT INTO record_indexes
-            (partition_number, owner, records_of, number, definition, state, zone_name, record, turn)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, '', '', 0)
+            (partition_number, owner, records_of, number, definition, state, zone_name, record, turn, folding_version)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, '', '', 0, ?7)
         """)
     private static let setState = SQL(
         "UPDATE record_indexes SET state = ?5, zone_name = '', record = '' WHERE \(ofDatabase) AND number = ?4")
@@ -39,7 +41,9 @@ enum IndexRows {
                 let wire = try? WireRecordIndex(serializedBytes: row.blob(1)),
                 let definition = try? IndexDefinition(wire)
             else { return true }
-            indexes.append(RecordIndex(number: row.integer(0), definition: definition, state: state))
+            indexes.append(
+                RecordIndex(
+                    number: row.integer(0), definition: definition, state: state, isCurrent: row.integer(3) == folding))
             return true
         }
         return indexes
@@ -57,7 +61,8 @@ enum IndexRows {
         try transaction.execute(
             insert,
             ZoneRows.place(of: database) + [
-                .integer(number + 1), .blob(try definition.wire.serializedBytes()), .integer(state.rawValue),
+                .integer(number + 1), .blob(try definition.stored.serializedBytes()), .integer(state.rawValue),
+                .integer(folding),
             ])
     }
 
@@ -72,11 +77,51 @@ enum IndexRows {
         try transaction.execute(delete, ZoneRows.place(of: database) + [.integer(number)])
     }
 
+    // MARK: Other foldings
+
+    private static let columns = "owner, records_of, number, definition, zone_name, record, state"
+    private static let ofOlderFolding = SQL(
+        """
+        SELECT \(columns) FROM record_indexes WHERE folding_version < ?1 AND state <> ?2
+        ORDER BY folding_version LIMIT 1
+        """)
+    private static let ofNewerFolding = SQL(
+        """
+        SELECT \(columns) FROM record_indexes WHERE folding_version > ?1 AND state <> ?2
+        ORDER BY folding_version LIMIT 1
+        """)
+    private static let setFolding = SQL(
+        "UPDATE record_indexes SET folding_version = ?5 WHERE \(ofDatabase) AND number = ?4")
+
+    /// Makes one index anew whose texts are folded by another version: an older program's, or a newer one's.
+    ///
+    /// - Returns: Whether there may be more.
+    static func renewFirst(in transaction: any Transaction) throws -> Bool {
+        let values: [SQLValue] = [.integer(folding), .integer(State.removing.rawValue)]
+        let found =
+            try transaction.first(ofOlderFolding, values, unfinished)
+            ?? transaction.first(ofNewerFolding, values, unfinished)
+        guard let found else { return false }
+        let number = found.index.number
+        if found.index.isRefused {
+            // It has no rows.
+            try transaction.execute(
+                setFolding, ZoneRows.place(of: found.database) + [.integer(number), .integer(folding)])
+        } else {
+            try set(.removing, of: number, of: found.database, in: transaction)
+            // One that cannot be read has no records.
+            if !found.index.definition.type.isEmpty {
+                try add(found.index.definition, to: found.database, .building, in: transaction)
+            }
+        }
+        return true
+    }
+
     // MARK: What is under way
 
     private static let firstOfState = SQL(
         """
-        SELECT owner, records_of, number, definition, zone_name, record FROM record_indexes
+        SELECT \(columns) FROM record_indexes
         WHERE state = ?1 ORDER BY turn, partition_number, number LIMIT 1
         """)
     private static let setPlace = SQL(
@@ -97,17 +142,19 @@ enum IndexRows {
 
     /// The one whose turn it is.
     static func first(_ state: State, in reader: any ReadTransaction) throws -> Unfinished? {
-        try reader.first(firstOfState, [.integer(state.rawValue)]) { row in
-            let wire = try? WireRecordIndex(serializedBytes: row.blob(3))
-            return Unfinished(
-                database: ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))),
-                index: RecordIndex(
-                    number: row.integer(2),
-                    // One that cannot be read has no records, and is made at once.
-                    definition: wire.flatMap { try? IndexDefinition($0) } ?? IndexDefinition(type: "", fields: []),
-                    state: state),
-                zone: ItemName(row.text(4)), record: ItemName(row.text(5)))
-        }
+        try reader.first(firstOfState, [.integer(state.rawValue)], unfinished)
+    }
+
+    private static func unfinished(_ row: any SQLRow) -> Unfinished {
+        let wire = try? WireRecordIndex(serializedBytes: row.blob(3))
+        return Unfinished(
+            database: ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))),
+            index: RecordIndex(
+                number: row.integer(2),
+                // One that cannot be read has no records, and is made at once.
+                definition: wire.flatMap { try? IndexDefinition($0) } ?? IndexDefinition(type: "", fields: []),
+                state: State(rawValue: row.integer(6)) ?? .removing),
+            zone: ItemName(row.text(4)), record: ItemName(row.text(5)))
     }
 
     /// - Parameter turns: After so many of others it has its turn again.

@@ -73,12 +73,13 @@ struct RecordHistory {
     /// Adds entries, and removes what there are too many of.
     ///
     /// - Parameters:
-    ///   - seal: Seals the entry of that number.
+    ///   - seal: Seals the entry of that record and number.
     ///   - noted: Called with each record and the number of its entry.
     /// - Returns: What became free, in bytes.
     func add(
         _ entries: [(record: ItemName, body: [UInt8])], at now: Timestamp,
-        seal: (_ body: [UInt8], _ number: Int64) throws -> [UInt8], noted: (ItemName, Int64) throws -> Void
+        seal: (_ body: [UInt8], _ record: ItemName, _ number: Int64) throws -> [UInt8],
+        noted: (ItemName, Int64) throws -> Void
     ) throws -> Int64 {
         guard !entries.isEmpty else { return 0 }
         var sums = try sums()
@@ -89,7 +90,7 @@ struct RecordHistory {
                 Self.insert,
                 place + [
                     .integer(sums.next), .text(entry.record.rawValue), .integer(Int64(clamping: now.milliseconds)),
-                    .integer(counted), .blob(try seal(entry.body, sums.next)),
+                    .integer(counted), .blob(try seal(entry.body, entry.record, sums.next)),
                 ])
             try noted(entry.record, sums.next)
             sums.next += 1

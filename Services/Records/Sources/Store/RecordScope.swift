@@ -174,14 +174,16 @@ struct RecordOpener: Sendable {
     /// What sealed bytes are; they open only as that.
     enum Place {
         case item(ItemName)
-        case history(Int64)
+        /// What a record was, and as the how manieth of its zone it is kept.
+        case history(of: ItemName, Int64)
         case digestKey
 
         func context(in scope: ScopeName) -> [UInt8] {
             let start = [UInt8]("records/\(scope.owner.rawValue)/\(scope.path.rawValue)/".utf8)
             switch self {
             case .item(let name): return start + [UInt8]("item/".utf8) + [UInt8](name.utf8)
-            case .history(let number): return start + [UInt8]("history/\(number)".utf8)
+            case .history(let name, let number):
+                return start + [UInt8]("history/\(number)/".utf8) + [UInt8](name.utf8)
             case .digestKey: return start + [UInt8]("digest".utf8)
             }
         }

@@ -179,5 +179,12 @@ enum RecordsMigrations {
                     PRIMARY KEY (partition_number, owner, zone, first_entry)) WITHOUT ROWID
                 """,
             ]),
+        Migration(
+            name: "records-folding",
+            statements: [
+                // By which version texts of the rows are folded.
+                "ALTER TABLE record_indexes ADD COLUMN folding_version BIGINT NOT NULL DEFAULT 1",
+                "CREATE INDEX record_indexes_by_folding ON record_indexes (folding_version)",
+            ]),
     ]
 }

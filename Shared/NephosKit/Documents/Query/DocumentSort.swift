@@ -84,7 +84,7 @@ struct DocumentSortKey {
         case .date(let date):
             append(Int64(clamping: Timestamp(nanoseconds: date.nanoseconds)?.milliseconds ?? 0), to: &key)
         case .string(let text):
-            let folded = FoldingRule.v1.fold(text, sort.folding)
+            let folded = FoldingRule.current.fold(text, sort.folding)
             append(folded.utf8, isPath: sort.field == .path || sort.field == .parent, to: &key)
         case .real, .data, .location, .list: break
         }
