@@ -266,7 +266,8 @@ let package = Package(
                 "RecordsKitTests",
                 [
                     "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
-                    "NephosContent", "NephosKit", "NephosBus", "NephosWire", "NephosCore", protobuf,
+                    "NephosContent", "NephosKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb,
+                    protobuf,
                 ]),
             tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
             // A service and its device model, as small as they can be.

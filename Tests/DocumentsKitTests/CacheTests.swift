@@ -29,7 +29,7 @@ import Testing
     private func fetched(_ device: ContainerCloud.Device) async throws -> Int {
         try await device.session.engine.perform { engine, completion in
             completion(
-                Result { try engine.contents.join(ContainerCloud.app).progress.bytesDone }
+                Result { try engine.contents.join(.documents("", app: ContainerCloud.app)).progress.bytesDone }
                     .mapError { CloudError(wrapping: $0) })
         }
     }

@@ -86,7 +86,7 @@ import Testing
             #expect(try await wait(cloud) { try await download(three, "x").status == .current })
             let fetched: Int = try await three.session.engine.perform { engine, completion in
                 completion(
-                    Result { try engine.contents.join(ContainerCloud.app).progress.bytesDone }
+                    Result { try engine.contents.join(.documents("", app: ContainerCloud.app)).progress.bytesDone }
                         .mapError { CloudError(wrapping: $0) })
             }
             #expect(fetched < 3_000_000, "\(fetched)")

@@ -101,7 +101,7 @@ extension ContainerCloud.Device {
     func fetchedBytes() async throws -> Int {
         try await session.engine.perform { engine, completion in
             completion(
-                Result { try engine.contents.join(ContainerCloud.app).progress.bytesDone }
+                Result { try engine.contents.join(.documents("", app: ContainerCloud.app)).progress.bytesDone }
                     .mapError { CloudError(wrapping: $0) })
         }
     }

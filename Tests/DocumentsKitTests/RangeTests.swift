@@ -146,7 +146,7 @@ import Testing
             #expect(part == bytes(5_000_000, seed: 9)[2_000_000..<2_000_100])
             let fetched: Int = try await two.session.engine.perform { engine, completion in
                 completion(
-                    Result { try engine.contents.join(ContainerCloud.app).progress.bytesDone }
+                    Result { try engine.contents.join(.documents("", app: ContainerCloud.app)).progress.bytesDone }
                         .mapError { CloudError(wrapping: $0) })
             }
             #expect(fetched > 0 && fetched <= 1 << 20)

@@ -58,13 +58,19 @@ final class RecordCloud {
     }
 
     /// A device on which somebody is signed in, with the container's zones and its default zone downloaded.
-    func open(account: String = TestCloud.accountName, isOffline: Bool = false) async throws -> Device {
-        let session = try await openSession()
+    ///
+    /// - Parameter home: That of a session that was closed; nil: a new one.
+    func open(
+        account: String = TestCloud.accountName, isOffline: Bool = false, home: String? = nil
+    ) async throws -> Device {
+        let session = try await openSession(home: home)
         let name = "device-\(names)"
-        let connection = try simulation.use { try $0.connection }.description
-        try await session.signIn(
-            connection: ConnectionString(connection), account: account, password: TestCloud.password,
-            deviceName: name)
+        if try session.account == nil {
+            let connection = try simulation.use { try $0.connection }.description
+            try await session.signIn(
+                connection: ConnectionString(connection), account: account, password: TestCloud.password,
+                deviceName: name)
+        }
         let container = try await session.recordContainer(app: Self.app)
         let device = Device(
             name: name, session: session, database: container.privateDatabase, simulation: simulation)
@@ -73,11 +79,11 @@ final class RecordCloud {
     }
 
     /// A home on which nobody is signed in.
-    func openSession() async throws -> Session {
+    func openSession(home: String? = nil) async throws -> Session {
         names += 1
         let name = "device-\(names)"
         let session = try await Session.open(
-            home: root + "/" + name, transport: simulation.transport(of: name),
+            home: home ?? root + "/" + name, transport: simulation.transport(of: name),
             options: simulation.makeOptions(of: name))
         sessions.append(session)
         return session

@@ -31,14 +31,21 @@ struct FieldOptions: ParsableArguments {
     @Option(name: .long, help: "A field that is data, in base64.") var data: [FieldArgument] = []
     @Option(name: .long, help: "A field that is a reference to a record of the zone, by its name.") var reference:
         [FieldArgument] = []
+    @Option(name: .long, help: "A field that is an asset, the bytes of a file: photo=FILE.") var asset:
+        [FieldArgument] = []
 
     var isEmpty: Bool { all.isEmpty }
+    var hasAssets: Bool { !asset.isEmpty }
 
-    private var all: [FieldArgument] { fields + string + integer + real + date + data + reference }
+    private var all: [FieldArgument] { fields + string + integer + real + date + data + reference + asset }
 
     /// - Throws: ``CloudError`` `.invalidArguments`: a field twice, or of another type than is said.
-    func values() throws(CloudError) -> [String: RecordValue] {
+    func values() async throws(CloudError) -> [String: RecordValue] {
         var values: [String: RecordValue] = [:]
+        var assets: [String: RecordAsset] = [:]
+        for argument in asset where assets[argument.text] == nil {
+            assets[argument.text] = try await RecordAsset(contentsOf: argument.text)
+        }
         func add(
             _ arguments: [FieldArgument], _ type: String, _ make: (String) -> RecordValue?
         ) throws(CloudError) {
@@ -62,6 +69,7 @@ struct FieldOptions: ParsableArguments {
         try add(date, "date") { RecordDate($0).map { .date($0) } }
         try add(data, "data") { Data(base64Encoded: $0).map { .data($0) } }
         try add(reference, "reference") { .reference(RecordReference($0)) }
+        try add(asset, "asset") { text in assets[text].map { .asset($0) } }
         return values
     }
 

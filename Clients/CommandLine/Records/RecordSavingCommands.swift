@@ -14,6 +14,9 @@ extension RecordsCommand {
 
                 Where another device has saved the record meanwhile, it becomes a conflict (nephos records conflicts), \
                 unless --policy says that the fields which are changed here win (changed-keys), or all (all-keys).
+
+                The bytes of --asset are copied into this device's home, and sent before the record is: nephos records \
+                asset gets them.
                 """)
 
         @Argument(help: "The record's name; `-` reads records from standard input.") var name: String?
@@ -44,7 +47,7 @@ extension RecordsCommand {
 
         func run() async throws {
             // Said before anybody is asked for anything.
-            let values = try fields.values()
+            let values = try await fields.values()
             let lines = try readLines()
             if let twice = remove.first(where: { values[$0] != nil }) {
                 throw CloudError(

@@ -9,6 +9,10 @@ extension RecordValue {
         case .string(let value): value
         case .date(let value): value.description
         case .reference(let value): value.record
+        case .asset(let value): describe(bytes: value.length)
+        case .assets(let values):
+            "\(values.count) \(values.count == 1 ? "asset" : "assets") "
+                + "(\(describe(bytes: values.reduce(0) { $0.addingClamped($1.length) })))"
         default: printableJSON(json)
         }
     }

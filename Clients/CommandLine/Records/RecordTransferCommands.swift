@@ -11,11 +11,18 @@ extension RecordsCommand {
             discussion: """
                 Every value comes back as it was. What a record belongs to comes before it. Waits for the first download. \
                 Exit code 6: it has not finished in time.
+
+                Of an asset a line has what names its bytes. With --assets the bytes are written beside the lines, each \
+                once, into a folder that nephos records import takes.
                 """)
 
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
         @Option(name: .long, help: "Of this type (default: of all).") var type: String?
+        @Option(
+            name: .long, help: "The folder that assets are written into (default: they are not).",
+            completion: .directory)
+        var assets: String?
         @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var network: ReadOptions
         // It prints JSON in any case; this says how an error is printed.
@@ -30,9 +37,13 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase { database, _ in
                 try await database.refresh(zone.zone, network, isFresh: fresh)
-                var job = ExportJob(database: database, zone: zone.zone)
+                let folder = assets.map { AssetFolder(path: $0) }
+                try folder?.make()
+                if folder != nil { Interrupt.first { LocalParts.removeAll() } }
+                var job = ExportJob(
+                    database: database, zone: zone.zone, assets: folder, timeout: network.duration)
                 for try await page in database.pages(matching: RecordQuery(type: type), in: zone.zone) {
-                    try job.add(page)
+                    try await job.add(page)
                 }
                 try await job.finish()
                 if !job.damaged.isEmpty {
@@ -51,10 +62,15 @@ extension RecordsCommand {
                 Records are then as the lines say; what is so already is not saved again. So an import that was \
                 interrupted goes on when it is run again. What cannot be saved is said with the line's number; a line \
                 that is no record ends the import, and what came before it stays saved.
+
+                Of assets a line has what names their bytes: those are in the folder that --assets names, or the server \
+                has them for a record of the account; else the record is refused.
                 """)
 
         @Argument(help: "The file; `-` is standard input.", completion: .file()) var file: String
         @Option(name: .long, help: "Into this zone, whatever the lines say (default: as they say).") var zone: String?
+        @Option(name: .long, help: "The folder that has the assets, of nephos records export.", completion: .directory)
+        var assets: String?
         @Option(name: .long, help: "Where others have saved one since: unchanged, changed-keys or all-keys.")
         var policy = PolicyArgument.unchanged
         @OptionGroup var database: DatabaseOptions
@@ -77,6 +93,7 @@ extension RecordsCommand {
         }
 
         func run() async throws {
+            let folder = assets.map { AssetFolder(path: $0) }
             var lines = try RecordLines(file)
             defer { lines.close() }
             try await database.withDatabase { database, _ in
@@ -95,6 +112,7 @@ extension RecordsCommand {
                                 RecordID(moved.id.name, zone: zone), type: moved.type, fields: moved.fields,
                                 parent: moved.parent)
                         }
+                        if let folder { record = try await folder.read(record) }
                         try await job.add(record, line: lines.number, bytes: line.count)
                         job.show(lines.bytes, of: lines.size)
                     }
@@ -153,20 +171,24 @@ extension RecordsCommand {
 private struct ExportJob {
     let database: RecordDatabase
     let zone: String
+    /// Where assets are written to; nil: nowhere.
+    let assets: AssetFolder?
+    let timeout: Duration
     private(set) var damaged: [String] = []
     private var parents: [String: String] = [:]
 
-    init(database: RecordDatabase, zone: String) {
+    init(database: RecordDatabase, zone: String, assets: AssetFolder?, timeout: Duration) {
         self.database = database
         self.zone = zone
+        (self.assets, self.timeout) = (assets, timeout)
     }
 
-    mutating func add(_ page: [Record]) throws {
+    mutating func add(_ page: [Record]) async throws {
         for record in page {
             if let parent = record.parent {
                 parents[record.id.name] = parent
             } else {
-                try write(record)
+                try await write(record)
             }
         }
     }
@@ -187,12 +209,14 @@ private struct ExportJob {
         for start in stride(from: 0, to: names.count, by: RecordLimits.itemsMax) {
             let ids = names[start..<min(start + RecordLimits.itemsMax, names.count)].map { RecordID($0, zone: zone) }
             let found = try await database.records(ids)
-            for record in ids.compactMap({ found[$0] }) { try write(record) }
+            for record in ids.compactMap({ found[$0] }) { try await write(record) }
         }
     }
 
-    private mutating func write(_ record: Record) throws {
+    private mutating func write(_ record: Record) async throws {
         if record.isDamaged { damaged.append(record.id.name) }
+        // Before its line: whoever reads that finds them.
+        try await assets?.write(record, of: database, timeout: timeout)
         try StandardOutput.write(printableJSON(RecordJSON.line(record)) + "\n")
     }
 }

@@ -15,7 +15,8 @@ struct RecordsCommand: AsyncParsableCommand {
             is asked, unless a copy is kept here (nephos records copy keep). Who may do what: nephos records roles list.
             """,
         subcommands: [
-            Zones.self, List.self, Save.self, Get.self, Query.self, Delete.self, Changes.self, Conflicts.self,
+            Zones.self, List.self, Save.self, Get.self, Asset.self, Query.self, Delete.self, Changes.self,
+            Conflicts.self,
             Resolve.self, Refused.self, Export.self, Import.self, Explain.self, Index.self, Roles.self, Copy.self,
         ])
 

@@ -54,7 +54,7 @@ struct SentRecords {
             return try output.print(report, text: "\(done) It is kept here, and sent later.")
         }
         do {
-            if let reason = try await reasonUnsent(within: network.duration) {
+            if let reason = try await reasonUnsent(within: network.duration, shows: !output.json) {
                 report.reason = reason
                 return try output.print(
                     report,
@@ -83,11 +83,15 @@ struct SentRecords {
         try output.print(report, text: done)
     }
 
+    /// Waits for as long as assets move.
+    ///
     /// - Returns: Why not all of it was sent; nil: it was.
     /// - Throws: ``CloudError`` of what needs a person.
-    func reasonUnsent(within limit: Duration) async throws -> String? {
+    func reasonUnsent(within limit: Duration, shows: Bool = false) async throws -> String? {
+        let line = ProgressLine(isShown: shows)
+        defer { line.clear() }
         do {
-            try await database.waitUntilSent(in: zone, timeout: limit, isImpatient: true)
+            try await database.waitUntilSentWhileItMoves(in: zone, within: limit) { line.show(done: $0, total: $1) }
             return nil
         } catch {
             guard ExitStatus.of(error) == .unreachable else { throw error }

@@ -1,21 +1,17 @@
 import Foundation
 import GRDB
 import NephosCore
-import NephosFiles
 import NephosWire
-import Synchronization
 
 /// Decides which contents of a home stay that the server has too, and which go: the only place that does.
 ///
 /// Rows name files in the home's folder of contents. A file gets its row in one transaction, under a claim that keeps
 /// sweeps away until then; a row goes before its file. So a process may end at any point: a file without a row is
 /// swept, and a row without its file, or with another than it was, is dropped by whoever reads it. What is unsent is in
-/// other rows (``DocumentTransaction/WaitingContent``), which nothing here touches.
+/// other rows (``WaitingContent``), which nothing here touches.
 struct ContentCache {
     /// What may stay, where nobody has said otherwise.
     static let defaultBytesMax: UInt64 = 512 << 20
-    /// At most this part of what the disk has left then, with what is here.
-    static let defaultPart: UInt64 = 8
     /// How exactly it is known when something was used: nobody writes at each reading.
     static let useGrain: Duration = .seconds(60)
     /// Rows that are looked at in one go.
@@ -42,14 +38,9 @@ struct ContentCache {
                 ?? 0)
     }
 
-    /// Bytes that may stay: what was set or is the rule, and never so many that the disk has no room for its database.
+    /// Bytes that may stay.
     func bound() throws -> UInt64 {
-        let setting = try Self.setting(database)
-        guard setting != 0 else { return 0 }
-        guard let disk = folder.disk else { return setting ?? Self.defaultBytesMax }
-        let available = disk.free.addingReportingOverflow(try bytes()).partialValue
-        let bound = setting ?? min(Self.defaultBytesMax, available / Self.defaultPart)
-        return min(bound, available > disk.reserve ? available - disk.reserve : 0)
+        try folder.bound(of: Self.setting(database), byDefault: Self.defaultBytesMax, held: bytes())
     }
 
     /// Removes rows until no more stays than may: what was used longest ago first, and nothing that somebody wants to
@@ -154,66 +145,5 @@ extension Session {
             let cache = ContentCache(database: database, folder: folder)
             return (try cache.bytes(), try cache.bound())
         }
-    }
-}
-
-/// A content that is written into the home besides where it is to go. Its file is gone with this, unless it is kept.
-///
-/// What fails here is nobody's failure: the content is not kept then.
-final class KeptContent: ContentSink {
-    private struct State {
-        /// Until the file has its row, no sweep may take it.
-        var claim: FileLock?
-        var isWhole = true
-        var isKept = false
-    }
-
-    let file: DocumentID
-    private let folder: ContentFolder
-    private let sink: FileSink
-    private let state: Mutex<State>
-
-    /// - Returns: Nil: nothing can be written there.
-    init?(_ folder: ContentFolder, _ file: DocumentID) {
-        guard let claim = try? folder.claim() else { return nil }
-        let descriptor = folder.create(file)
-        guard descriptor >= 0 else { return nil }
-        (self.file, self.folder) = (file, folder)
-        state = Mutex(State(claim: claim))
-        sink = FileSink(file: OpenFile(descriptor), name: folder.file(file))
-    }
-
-    deinit { drop() }
-
-    func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) {
-        guard isWhole else { return }
-        do { try sink.write(bytes, at: offset) } catch { drop() }
-    }
-
-    var isWhole: Bool { state.withLock { $0.isWhole } }
-
-    /// It has its row.
-    func keep() { end(isKept: true) }
-    /// It gets none.
-    func drop() { end(isKept: false) }
-
-    private func end(isKept: Bool) {
-        let isOver = state.withLock { state in
-            defer { (state.claim, state.isWhole) = (nil, false) }
-            state.isKept = state.isKept || isKept
-            return state.isKept || state.claim == nil
-        }
-        if !isOver { folder.remove(file) }
-    }
-}
-
-/// Two places for one content.
-struct TeeSink: ContentSink {
-    let first: any ContentSink
-    let second: any ContentSink
-
-    func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
-        try first.write(bytes, at: offset)
-        try second.write(bytes, at: offset)
     }
 }

@@ -268,7 +268,7 @@ final class ContentDownloads {
         try folder.requireRoom(for: max(0, Int(clamping: content.length) - Int(clamping: status.st_blocks * 512)))
         running[request.item] = one
         one.download = ContentDownload(
-            engine, app: model.app, container: model.name, walk,
+            engine, .documents(model.name, app: model.app), walk,
             to: FileSink(file: open, name: folder.file(begun)),
             local: LocalChunks(begun: status.st_size > 0 ? open : nil, former: former, in: folder),
             listMax: ContentFolder.chunksMax, patience: patience,
@@ -331,7 +331,7 @@ final class ContentDownloads {
                 let documents = DocumentTransaction(rows)
                 guard let request = try documents.request(of: item), request.file == one.file else {
                     // Another process was quicker, or nobody wants it any more.
-                    return try DocumentTransaction.isNeeded(one.file, rows.database) ? [] : [one.file]
+                    return try NeededContents.has(one.file, rows.database) ? [] : [one.file]
                 }
                 guard let held = try documents.document(item) else { return [] }
                 if held.wire.content.root == content.root {

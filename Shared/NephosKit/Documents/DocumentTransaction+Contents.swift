@@ -6,25 +6,6 @@ import SwiftProtobuf
 
 /// Contents that are in the home until the server has them.
 extension DocumentTransaction {
-    /// A content that its request needs and that is not stored there yet.
-    struct WaitingContent {
-        var version: DocumentID
-        var position: Int64
-        var length: UInt64
-        /// Empty where nobody here knows them yet.
-        var chunks: [CutChunk]
-        /// Nil: its bytes are here.
-        var source: ContentSource?
-    }
-
-    /// Where a content is taken from of which nothing is here.
-    struct ContentSource {
-        /// Another container of the account.
-        var container: String
-        var root: ChunkID
-        var depth: UInt32
-    }
-
     func waitingContents(at position: Int64) throws -> [WaitingContent] {
         try contents(at: position, " AND is_stored = 0")
     }
@@ -33,23 +14,23 @@ extension DocumentTransaction {
     func contents(at position: Int64, _ condition: String = "") throws -> [WaitingContent] {
         try Row.fetchAll(
             cached(
-                "SELECT version, position, length, chunks, source, root, depth FROM document_contents "
+                "SELECT version, length, chunks, source, root, depth FROM document_contents "
                     + "WHERE account = ?1 AND container = ?2 AND position = ?3\(condition) ORDER BY version"),
             arguments: arguments(position)
-        ).compactMap(Self.waiting)
+        ).compactMap(waiting)
     }
 
-    private static func waiting(_ row: Row) -> WaitingContent? {
+    private func waiting(_ row: Row) -> WaitingContent? {
         DocumentID(bytes: row["version"] as Data).map { version in
             let root = (row["root"] as Data?).flatMap { ChunkID(bytes: [UInt8]($0)) }
             return WaitingContent(
-                version: version, position: row["position"], length: UInt64(clamping: row["length"] as Int64),
+                version: version, length: UInt64(clamping: row["length"] as Int64),
                 chunks: CutChunk.decode(row["chunks"]),
                 source: (row["source"] as String?).flatMap { container in
                     root.map {
                         ContentSource(container: container, root: $0, depth: UInt32(clamping: row["depth"] as Int64))
                     }
-                })
+                }, container: container)
         }
     }
 
@@ -57,11 +38,11 @@ extension DocumentTransaction {
     func borrowed(_ content: WireDocumentContent) throws -> WaitingContent? {
         try Row.fetchOne(
             cached(
-                "SELECT version, position, length, chunks, source, root, depth FROM document_contents "
+                "SELECT version, length, chunks, source, root, depth FROM document_contents "
                     + "WHERE account = ?1 AND container = ?2 AND root = ?3 AND length = ?4 AND source IS NOT NULL "
                     + "AND position IN (SELECT position FROM outbox) LIMIT 1"),
             arguments: arguments(content.root, Int64(clamping: content.length))
-        ).flatMap(Self.waiting)
+        ).flatMap(waiting)
     }
 
     /// Where the content is read meanwhile that waits to be taken from another container; else here.
@@ -100,15 +81,9 @@ extension DocumentTransaction {
             arguments: arguments(version, position)) ?? false
     }
 
-    /// A request that was never sent and has to wait for its contents.
-    struct Unstored {
-        var position: Int64
-        var attempts: Int
-        var nextAttempt: Timestamp
-    }
-
-    /// Those, the oldest first. It is asked for each time that something is sent: of a request's contents one is looked at.
-    func unstored() throws -> [Unstored] {
+    /// Requests that were never sent and have to wait for their contents, the oldest first. Of a request's contents one is
+    /// looked at.
+    func unstored() throws -> [UnstoredRequest] {
         try Row.fetchAll(
             cached(
                 "SELECT o.position, o.attempts, o.next_attempt FROM outbox o "
@@ -117,7 +92,7 @@ extension DocumentTransaction {
                     + "AND c.account = ?1 AND c.container = ?2) ORDER BY o.position"),
             arguments: arguments()
         ).map { row in
-            Unstored(
+            UnstoredRequest(
                 position: row["position"], attempts: row["attempts"],
                 nextAttempt: Timestamp(milliseconds: UInt64(bitPattern: row["next_attempt"] as Int64)))
         }
@@ -245,30 +220,6 @@ extension DocumentTransaction {
             cached(
                 "SELECT coalesce(sum(CASE WHEN is_stored THEN 100 ELSE percent END), 0) FROM document_contents "
                     + "WHERE account = ?1 AND container = ?2"), arguments: arguments()) ?? 0
-    }
-
-    /// Files of a home's contents that a row names, of whichever account and container: of those that wait or were
-    /// refused, of those that the server has too, and of those that are on their way here.
-    static func neededContents(_ database: Database) throws -> Set<DocumentID> {
-        // Nobody may have opened a container in this home yet.
-        guard try database.tableExists("document_contents") else { return [] }
-        var sql = "SELECT version FROM document_contents"
-        // Nor with this release.
-        if try database.tableExists("document_copies") {
-            sql += " UNION ALL SELECT file FROM document_copies "
-            sql += "UNION ALL SELECT file FROM document_downloads WHERE file IS NOT NULL"
-        }
-        return Set(try Data.fetchAll(database, sql: sql).compactMap { DocumentID(bytes: $0) })
-    }
-
-    /// Whether any of those rows names this one.
-    static func isNeeded(_ file: DocumentID, _ database: Database) throws -> Bool {
-        try Bool.fetchOne(
-            database.cachedStatement(
-                sql: "SELECT EXISTS (SELECT 1 FROM document_contents WHERE version = ?1) "
-                    + "OR EXISTS (SELECT 1 FROM document_copies WHERE file = ?1) "
-                    + "OR EXISTS (SELECT 1 FROM document_downloads WHERE file = ?1)"),
-            arguments: [file.wire]) ?? true
     }
 
     /// Contents of an account that were refused, and are nowhere but here.

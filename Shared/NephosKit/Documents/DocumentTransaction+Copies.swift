@@ -3,17 +3,6 @@ import GRDB
 import NephosCore
 import NephosWire
 
-/// A content in the home that the server has too: it is read from here, and goes when room is needed.
-struct LocalCopy: Sendable {
-    /// What its file is called.
-    var file: DocumentID
-    var length: UInt64
-    /// In their order: what is read is checked by them.
-    var chunks: [CutChunk]
-    /// When it was read last.
-    var used: Timestamp
-}
-
 /// Contents of a container that are here besides on the server. Which of them go is for ``ContentCache`` to decide.
 extension DocumentTransaction {
     // An item's former content is found by the item, a content by its root: a copy of an item has it too. Those with

@@ -41,7 +41,7 @@ public final class DocumentWriter: Sendable {
     /// - Throws: ``CloudError`` `.limitExceeded`; `.storageFailure`, also when the home's disk has no room;
     ///   `.operationCancelled` once it is over. After an error it is.
     public func write(_ data: Data) async throws(CloudError) {
-        let result = await UbiquityContainer.elsewhere { try self.take(data) }
+        let result = await Session.elsewhere { try self.take(data) }
         do { try result.get() } catch {
             cancel()
             throw LocalFailure.error(of: error, at: nil)
@@ -75,7 +75,7 @@ public final class DocumentWriter: Sendable {
             throw CloudError(.operationCancelled, "The task that wrote the content was cancelled. Nothing was put.")
         }
         let modified = container.session.engine.stamp.now.nanoseconds
-        let result = await UbiquityContainer.elsewhere { try self.end(modified) }
+        let result = await Session.elsewhere { try self.end(modified) }
         defer { cancel() }
         do {
             let (content, claim) = try result.get()

@@ -199,26 +199,9 @@ extension DocumentsModel {
         engine.loop.schedule(after: .zero) { [weak self] in self?.sweep(versions) }
     }
 
-    /// What an upload still holds is given back at once; if this is lost, a day later.
-    func closeSoon(_ transfer: Data) {
-        guard !transfer.isEmpty else { return }
-        var close = WireCloseTransfer()
-        close.transferID = transfer
-        engine.loop.schedule(after: .zero) { [weak self] in
-            guard let self, !engine.stopped else { return }
-            engine.call(.documents, close, as: WireCloseTransferReply.self, app: app) { _, _ in }
-        }
-    }
+    func closeSoon(_ transfer: Data) { closeSoon(transfer, of: name) }
 
-    func sweep(_ versions: [DocumentID]) {
-        guard !engine.stopped, engine.canSweepContents, let folder = try? ContentFolder(home: engine.local.home) else {
-            return
-        }
-        let unneeded = try? engine.local.read { database in
-            try versions.filter { try !DocumentTransaction.isNeeded($0, database) }
-        }
-        for version in unneeded ?? [] { folder.remove(version) }
-    }
+    func sweep(_ versions: [DocumentID]) { engine.removeContents(versions) }
 
     /// How a command line names this container, where another would be meant by itself.
     var options: String {
@@ -287,61 +270,6 @@ extension DocumentsModel {
             } ?? []
         return conflict
     }
-}
-
-extension DeviceEngine {
-    /// What is in memory because the home could not be written does not know what others have put since.
-    var canSweepContents: Bool { (try? local.requireWritable()) != nil }
-
-    /// Removes the files of contents that no row names: of a process that was ended, or of an account that has left.
-    /// Where somebody stages, or it fails, it is tried again, with growing pauses.
-    ///
-    /// - Parameter attempts: How often it was.
-    func sweepContents(attempts: Int = 0) {
-        guard !stopped, sweeping == nil, canSweepContents, let folder = try? ContentFolder(home: local.home) else {
-            return
-        }
-        let local = local
-        loop.offload(to: .content) {
-            try folder.sweep { try local.read { try DocumentTransaction.neededContents($0) } }
-        } then: { [weak self] result in
-            guard let self else { return }
-            switch result {
-            case .success(true): return noteSwept()
-            case .success(false): break
-            case .failure(let error):
-                logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
-            }
-            guard !stopped, sweeping == nil else { return }
-            sweeping = loop.schedule(after: backoff(attempts: attempts + 1)) { [weak self] in
-                self?.sweeping = nil
-                self?.sweepContents(attempts: attempts + 1)
-            }
-        }
-    }
-
-    /// What an account has left goes also where the process ends before that, whatever the next one is for.
-    func sweepWhatIsLeft() throws(CloudError) {
-        if try local.read({ try Facts($0).hasContentsLeft }) { sweepContents() }
-    }
-
-    private func noteSwept() {
-        do throws(CloudError) {
-            guard try local.read({ try Facts($0).hasContentsLeft }) else { return }
-            try local.write { try Facts($0).setHasContentsLeft(false) }
-        } catch { logger.error("that an account's contents are removed could not be noted", error) }
-    }
-}
-
-extension Facts {
-    private static let contentsLeft = "contents_left"
-
-    /// Whether an account has left, and its contents are yet to be removed.
-    fileprivate var hasContentsLeft: Bool {
-        get throws { try value(Self.contentsLeft, as: Bool.self) ?? false }
-    }
-
-    func setHasContentsLeft(_ isSo: Bool) throws { try set(Self.contentsLeft, isSo ? true : nil) }
 }
 
 extension WireDocumentItem {

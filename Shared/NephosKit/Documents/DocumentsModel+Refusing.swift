@@ -50,11 +50,6 @@ extension DocumentsModel {
         return RefusedPush(news: news, rest: try again(operation, request))
     }
 
-    /// Names the upload that has, or will have, the chunks of an operation's contents.
-    static func transfer(of operation: OutboxOperation, _ request: WireApplyChanges) -> Data {
-        request.transferID.isEmpty ? Data(operation.id.bytes) : request.transferID
-    }
-
     /// Nodes that no content of the request names any more are refused.
     private func leaveOutNodes(
         of request: inout WireApplyChanges, at position: Int64, in documents: DocumentTransaction

@@ -8,7 +8,7 @@ internal import SwiftProtobuf
 
 /// Ubiquity containers as a model: the names and places of everything in a container are here whole; contents are the
 /// server's to keep.
-final class DocumentsModel: ScopeModel {
+final class DocumentsModel: ContentSending {
     static var migrations: [LocalMigration] { DocumentTransaction.migrations }
 
     let app: AppID
@@ -26,8 +26,6 @@ final class DocumentsModel: ScopeModel {
     }
 
     var footprints = RequestFootprints()
-
-    var driver: ScopeDriver? { engine.scopes.first { $0.model === self } }
 
     func scope(in session: SessionRecord) -> LocalScope? {
         guard session.containerIDs?[app.rawValue]?.contains(where: { $0.hasSameBytes(as: name) }) == true else {

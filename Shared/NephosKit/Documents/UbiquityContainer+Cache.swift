@@ -1,7 +1,6 @@
 import Foundation
 import NephosCore
 import NephosWire
-import Synchronization
 
 /// A content that has come whole, and whose copy may stay here.
 struct FetchedContent: Sendable {
@@ -63,7 +62,7 @@ extension UbiquityContainer {
         let (version, kept) = (standing.version, standing.kept)
         guard version != nil || kept != nil else { return false }
         let folder = try ContentFolder(home: session.local.home)
-        let result: Result<ContentFolder.CopyOutcome, any Error> = await Self.elsewhere {
+        let result: Result<ContentFolder.CopyOutcome, any Error> = await Session.elsewhere {
             // The server may take it in this moment.
             if let version, try folder.copy(version, length: content.length, range, to: sink) { return .written }
             return try kept.map { try folder.copy($0, range, to: sink) } ?? .unreadable
@@ -96,15 +95,6 @@ extension UbiquityContainer {
         try session.local.write { try body(try documents($0)) }
     }
 
-    /// Runs what reads and writes files where it keeps nobody waiting.
-    static func elsewhere<Value: Sendable>(
-        _ body: @escaping @Sendable () throws -> Value
-    ) async -> Result<Value, any Error> {
-        await withCheckedContinuation { continuation in
-            DispatchQueue.global().async { continuation.resume(returning: Result { try body() }) }
-        }
-    }
-
     /// Fetches a content or a part of it.
     ///
     /// - Returns: What may stay here, once all of it has gone where it was to go; nil: nothing may.
@@ -114,7 +104,7 @@ extension UbiquityContainer {
     ) async throws(CloudError) -> FetchedContent? {
         guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
         let container = standing.container
-        let app = app
+        let place = ContentPlace.documents(container, app: app)
         let walk = try ContentWalk(
             root: root, depth: content.depth, length: content.length,
             range: UInt64(range.lowerBound)..<UInt64(range.upperBound))
@@ -126,13 +116,9 @@ extension UbiquityContainer {
         }
         let chunks: [CutChunk]
         do throws(CloudError) {
-            chunks = try await cancellable { engine, completion in
-                ContentDownload(
-                    engine, app: app, container: container, walk,
-                    to: copy.map { TeeSink(first: sink, second: $0) } ?? sink,
-                    local: local, listMax: copy == nil ? 0 : ContentFolder.chunksMax, patience: timeout,
-                    onProgress: onProgress, completion)
-            }
+            chunks = try await session.fetch(
+                place, walk, to: copy.map { TeeSink(first: sink, second: $0) } ?? sink, local: local,
+                listMax: copy == nil ? 0 : ContentFolder.chunksMax, patience: timeout, onProgress)
         } catch {
             // What has fetched it may be about for a while yet.
             copy?.drop()
@@ -140,29 +126,6 @@ extension UbiquityContainer {
         }
         guard let copy, copy.isWhole, !chunks.isEmpty else { return nil }
         return FetchedContent(item: item.id, content: content, copy: copy, chunks: chunks)
-    }
-
-    /// Runs a download that ends with the task that waits for it.
-    private func cancellable(
-        _ make:
-            @escaping @Sendable (
-                DeviceEngine, @escaping (Result<[CutChunk], CloudError>) -> Void
-            ) -> ContentDownload
-    ) async throws(CloudError) -> [CutChunk] {
-        let (engine, fetch) = (session.engine, CancellableFetch(id: session.engine.makeDocumentID()))
-        let result: Result<[CutChunk], CloudError> = await withTaskCancellationHandler {
-            do throws(CloudError) {
-                return .success(
-                    try await engine.perform { engine, completion in
-                        guard !fetch.isCancelled else { return completion(.failure(ContentDownload.cancelled)) }
-                        engine.contents.begin(fetch.id, make(engine, completion))
-                    })
-            } catch { return .failure(error) }
-        } onCancel: {
-            fetch.cancel()
-            engine.execute { $0.contents.cancel(fetch.id) }
-        }
-        return try result.get()
     }
 
     /// Where a content is written to that is not here and may stay; nil: it is, or it may not.
@@ -212,17 +175,6 @@ extension UbiquityContainer {
         for copy in kept { copy.keep() }
         for one in fetched { one.copy.drop() }
     }
-}
-
-/// A fetch that may be given up before it has begun.
-private final class CancellableFetch: Sendable {
-    let id: DocumentID
-    private let state = Mutex(false)
-    var isCancelled: Bool { state.withLock { $0 } }
-
-    init(id: DocumentID) { self.id = id }
-
-    func cancel() { state.withLock { $0 = true } }
 }
 
 extension ChunkID {

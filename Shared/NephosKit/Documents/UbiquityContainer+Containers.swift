@@ -170,8 +170,8 @@ private final class ContentLender {
 
 extension StagedContent {
     /// Where it is taken from; nil: it is here.
-    var borrowedFrom: DocumentTransaction.ContentSource? {
+    var borrowedFrom: ContentSource? {
         guard !isHere, let source, let root else { return nil }
-        return DocumentTransaction.ContentSource(container: source, root: root, depth: depth)
+        return ContentSource(container: source, root: root, depth: depth)
     }
 }

@@ -24,7 +24,7 @@ extension UbiquityContainer {
         guard !item.isPending else { return .unsent }
         if let status = try file.status(followsLinks: false), status.st_mode & S_IFMT == S_IFLNK { return .link }
         let content = item.wire.content
-        let result: Result<LocalRemoval, any Error> = await Self.elsewhere {
+        let result: Result<LocalRemoval, any Error> = await Session.elsewhere {
             let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) }
             guard descriptor >= 0 else { throw ContentFolder.failure(file.text) }
             defer { close(descriptor) }

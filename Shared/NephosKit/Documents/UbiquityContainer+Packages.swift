@@ -116,9 +116,9 @@ extension UbiquityContainer {
     ) async throws -> (PartPackage, FetchedContent?) {
         let list = try await packageList(item, content, timeout)
         // What makes and ends very many files keeps nobody waiting.
-        let part = try await Self.elsewhere { try PartPackage(for: place, list) }.get()
+        let part = try await Session.elsewhere { try PartPackage(for: place, list) }.get()
         let fetched = try await write(content, of: item, to: part, timeout, onProgress)
-        try await Self.elsewhere { try part.finish() }.get()
+        try await Session.elsewhere { try part.finish() }.get()
         return (part, fetched)
     }
 }

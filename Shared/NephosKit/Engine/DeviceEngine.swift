@@ -90,6 +90,8 @@ package final class DeviceEngine {
     private(set) lazy var contents = ContentConnections(self)
     /// Set while contents that nobody needs are yet to be removed: somebody stages.
     var sweeping: (any LoopTimer)?
+    /// Set while it is about to be looked whether too many assets are here.
+    var trimmingAssets: (any LoopTimer)?
     private(set) lazy var uploadRate = TransferRate(loop)
     private(set) lazy var downloadRate = TransferRate(loop)
 
@@ -134,6 +136,7 @@ package final class DeviceEngine {
     package func stop() {
         stopped = true
         sweeping?.cancel()
+        trimmingAssets?.cancel()
         home.end()
         tokens.stop()
         router.stop()

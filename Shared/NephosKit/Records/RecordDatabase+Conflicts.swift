@@ -26,6 +26,7 @@ extension RecordDatabase {
     ) async throws(CloudError) -> Record? {
         let engine = session.engine
         let id = conflict.id
+        let staged = if case .merged(let record) = resolution { try await stage([record]) } else { StagedAssets?.none }
         let result = try session.local.write { database -> Record? in
             _ = try session(in: database)
             let records = try records(of: id.zone, database, isWriting: true)
@@ -34,6 +35,7 @@ extension RecordDatabase {
                     .unknownItem, "The conflict was resolved already, or has become another. Look again.",
                     details: ["record": id.name])
             }
+            try staged?.keep(in: records.assets, now: engine.stamp.now)
             var draft = RecordDraft(
                 records, policy: .ifServerRecordUnchanged, makeTag: { engine.makeDocumentID().wire })
             let server = conflict.server?.base
@@ -55,6 +57,7 @@ extension RecordDatabase {
             try draft.queue(WireZoneChanges()) { engine.stamp }
             return kept
         }
+        staged?.end()
         push([id.zone])
         return result
     }

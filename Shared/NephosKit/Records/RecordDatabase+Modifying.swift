@@ -42,7 +42,8 @@ extension RecordDatabase {
     /// none is made, unless `atomically` is false. What was refused is listed then.
     ///
     /// - Parameters:
-    ///   - records: Each once. At most 400 changes in a call, of 2 MiB together; a record has 1 MiB at most.
+    ///   - records: Each once. At most 400 changes in a call, of 2 MiB together; a record has 1 MiB at most. Assets do not
+    ///     count to that: their bytes are copied into this device's home first.
     ///   - policy: What becomes of a record that others have saved since.
     ///   - atomically: Of each zone, on the server.
     ///   - conditions: What is taken for granted of other records of a zone that is changed: at most 100.
@@ -53,7 +54,8 @@ extension RecordDatabase {
     /// - Throws: ``CloudError`` `.limitExceeded` (too much at once: divide it), `.invalidArguments` (a name that none
     ///   can have, a record twice, another type than the record has, a field that is to be encrypted and is there
     ///   unencrypted, or is of a public database), `.zoneNotFound`, `.serviceBusy` (100,000 changes
-    ///   of the zone wait to be sent: connect), `.notSignedIn`, `.storageFailure`. Nothing was saved then.
+    ///   of the zone wait to be sent: connect), `.notSignedIn`, `.storageFailure`; of an asset's file `.unknownItem`,
+    ///   `.permissionFailure`, and `.constraintViolation` when it is not what it was. Nothing was saved then.
     @discardableResult
     public func modify(
         saving records: [Record], deleting: [RecordID], policy: RecordSavePolicy = .ifServerRecordUnchanged,
@@ -63,10 +65,12 @@ extension RecordDatabase {
         try check(records, deleting, conditions)
         try Self.check(clientToken)
         let engine = session.engine
+        let staged = try await stage(records)
         let saved = try session.local.write { database -> [Record] in
             guard try !session(in: database).isPublic else {
                 throw CloudError(.permissionFailure, "Without an account nothing is saved. Sign in.")
             }
+            try staged?.keep(in: RecordAssets(database: database, account: account.rawValue), now: engine.stamp.now)
             var saved: [RecordID: Record] = [:]
             var bytes = 0
             for zone in Set(records.map(\.id.zone) + deleting.map(\.zone)).sorted() {
@@ -85,6 +89,7 @@ extension RecordDatabase {
             }
             return records.map { saved[$0.id] ?? $0 }
         }
+        staged?.end()
         push(Set(records.map(\.id.zone) + deleting.map(\.zone)))
         return saved
     }

@@ -23,6 +23,8 @@ extension RecordDatabase {
                     sql: "UPDATE OR REPLACE \(table) SET scope = ?3 WHERE account = ?1 AND scope = ?2",
                     arguments: [account.rawValue, outbox.scope.name, copy.scope.name])
             }
+            let zone = RecordZone.defaultName
+            try RecordTransaction(copy, zone: zone).moveNeeds(from: RecordTransaction(outbox, zone: zone))
         }
         follow(scope(of: RecordZone.defaultName).id)
     }

@@ -103,3 +103,65 @@ extension RecordDatabase {
         return changes
     }
 }
+
+// MARK: Assets on their way
+
+extension RecordDatabase {
+    /// How long one look takes that waits for what is sent.
+    private static let look: Duration = .milliseconds(500)
+
+    /// How far what waits has been sent: while one of these changes, it moves.
+    private struct SendingMark: Equatable {
+        var done: Int
+        var percent: Int
+        var waiting: Int
+        /// Rises with each look at which a limited rate keeps it waiting, which is no standstill.
+        var pacings: Int
+    }
+
+    /// Waits until nothing of the zone waits to be sent, nor of the database's zones, for as long as it moves.
+    ///
+    /// - Parameters:
+    ///   - patience: How long nothing may move.
+    ///   - onProgress: Gets the bytes that are sent of the assets that are on their way, and all.
+    /// - Throws: ``CloudError`` as ``Scope/waitUntilSent(timeout:isImpatient:)`` does.
+    package func waitUntilSentWhileItMoves(
+        in zone: String = RecordZone.defaultName, within patience: Duration,
+        onProgress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
+    ) async throws(CloudError) {
+        try await scope.waitUntilSent(timeout: patience, isImpatient: true)
+        let scope = scope(of: zone)
+        var pacings = 0
+        try await waitWhileItMoves(within: patience) {
+            () async throws(CloudError) -> (mark: SendingMark, failure: CloudError)? in
+            do throws(CloudError) {
+                try await scope.waitUntilSent(timeout: min(patience, Self.look), isImpatient: true)
+                return nil
+            } catch {
+                guard error.code == .deadlineExceeded else { throw error }
+                let progress = try await uploadProgress(in: zone)
+                if progress.isPaced { pacings += 1 }
+                onProgress(progress.done, progress.total)
+                // Another process of the home may be the one that sends.
+                let (percent, waiting) = try read { database in
+                    let rows = try listed(zone, database)
+                    return (try rows.sentPercent(), try rows.rows.operationCount())
+                }
+                return (
+                    SendingMark(done: progress.done, percent: percent, waiting: waiting, pacings: pacings), error
+                )
+            }
+        }
+    }
+
+    /// How far the assets are that this process sends of a zone: bytes that are sent of those on their way, and all; and
+    /// whether the next wait because of a limited rate.
+    package func uploadProgress(
+        in zone: String = RecordZone.defaultName
+    ) async throws(CloudError) -> (done: Int, total: Int, isPaced: Bool, waiting: CloudError?) {
+        let progress: UploadProgress = try await scope(of: zone).perform { driver, completion in
+            completion(.success((driver.model as? RecordZoneModel)?.uploads.progress ?? UploadProgress()))
+        }
+        return (progress.bytesDone, progress.bytesTotal, progress.isPaced, progress.waiting)
+    }
+}

@@ -123,6 +123,7 @@ struct RecordDraft {
     ) throws {
         guard !changes.isEmpty else { return }
         for change in changes { try records.dismissRefusal(of: change.change.record) }
+        try requireRoom()
         if try coalesce(request) { return }
         guard try records.rows.operationCount() < Self.pendingMax else {
             throw CloudError(
@@ -135,6 +136,16 @@ struct RecordDraft {
             var change = change
             (change.position, change.place) = (position, place)
             try records.put(change)
+        }
+        try records.awaitAssets(at: position)
+    }
+
+    /// What the assets need of a request.
+    private func requireRoom() throws {
+        guard changes.reduce(0, { $0 + $1.change.assets.count }) <= RecordLimits.assetsOfRequestMax else {
+            throw CloudError(
+                .limitExceeded, "These are too many assets at once. Divide them.",
+                details: ["maximum": "\(RecordLimits.assetsOfRequestMax)"])
         }
     }
 
@@ -155,7 +166,16 @@ struct RecordDraft {
         if !save.hasParent, former.hasParent { save.parent = former.parent }
         var change = last
         change.change.save = save
+        // Somebody may be storing what the earlier one has.
+        guard try records.upload(at: last.position) == nil || change.change.assets.isSubset(of: last.change.assets)
+        else {
+            return false
+        }
+        // Of what an earlier one had there may be too much together: then each goes by itself.
+        guard change.change.assets.count <= RecordLimits.assetsMax else { return false }
         try records.put(change)
+        try records.settleNeeds(of: change.change.record)
+        try records.awaitAssets(at: change.position)
         return true
     }
 }

@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 import NephosCore
+import NephosRecordRules
 import NephosWire
 
 /// What a device has of the server's, of a database's zones and of a zone's records alike: the newest body of each item,
@@ -58,7 +59,7 @@ struct RecordItems {
                     PRIMARY KEY (account, scope, name)
                 );
                 """),
-        tombstones, RecordTransaction.parts,
+        tombstones, RecordTransaction.parts, RecordAssets.tables,
     ]
 
     func item(_ name: ItemName) throws -> Item? {
@@ -128,12 +129,24 @@ struct RecordItems {
             rows.account, rows.scope.name, item.name.rawValue, item.type, Int64(bitPattern: item.sequence), item.body,
         ])
         try noteEnd(of: item)
+        try noteUnnamed(by: old, after: item)
     }
 
     func remove(_ item: Item, _ state: inout ScopeState) throws {
         if let share = item.digest(key: state.digestKey) { state.digest.remove(share) }
         try rows.cached("DELETE FROM record_items WHERE account = ?1 AND scope = ?2 AND name = ?3")
             .execute(arguments: [rows.account, rows.scope.name, item.name.rawValue])
+        try noteUnnamed(by: item, after: nil)
+    }
+
+    /// Assets that the item named, and names no more.
+    private func noteUnnamed(by old: Item?, after item: Item?) throws {
+        let assets = RecordAssets(database: rows.database, account: rows.account)
+        // What is no record has no type.
+        guard let old, old.type != nil, old.body != item?.body, try assets.isAnyHere(), let former = old.record?.assets,
+            !former.isEmpty
+        else { return }
+        try assets.noteUnnamed(former.subtracting(item?.record?.assets ?? []))
     }
 
     /// Forgets all of the scope's, and where it stands.

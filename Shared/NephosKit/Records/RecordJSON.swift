@@ -9,7 +9,8 @@ public import NephosCore
 /// `{"$date":"2026-01-31T12:00:00.123456789Z"}`, `{"$data":base64}`, `{"$real":"inf"}` (of one that is no number its
 /// bits, `{"$real":"0x7ff8000000000000"}`), `{"$location":{"latitude":52.5,"longitude":13.4,"altitude":34.0}}`,
 /// `{"$reference":"b"}` or `{"$reference":"b","deletesSelf":true}`, `{"$encrypted":{"suite":1,"key":base64,
-/// "sealed":base64}}`, `{"$unknown":base64}`. A list is an array; an empty one says of what: `{"$list":"strings"}`.
+/// "sealed":base64}}`, `{"$unknown":base64}`. An asset is what names its bytes, `{"$asset":{"bytes":70000,"id":hexadecimal,
+/// "depth":1}}` (depth 0 is left out); the bytes are beside the lines. A list is an array; an empty one says of what: `{"$list":"strings"}`.
 /// Beside `name`, `type` and `fields` a line has `zone` (none: the default zone) and `parent`, where there are.
 public enum RecordJSON {
     /// One line, fields in the order of their names.
@@ -102,8 +103,11 @@ extension RecordValue {
         case .encrypted(let value):
             return "{\"$encrypted\":{\"suite\":\(value.suite),\"key\":\"\(value.keyID.base64EncodedString())\","
                 + "\"sealed\":\"\(value.sealed.base64EncodedString())\"}}"
+        case .asset(let value):
+            let depth = value.depth > 0 ? ",\"depth\":\(value.depth)" : ""
+            return "{\"$asset\":{\"bytes\":\(value.length),\"id\":\"\(value.id)\"\(depth)}}"
         case .unknown(let value): return "{\"$unknown\":\"\(value.base64EncodedString())\"}"
-        case .strings, .integers, .reals, .dates, .datas, .locations, .references:
+        case .strings, .integers, .reals, .dates, .datas, .locations, .references, .assets:
             let elements = elements ?? []
             guard !elements.isEmpty else { return "{\"$list\":\"\(typeName)\"}" }
             return "[" + elements.map(\.json).joined(separator: ",") + "]"
@@ -126,6 +130,7 @@ extension RecordValue {
         case .datas(let values): values.map { .data($0) }
         case .locations(let values): values.map { .location($0) }
         case .references(let values): values.map { .reference($0) }
+        case .assets(let values): values.map { .asset($0) }
         default: nil
         }
     }
@@ -143,6 +148,8 @@ extension RecordValue {
             self = .locations(elements.compactMap { if case .location(let value) = $0 { value } else { nil } })
         case .reference:
             self = .references(elements.compactMap { if case .reference(let value) = $0 { value } else { nil } })
+        case .asset:
+            self = .assets(elements.compactMap { if case .asset(let value) = $0 { value } else { nil } })
         default: return nil
         }
         guard self.elements?.count == elements.count else { return nil }
@@ -152,6 +159,7 @@ extension RecordValue {
     init?(emptyList typeName: String) {
         let all: [RecordValue] = [
             .strings([]), .integers([]), .reals([]), .dates([]), .datas([]), .locations([]), .references([]),
+            .assets([]),
         ]
         guard let found = all.first(where: { $0.typeName == typeName }) else { return nil }
         self = found
@@ -213,6 +221,17 @@ extension RecordValue {
             else { break }
             return .location(
                 RecordLocation(latitude: latitude, longitude: longitude, altitude: altitude.flatMap { $0 }))
+        case ("$asset", .dictionary(let asset)):
+            guard case .integer(let bytes)? = asset["bytes"], let length = UInt64(exactly: bytes),
+                case .string(let id)? = asset["id"]
+            else { break }
+            var depth: UInt32 = 0
+            switch asset["depth"] {
+            case nil: break
+            case .integer(let levels)? where UInt32(exactly: levels) != nil: depth = UInt32(levels)
+            default: throw RecordJSON.failure("The depth of an asset is a number.", at: path)
+            }
+            if let asset = RecordAsset(length: length, id: id, depth: depth) { return .asset(asset) }
         case ("$encrypted", .dictionary(let sealed)):
             guard case .integer(let suite)? = sealed["suite"], let suite = UInt32(exactly: suite),
                 case .string(let key)? = sealed["key"], let keyID = Data(base64Encoded: key),

@@ -20,7 +20,7 @@ extension RecordTransaction {
     func divide(_ pending: [Pending], into size: Int) throws {
         guard let position = pending.first?.position else { return }
         if try partSize(at: position) == nil {
-            try removePending(at: position)
+            try removeChanges(at: position)
             for (place, change) in Pending.inOrder(pending).enumerated() {
                 var change = change
                 change.place = place

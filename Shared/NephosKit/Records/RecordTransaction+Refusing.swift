@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 import NephosCore
+import NephosRecordRules
 import NephosWire
 import SwiftProtobuf
 
@@ -31,6 +32,7 @@ extension RecordTransaction {
             rows.account, rows.scope.name, name, first, try server?.serializedData() as Data?,
             try client?.serializedData() as Data?, Int64(bitPattern: now.milliseconds), StoredError.encode(error),
         ])
+        for record in [ancestor, server, client] { try need(record?.assets ?? [], of: name) }
     }
 
     /// In the order of the records' names, the oldest first.
@@ -57,7 +59,9 @@ extension RecordTransaction {
     func removeConflict(_ conflict: RecordConflict) throws -> Bool {
         try rows.cached("DELETE FROM record_conflicts WHERE number = ?1 AND account = ?2")
             .execute(arguments: [conflict.number, rows.account])
-        return rows.database.changesCount > 0
+        guard rows.database.changesCount > 0 else { return false }
+        try settleNeeds(of: conflict.id.name)
+        return true
     }
 
     /// What conflicts of a zone take, in bytes of their records, and how many there are, until nothing more of the zone
@@ -93,6 +97,7 @@ extension RecordTransaction {
             rows.account, rows.scope.name, name, try client?.serializedData() as Data?,
             try ancestor?.serializedData() as Data?, Int64(bitPattern: now.milliseconds), StoredError.encode(error),
         ])
+        try need(client?.assets ?? [], of: name)
     }
 
     func refusals() throws -> [RefusedRecord] {
@@ -130,5 +135,6 @@ extension RecordTransaction {
     func dismissRefusal(of name: String) throws {
         try rows.cached("DELETE FROM record_refusals WHERE account = ?1 AND scope = ?2 AND name = ?3")
             .execute(arguments: [rows.account, rows.scope.name, name])
+        try settleNeeds(of: name)
     }
 }

@@ -74,16 +74,26 @@ struct RecordTransaction {
             pending.position, pending.place, rows.account, rows.scope.name, pending.change.record,
             try pending.change.serializedData() as Data, try pending.ancestor?.serializedData() as Data?,
         ])
+        try need(pending.change.assets, of: pending.change.record)
     }
 
+    /// All of an operation, which is over.
     func removePending(at position: Int64) throws {
-        try rows.cached("DELETE FROM record_changes WHERE position = ?1").execute(arguments: [position])
+        try removeChanges(at: position)
         try rows.cached("DELETE FROM record_parts WHERE position = ?1").execute(arguments: [position])
+        try removeUpload(at: position)
+    }
+
+    func removeChanges(at position: Int64) throws {
+        let needing = try needing(at: position)
+        try rows.cached("DELETE FROM record_changes WHERE position = ?1").execute(arguments: [position])
+        for name in needing { try settleNeeds(of: name) }
     }
 
     func remove(_ pending: Pending) throws {
         try rows.cached("DELETE FROM record_changes WHERE position = ?1 AND place = ?2")
             .execute(arguments: [pending.position, pending.place])
+        try settleNeeds(of: pending.change.record)
     }
 
     // MARK: What the app sees

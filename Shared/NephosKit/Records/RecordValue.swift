@@ -28,6 +28,9 @@ public enum RecordValue: Sendable {
     case datas([Data])
     case locations([RecordLocation])
     case references([RecordReference])
+    /// Bytes that lie beside the record. No predicate looks into it.
+    case asset(RecordAsset)
+    case assets([RecordAsset])
     /// Sealed by devices among themselves: neither the service nor a predicate looks into it.
     case encrypted(EncryptedRecordValue)
     /// Of a kind that this release does not know, as it is encoded.
@@ -108,6 +111,8 @@ extension RecordValue {
         case .datas: "datas"
         case .locations: "locations"
         case .references: "references"
+        case .asset: "asset"
+        case .assets: "assets"
         case .encrypted: "encrypted"
         case .unknown: "unknown"
         }
@@ -170,11 +175,8 @@ extension RecordValue {
         case .encrypted(let value):
             self = .encrypted(
                 EncryptedRecordValue(suite: value.suite, keyID: value.keyID, sealed: value.sealed))
-        case .asset, .assets:
-            var nameless = field
-            nameless.name = ""
-            guard let bytes = try? nameless.serializedData() else { return nil }
-            self = .unknown(bytes)
+        case .asset(let value): self = .asset(RecordAsset(value))
+        case .assets(let list): self = .assets(list.values.map { RecordAsset($0) })
         case nil:
             guard !field.unknownFields.data.isEmpty else { return nil }
             self = .unknown(field.unknownFields.data)
@@ -199,6 +201,8 @@ extension RecordValue {
         case .datas(let values): field.datas.values = values
         case .locations(let values): field.locations.values = values.map(\.wire)
         case .references(let values): field.references.values = values.map(\.wire)
+        case .asset(let value): field.asset = value.wire
+        case .assets(let values): field.assets.values = values.map(\.wire)
         case .encrypted(let value):
             field.encrypted.suite = value.suite
             field.encrypted.keyID = value.keyID

@@ -94,6 +94,14 @@ extension RecordReference: RecordValueConvertible {
     public var recordValue: RecordValue { .reference(self) }
 }
 
+extension RecordAsset: RecordValueConvertible {
+    public init?(recordValue: RecordValue) {
+        guard case .asset(let value) = recordValue else { return nil }
+        self = value
+    }
+    public var recordValue: RecordValue { .asset(self) }
+}
+
 extension Array: RecordValueConvertible where Element: RecordListElement {
     public init?(recordValue: RecordValue) {
         guard let values = Element.list(of: recordValue) else { return nil }
@@ -156,4 +164,11 @@ extension RecordReference: RecordListElement {
         if case .references(let values) = value { values } else { nil }
     }
     public static func recordValue(of list: [RecordReference]) -> RecordValue { .references(list) }
+}
+
+extension RecordAsset: RecordListElement {
+    public static func list(of value: RecordValue) -> [RecordAsset]? {
+        if case .assets(let values) = value { values } else { nil }
+    }
+    public static func recordValue(of list: [RecordAsset]) -> RecordValue { .assets(list) }
 }

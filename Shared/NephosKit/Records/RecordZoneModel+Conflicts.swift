@@ -119,8 +119,9 @@ extension RecordValue {
         case .data(let value): .data(value)
         case .date(let value): .string(value.description)
         case .reference(let value): .string(value.record)
+        case .asset(let value): .string("\(value)")
         case .location, .encrypted, .unknown: .string(json)
-        case .strings, .integers, .reals, .dates, .datas, .locations, .references:
+        case .strings, .integers, .reals, .dates, .datas, .locations, .references, .assets:
             .array((elements ?? []).map(\.plain))
         }
     }

@@ -73,7 +73,8 @@ extension RecordTransaction {
         // How many there will be says where the first one goes.
         var batches = Batches()
         try offers.forEach { _ = batches.isNext($0) }
-        var position = try rows.firstPlace(of: batches.count) - 1
+        let first = try rows.firstPlace(of: batches.count)
+        var position = first - 1
         var request = WireZoneChanges()
         request.notAtomic = true
         let payload: Data = try request.serializedData()
@@ -88,6 +89,8 @@ extension RecordTransaction {
             (pending.position, pending.place) = (position, batches.place)
             try put(pending)
         }
+        // Whatever the server has lost, what is here of assets goes along.
+        if try assets.isAnyHere() { for place in first..<position + 1 { try awaitAssets(at: place, areAllNew: true) } }
         try offers.clear()
     }
 

@@ -12,25 +12,41 @@ extension RecordZoneModel {
         Set(operations.map(\.position))
     }
 
-    /// Nothing overtakes what waits for a person, and nothing is sent whose conflict there would be no room for.
+    /// Nothing overtakes what waits for a person, and nothing is sent whose conflict there would be no room for, nor
+    /// before its assets are stored.
     func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
         guard !operations.isEmpty, try !records(in: rows).isFullOfConflicts() else { return [] }
         let blocked = try rows.firstBlocked()?.position ?? .max
-        return operations.filter { $0.position < blocked }
+        let sendable = operations.filter { $0.position < blocked }
+        let held = try waitingForAssets(among: sendable, in: rows)
+        guard !held.isEmpty else { return sendable }
+        let account = rows.scope.account
+        // Not in here: it reads and writes by itself.
+        engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.begin(as: account) }
+        return sendable.filter { held[$0.position] == nil }
     }
 
     func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation] {
-        guard !operations.isEmpty, try records(in: rows).isFullOfConflicts() else { return [:] }
+        guard !operations.isEmpty else { return [:] }
+        guard try records(in: rows).isFullOfConflicts() else {
+            return try waitingForAssets(among: operations, in: rows)
+        }
         return Dictionary(operations.map { ($0.position, .conflicts) }) { $1 }
     }
+
+    func hasten() { uploads.hasten() }
+
+    func ended() { uploads.end() }
 
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
         var zone = try WireZoneChanges(serializedBytes: operation.payload)
         zone.zoneID =
             place.isPublic ? RecordLimits.defaultZone : String(rows.scope.path.dropFirst(container.count + 1))
-        zone.changes = try records(in: rows).nextPart(at: operation.position).sent.map(\.change)
+        let records = records(in: rows)
+        zone.changes = try records.nextPart(at: operation.position).sent.map(\.change)
         if operation.head.sequence > 0 { zone.head = WireChangeToken(operation.head) }
         var request = WireModifyRecords()
+        request.transferID = try records.upload(at: operation.position)?.transfer ?? Data()
         request.container = container
         request.database = place.isPublic ? .public : .private
         request.zones = [zone]
@@ -59,8 +75,11 @@ extension RecordZoneModel {
             let error = CloudError(outcome.failure)
             // What only lasts a while is asked again.
             guard error.code.retry == .never else { return nil }
-            let rest = try waitsForZone(error, operation, in: rows)
+            let waiting = try waitsForZone(error, operation, in: rows)
+            let storesAgain = try waiting == nil && storesAgain(pending, of: operation, after: error, in: records)
+            let rest = storesAgain ? next(operation) : waiting
             return PushReceipt(token: state.head, previousSequence: state.head.sequence, rest: rest) { _, _ in
+                if storesAgain { try self.storeAgain(operation, in: records) }
                 if rest != nil { return nil }
                 return try self.refuseAll(of: operation, error, in: records)
             }
@@ -78,7 +97,8 @@ extension RecordZoneModel {
         // It met a server that had lost what it was made from, and by now has it again, as far as this device goes.
         let isOutdated = operation.head.epoch != 0 && operation.head.epoch < token.epoch
         let isPremature = isOutdated && results.contains { $0.isConflict }
-        let (done, again) = try isPremature ? ([], results) : divided(results, of: operation)
+        let lacking = try isPremature ? nil : lackingAssets(results, of: operation, in: records)
+        let (done, again) = try isPremature ? ([], results) : lacking ?? divided(results, of: operation)
         let rest = isLast && again.isEmpty ? nil : next(operation)
         return PushReceipt(
             token: token, previousSequence: hasCopy ? outcome.previousSequence : state.head.sequence,
@@ -94,15 +114,20 @@ extension RecordZoneModel {
             }
             let news = try self.take(
                 done.map { ($0.pending, $0.failure, $0.server) }, of: operation, in: records)
-            if !again.isEmpty, !isPremature { try records.divide(again.map(\.pending), into: pending.count / 2) }
-            if rest == nil { try records.removePending(at: operation.position) }
+            if lacking != nil {
+                try self.storeAgain(operation, in: records)
+            } else if !again.isEmpty, !isPremature {
+                try records.divide(again.map(\.pending), into: pending.count / 2)
+            }
+            if rest == nil { try self.end(operation, in: records) }
+            try self.trimAssets(in: records.rows)
             if !isCurrent, hasCopy { try self.offerAgain(done, in: records) }
             return news
         }
     }
 
     /// The same under an id of its own: the one that was answered is done with.
-    private func next(_ operation: OutboxOperation, after pause: Duration = .zero) -> OutboxOperation {
+    func next(_ operation: OutboxOperation, after pause: Duration = .zero) -> OutboxOperation {
         var operation = operation
         operation.id = engine.makeOperationID()
         operation.state = .unsent
@@ -143,6 +168,20 @@ extension RecordZoneModel {
             return (results, [])
         }
         return (results.filter { !isTooMuch($0) }, results.filter(isTooMuch))
+    }
+
+    /// What the server lacks assets of goes again, once they are stored.
+    ///
+    /// - Returns: What is done with, and what is sent again; nil: it lacks none, or nothing can be done about it.
+    private func lackingAssets(
+        _ results: [Result], of operation: OutboxOperation, in records: RecordTransaction
+    ) throws -> (done: [Result], again: [Result])? {
+        let isLacking = { (result: Result) in result.failure?.code == .assetNotAvailable }
+        guard let error = results.first(where: isLacking)?.failure,
+            try storesAgain(results.filter(isLacking).map(\.pending), of: operation, after: error, in: records)
+        else { return nil }
+        return try isDivisible(operation)
+            ? (results.filter { !isLacking($0) }, results.filter(isLacking)) : ([], results)
     }
 
     /// What became of one change.
@@ -268,6 +307,11 @@ extension RecordZoneModel {
     func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {
         let records = records(in: rows)
         let (sent, isLast) = try records.nextPart(at: operation.position)
+        if let push = try refuseLost(operation, error, in: records) { return push }
+        if try storesAgain(sent, of: operation, after: error, in: records) {
+            try storeAgain(operation, in: records)
+            return RefusedPush(rest: next(operation))
+        }
         guard error.code == .limitExceeded else {
             return RefusedPush(news: try refuseAll(of: operation, error, in: records))
         }
@@ -277,8 +321,22 @@ extension RecordZoneModel {
         }
         let reason = sent.count > 1 ? Self.tooMuchAtOnce(error) : error
         let news = try take(sent.map { ($0, reason, nil) }, of: operation, in: records)
-        if isLast { try records.removePending(at: operation.position) }
+        if isLast { try end(operation, in: records) }
         return RefusedPush(news: news, rest: isLast ? nil : next(operation))
+    }
+
+    /// Those of the changes whose assets are not here any more as they were saved; the others may go on without them.
+    ///
+    /// - Returns: Nil: that is not why, or they may not.
+    private func refuseLost(
+        _ operation: OutboxOperation, _ error: CloudError, in records: RecordTransaction
+    ) throws -> RefusedPush? {
+        guard error.details[Self.lostContent] != nil, try isDivisible(operation) else { return nil }
+        let all = try records.pending(at: operation.position)
+        let lost = try all.filter { try $0.newAssets.contains { try records.assets.copy(of: $0) == nil } }
+        guard !lost.isEmpty, lost.count < all.count else { return nil }
+        return RefusedPush(
+            news: try take(lost.map { ($0, error, nil) }, of: operation, in: records), rest: next(operation))
     }
 
     private func refuseAll(
@@ -286,7 +344,7 @@ extension RecordZoneModel {
     ) throws -> ChangeNotification? {
         let all = try records.pending(at: operation.position)
         let news = try take(all.map { ($0, error, nil) }, of: operation, in: records)
-        try records.removePending(at: operation.position)
+        try end(operation, in: records)
         return news
     }
 

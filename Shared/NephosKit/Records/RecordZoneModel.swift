@@ -6,7 +6,7 @@ internal import NephosWire
 internal import SwiftProtobuf
 
 /// A zone's records as a model: all of them are here whole.
-final class RecordZoneModel: ScopeModel {
+final class RecordZoneModel: ContentSending {
     static var migrations: [LocalMigration] { RecordItems.migrations }
 
     let app: AppID
@@ -17,6 +17,7 @@ final class RecordZoneModel: ScopeModel {
     unowned let engine: DeviceEngine
     var name: String { place.name }
     let place: RecordPlace
+    private(set) lazy var uploads = ContentUploads(self)
 
     /// - Parameter place: Of a zone.
     init(app: AppID, _ place: RecordPlace, engine: DeviceEngine) {
@@ -89,6 +90,7 @@ final class RecordZoneModel: ScopeModel {
                 pulled, &state, type: Self.type, { try self.stage($0, offers, in: records) })
         else { return nil }
         try records.offer(offers, by: engine)
+        try trimAssets(in: rows)
         if !pulled.info.isEmpty { state.info = pulled.info }
         return MergedChanges(
             damaged: merged.damaged, news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
@@ -100,6 +102,7 @@ final class RecordZoneModel: ScopeModel {
         guard try isStillThis(rows),
             let merged = try RecordItems(rows: rows).merge(segment, &state, type: Self.type)
         else { return nil }
+        try trimAssets(in: rows)
         return MergedChanges(news: merged.news(.serverChange))
     }
 

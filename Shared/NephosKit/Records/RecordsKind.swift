@@ -31,7 +31,9 @@ struct RecordsKind: ScopeKind {
             guard !container.isEmpty else {
                 throw CloudError(.unknownItem, "Records are kept in containers. Name one, or one of its zones.")
             }
-            return try engine.open(RecordDatabaseModel(app: id.app, container: container, engine: engine))
+            let driver = try engine.open(RecordDatabaseModel(app: id.app, container: container, engine: engine))
+            engine.sweepContents()
+            return driver
         case .publicZone, .publicOutbox:
             return try engine.open(RecordZoneModel(app: id.app, RecordPlace(id.name), engine: engine))
         case .zone(let container, let zone):

@@ -3,16 +3,16 @@ internal import Logging
 internal import NephosBus
 internal import NephosCore
 internal import NephosWire
-internal import SwiftProtobuf
 
 /// What another container has and this one is to have: nothing of it is here. What it consists of is read, and the
 /// service takes its chunks from there. And what the other devices are told of what takes a while.
 extension ContentUploads {
     /// What the content consists of is kept with it: whoever goes on with it need not ask again.
-    func readManifest(of content: DocumentTransaction.WaitingContent, _ upload: ContentUpload) {
+    func readManifest(of content: WaitingContent, _ upload: ContentUpload) {
         guard let source = content.source else { return }
         do throws(CloudError) {
-            try ManifestReading(engine, app: model.app, source, length: content.length) {
+            let place = ContentPlace(service: model.service, app: model.app, container: source.container)
+            try ManifestReading(engine, place, source, length: content.length) {
                 [weak self, weak upload] result in
                 guard let self, let upload, isOn(upload) else { return }
                 do throws(CloudError) {
@@ -24,8 +24,7 @@ extension ContentUploads {
     }
 
     func take(
-        _ chunks: [CutChunk], of content: DocumentTransaction.WaitingContent,
-        _ source: DocumentTransaction.ContentSource, _ upload: ContentUpload
+        _ chunks: [CutChunk], of content: WaitingContent, _ source: ContentSource, _ upload: ContentUpload
     ) throws(CloudError) {
         guard let driver = model.driver else { return }
         let nodes: [Data]
@@ -35,12 +34,11 @@ extension ContentUploads {
         } catch { throw CloudError(wrapping: error) }
         try save(upload, driver) { request, _, rows in
             request.nodes += nodes
-            try DocumentTransaction(rows).setChunks(chunks, of: content.version)
+            try self.model.setChunks(chunks, of: content.version, in: rows)
         }
         upload.unread.removeFirst()
-        upload.request.nodes += nodes
-        upload.borrow(chunks, of: content.version)
-        ask(about: nodes, for: upload)
+        upload.borrow(chunks, of: content)
+        upload.add(nodes, to: content.container)
     }
 
     private static let otherForm = CloudError(
@@ -77,7 +75,7 @@ extension ContentUploads {
         upload.announced = engine.loop.monotonicNow
         guard let driver = model.driver, driver.scope?.account == upload.account else { return }
         do throws(CloudError) {
-            if try driver.write({ try model.announce(upload.request, in: $0) }) { driver.push() }
+            if try driver.write({ try model.announce(upload.operation, in: $0) }) { driver.push() }
         } catch { engine.logger.error("that contents are on their way could not be noted", error) }
     }
 }

@@ -18,7 +18,7 @@ final class ContentUpload {
     var operation: OutboxOperation
     let account: AccountID?
     let isShort: Bool
-    var request: WireApplyChanges
+    var request: ContentRequest
     /// Names it among the account's uploads. The same each time, also in another process.
     var transfer: Data
     /// Whether the service may know of it.
@@ -27,10 +27,17 @@ final class ContentUpload {
     var places: [ChunkID: Place] = [:]
     /// Contents of another container of which it is not known yet what they consist of; and chunks of those that are
     /// known, which are not here, by whose they are.
-    var unread: [DocumentTransaction.WaitingContent] = []
+    var unread: [WaitingContent] = []
     var borrowed: [ChunkID: DocumentID] = [:]
-    /// What was not asked about yet, and what the container lacks.
-    var unasked: [ChunkID] = []
+    /// The containers that are to have something and may lack it still. They have their turns one after the other: what
+    /// the first one takes from the upload is not there for the next any more.
+    var containers: [String] = []
+    /// What was not asked about yet, by container.
+    var unasked: [String: [ChunkID]] = [:]
+    /// Manifest nodes, children first, by container; and which of them it lacks.
+    var nodes: [String: [Data]] = [:]
+    var missingNodes: Set<ChunkID> = []
+    /// Chunks that the container whose turn it is lacks.
     var missing: Set<ChunkID> = []
     /// Of the missing: they take the place of what the service cannot read any more, and need no room.
     var damaged: Set<ChunkID> = []
@@ -53,12 +60,12 @@ final class ContentUpload {
     /// The service was in the way; it is gone on with after the pause.
     var isIdle = false
 
-    init(_ operation: OutboxOperation, _ account: AccountID?, _ request: WireApplyChanges, isShort: Bool) {
+    init(_ operation: OutboxOperation, _ account: AccountID?, _ request: ContentRequest, isShort: Bool) {
         self.operation = operation
         self.account = account
         self.request = request
         self.isShort = isShort
-        transfer = DocumentsModel.transfer(of: operation, request)
+        transfer = request.transfer(of: operation)
     }
 
     /// A chunk within a content of the home.
@@ -68,10 +75,22 @@ final class ContentUpload {
         var length: Int
     }
 
+    /// Has the container asked about a node.
+    func add(_ nodes: [Data], to container: String) {
+        var known = Set(self.nodes[container, default: []].map(Self.id))
+        for node in nodes where known.insert(Self.id(node)).inserted {
+            self.nodes[container, default: []].append(node)
+            unasked[container, default: []].append(Self.id(node))
+        }
+    }
+
+    static func id(_ node: Data) -> ChunkID { node.withUnsafeBytes { ChunkID(hashing: $0) } }
+
     /// Takes in what a content consists of whose chunks another container has.
-    func borrow(_ chunks: [CutChunk], of version: DocumentID) {
-        for chunk in chunks where borrowed.updateValue(version, forKey: chunk.id) == nil && places[chunk.id] == nil {
-            unasked.append(chunk.id)
+    func borrow(_ chunks: [CutChunk], of content: WaitingContent) {
+        for chunk in chunks
+        where borrowed.updateValue(content.version, forKey: chunk.id) == nil && places[chunk.id] == nil {
+            unasked[content.container, default: []].append(chunk.id)
         }
     }
 

@@ -3,7 +3,6 @@ internal import Logging
 internal import NephosBus
 internal import NephosCore
 internal import NephosWire
-internal import SwiftProtobuf
 
 /// What is in the way of contents: of one request's, or of all.
 extension ContentUploads {
@@ -82,11 +81,11 @@ extension ContentUploads {
                 else { return }
                 if upload.isOpen || upload.storedBytes > 0 {
                     // Whatever becomes of the request goes on with it, or closes it.
-                    var request = try WireApplyChanges(serializedBytes: operation.payload)
+                    var request = try model.contentRequest(of: operation, in: rows)
                     request.transferID = upload.transfer
-                    operation.payload = try request.serializedData()
+                    try model.keep(request, with: &operation, in: rows)
                 }
-                if let version { try DocumentTransaction(rows).forgetContent(version) }
+                if let version { try model.forgetContent(version, in: rows) }
                 try driver.refuse(operation, error, in: rows)
             }
         } catch {
@@ -104,9 +103,7 @@ extension ContentUploads {
     func lose(_ upload: ContentUpload, _ failure: ContentUpload.Unreadable) {
         guard isOn(upload), let driver = model.driver, driver.scope?.account == upload.account else { return }
         var error = failure.error
-        if let index = upload.request.changes.firstIndex(where: { $0.content?.version == failure.version.wire }) {
-            error.details["change"] = "\(index)"
-        }
+        model.blame(failure.version, of: upload.operation, for: &error)
         refuse(upload, error, driver, losing: failure.version)
     }
 
@@ -115,7 +112,7 @@ extension ContentUploads {
     /// - Parameter error: What the service says of it; nil: nothing, it is given up.
     func takeOtherTransfer(_ upload: ContentUpload, after error: CloudError? = nil) {
         guard let driver = model.driver, driver.scope?.account == upload.account else { return end() }
-        model.closeSoon(upload.transfer)
+        model.closeSoon(upload.transfer, of: upload.request.container)
         let id = engine.makeOperationID()
         upload.request.transferID = Data()
         do throws(CloudError) {

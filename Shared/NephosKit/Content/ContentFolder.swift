@@ -49,6 +49,7 @@ struct ContentFolder: Sendable {
     /// of a smaller disk.
     private static let reserveBytesMax: UInt64 = 1 << 30
     private static let reservePart: UInt64 = 20
+    private static let defaultPart: UInt64 = 8
     /// How many bytes are copied before it is looked again how much is left.
     static let lookBytes = 64 << 20
 
@@ -96,6 +97,13 @@ struct ContentFolder: Sendable {
                 .storageFailure, "The copy of the content is gone from this device's home. Put it again.",
                 details: ["file": file(content.version)])
         }
+    }
+
+    /// Whether the copy's file is there, as long as it was.
+    func holds(_ copy: LocalCopy) -> Bool {
+        var status = stat()
+        return lstat(file(copy.file), &status) == 0 && status.st_mode & S_IFMT == S_IFREG
+            && UInt64(max(0, status.st_size)) == copy.length
     }
 
     func stage(_ data: Data, version: DocumentID, modified: Int64) throws -> StagedContent {
@@ -253,6 +261,21 @@ struct ContentFolder: Sendable {
         let free = UInt64(disk.f_bavail).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue
         let total = UInt64(disk.f_blocks).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue
         return (free, min(Self.reserveBytesMax, total / Self.reservePart))
+    }
+
+    /// Bytes of copies that may stay in a home: what was set or is the rule, and never so many that the disk has no room
+    /// for its database.
+    ///
+    /// - Parameters:
+    ///   - setting: What somebody has set; nil: nobody has.
+    ///   - byDefault: The rule then; it is at most an eighth of what the disk has left, with what is here.
+    ///   - held: Bytes of copies that are here.
+    func bound(of setting: UInt64?, byDefault: UInt64, held: UInt64) -> UInt64 {
+        guard setting != 0 else { return 0 }
+        guard let disk else { return setting ?? byDefault }
+        let available = disk.free.addingReportingOverflow(held).partialValue
+        let bound = setting ?? min(byDefault, available / Self.defaultPart)
+        return min(bound, available > disk.reserve ? available - disk.reserve : 0)
     }
 
     /// - Throws: ``CloudError`` `.storageFailure`: with so many bytes more the disk of the home would be as good as full.

@@ -6,8 +6,7 @@ import NephosWire
 /// Reads from a container which chunks a content of it consists of. On the loop only.
 final class ManifestReading {
     private let engine: DeviceEngine
-    private let app: AppID
-    private let container: String
+    private let place: ContentPlace
     private var walk: ContentWalk
     private var chunks: [CutChunk] = []
     private let completion: (Result<[CutChunk], CloudError>) -> Void
@@ -15,12 +14,11 @@ final class ManifestReading {
     /// - Parameter completion: Gets the chunks in their order, ``ContentFolder/chunksMax`` at most; or what the service
     ///   says, `.limitExceeded`, or `.storageFailure` for what cannot be true.
     init(
-        _ engine: DeviceEngine, app: AppID, _ source: DocumentTransaction.ContentSource, length: UInt64,
+        _ engine: DeviceEngine, _ place: ContentPlace, _ source: ContentSource, length: UInt64,
         _ completion: @escaping (Result<[CutChunk], CloudError>) -> Void
     ) throws(CloudError) {
         self.engine = engine
-        self.app = app
-        container = source.container
+        self.place = place
         walk = try ContentWalk(root: source.root, depth: source.depth, length: length, range: 0..<length)
         self.completion = completion
     }
@@ -45,9 +43,9 @@ final class ManifestReading {
 
     private func read(_ ids: [ChunkID]) {
         var request = WireReadNodes()
-        request.container = container
+        request.container = place.container
         request.ids = ids.map { Data($0.bytes) }
-        engine.call(.documents, request, as: WireReadNodesReply.self, app: app) { [self] result, _ in
+        engine.call(place.service, request, as: WireReadNodesReply.self, app: place.app) { [self] result, _ in
             do {
                 try walk.take(result.get().nodes)
                 goOn()

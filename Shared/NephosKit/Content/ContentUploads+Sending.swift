@@ -21,7 +21,7 @@ extension ContentUploads {
         do {
             let purpose = BulkClient.Purpose(
                 upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)),
-                container: model.name)
+                container: upload.request.container)
             let client = try takeClient(for: purpose)
             upload.client = client
             client.onRoom = { [weak self, weak upload] in
@@ -52,7 +52,7 @@ extension ContentUploads {
         else { return }
         upload.noted = (percent, now)
         // A figure for people: where it cannot be kept, the next one may.
-        try? driver.write { try DocumentTransaction($0).setPercent(percent, at: upload.operation.position) }
+        try? driver.write { try model.setPercent(percent, at: upload.operation.position, in: $0) }
     }
 
     func fill(_ upload: ContentUpload) {

@@ -111,8 +111,7 @@ final class ContentDownload {
     private static let fetchesMax = 32
 
     private let engine: DeviceEngine
-    private let app: AppID
-    private let container: String
+    private let place: ContentPlace
     private var walk: ContentWalk
     private let sink: any ContentSink
     private let patience: Duration
@@ -146,14 +145,13 @@ final class ContentDownload {
     ///   - onProgress: Gets the bytes that have come.
     ///   - onPace: Called at least each second while the next chunk waits because of the rate.
     init(
-        _ engine: DeviceEngine, app: AppID, container: String, _ walk: ContentWalk, to sink: any ContentSink,
+        _ engine: DeviceEngine, _ place: ContentPlace, _ walk: ContentWalk, to sink: any ContentSink,
         local: LocalChunks? = nil, listMax: Int = 0, patience: Duration,
         onProgress: @escaping (Int) -> Void, onPace: @escaping () -> Void = {},
         _ completion: @escaping (Result<[CutChunk], CloudError>) -> Void
     ) {
         self.engine = engine
-        self.app = app
-        self.container = container
+        self.place = place
         self.walk = walk
         self.sink = sink
         (self.local, self.listMax) = (local, listMax)
@@ -162,7 +160,7 @@ final class ContentDownload {
         self.completion = completion
         lastMoved = engine.loop.monotonicNow
         do {
-            client = try engine.contents.join(app)
+            client = try engine.contents.join(place)
             watch()
             fill()
         } catch { end(.failure(CloudError(wrapping: error))) }
@@ -238,10 +236,11 @@ final class ContentDownload {
     private func read(_ ids: [ChunkID]) {
         isReading = true
         var request = WireReadNodes()
-        request.container = container
+        request.container = place.container
         request.ids = ids.map { Data($0.bytes) }
         engine.call(
-            .documents, request, as: WireReadNodesReply.self, app: app, timeout: patience, endsWhenRefused: true
+            place.service, request, as: WireReadNodesReply.self, app: place.app, timeout: patience,
+            endsWhenRefused: true
         ) { [self] result, _ in
             guard !isOver else { return }
             isReading = false
@@ -321,7 +320,7 @@ final class ContentDownload {
         guard !isOver else { return }
         isOver = true
         pacing?.cancel()
-        if let client { engine.contents.leave(client, of: app) }
+        if let client { engine.contents.leave(client, of: place) }
         client = nil
         list = []
         // Not before it is made.

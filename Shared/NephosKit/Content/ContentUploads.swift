@@ -4,7 +4,6 @@ internal import Logging
 internal import NephosBus
 internal import NephosCore
 internal import NephosWire
-internal import SwiftProtobuf
 
 /// Stores the contents that requests need before those are sent. On the loop only.
 ///
@@ -15,14 +14,14 @@ internal import SwiftProtobuf
 /// What the service is in the way of is tried again for all, after a pause that grows; what is wrong with one request's
 /// contents concerns that request alone. Both are told in the row of the request.
 final class ContentUploads {
-    /// Bytes of manifest nodes of one request.
+    /// Bytes of manifest nodes that go at a time.
     var nodesBytesMax = DocumentLimits.nodesBytesMax
     /// Ids that are asked about at a time.
     var askedMax = DocumentLimits.missingMax
     /// Bytes of contents of a request that may pass a longer one: as many as are put into one request with others.
     var shortBytesMax: UInt64 = 64 << 20
 
-    unowned let model: DocumentsModel
+    unowned let model: any ContentSending
     var engine: DeviceEngine { model.engine }
     /// How many of them there are at most, the first among them.
     static let runningMax = 4
@@ -44,7 +43,7 @@ final class ContentUploads {
     /// What nothing moves for while nothing is running.
     var waiting: CloudError?
 
-    init(_ model: DocumentsModel) { self.model = model }
+    init(_ model: any ContentSending) { self.model = model }
 
     /// Of all that are on their way.
     var progress: UploadProgress {
@@ -103,7 +102,7 @@ final class ContentUploads {
     /// Leaves off with what was paused; what was stored of it is found again. And begins with what was resumed.
     func heedPauses() {
         guard !running.isEmpty, let driver = model.driver else { return }
-        let paused = try? driver.read { Set(try DocumentTransaction($0).pausedRequests().map(\.position)) }
+        let paused = try? driver.read { try model.pausedPositions(in: $0) }
         for upload in running where paused?.contains(upload.operation.position) == true { drop(upload) }
     }
 
@@ -141,11 +140,9 @@ final class ContentUploads {
         let onlyShort = running.contains { !$0.isShort }
         let moment = driver.moment
         return try driver.read { rows in
-            let documents = DocumentTransaction(rows)
-            let paused = Set(try documents.pausedRequests().map(\.position))
-            let unstored = try documents.unstored().filter { !paused.contains($0.position) }
+            let unstored = try model.unstored(in: rows)
             times.keep(Set(unstored.map(\.position)))
-            var due: [DocumentTransaction.Unstored] = []
+            var due: [UnstoredRequest] = []
             var soonest: Duration?
             for request in unstored where !running.contains(where: { $0.operation.position == request.position }) {
                 let wait = times.wait(for: request.position, until: request.nextAttempt, at: moment)
@@ -158,7 +155,7 @@ final class ContentUploads {
             // What has failed before is behind what has not.
             let chosen =
                 onlyShort
-                ? try shortest(of: due, documents)
+                ? try shortest(of: due, rows)
                 : due.min { ($0.attempts, $0.position) < ($1.attempts, $1.position) }
             guard let chosen,
                 let operation = try rows.operation(at: chosen.position)
@@ -166,54 +163,52 @@ final class ContentUploads {
                 if let soonest { wake(after: max(soonest, .milliseconds(1))) }
                 return nil
             }
-            return try read(operation, isShort: onlyShort, documents)
+            return try read(operation, isShort: onlyShort, rows)
         }
     }
 
     /// - Returns: Nil: none is short.
-    private func shortest(
-        of due: [DocumentTransaction.Unstored], _ documents: DocumentTransaction
-    ) throws -> DocumentTransaction.Unstored? {
-        try due.prefix(Self.weighedMax).map { (request: $0, bytes: try documents.unstoredBytes(at: $0.position)) }
+    private func shortest(of due: [UnstoredRequest], _ rows: ScopeTransaction) throws -> UnstoredRequest? {
+        try due.prefix(Self.weighedMax)
+            .map { (request: $0, bytes: try model.unstoredBytes(at: $0.position, in: rows)) }
             .filter { $0.bytes <= shortBytesMax }
             .min { ($0.bytes, $0.request.position) < ($1.bytes, $1.request.position) }?.request
     }
 
-    func read(
-        _ operation: OutboxOperation, isShort: Bool, _ documents: DocumentTransaction
+    private func read(
+        _ operation: OutboxOperation, isShort: Bool, _ rows: ScopeTransaction
     ) throws -> ContentUpload {
-        let request = try WireApplyChanges(serializedBytes: operation.payload)
-        let upload = ContentUpload(operation, documents.rows.scope.account, request, isShort: isShort)
-        for content in try documents.waitingContents(at: operation.position) {
+        let request = try model.contentRequest(of: operation, in: rows)
+        let upload = ContentUpload(operation, rows.scope.account, request, isShort: isShort)
+        upload.request.nodes = []
+        var known: [String: Set<ChunkID>] = [:]
+        for content in try model.waitingContents(at: operation.position, in: rows) {
             guard content.source == nil else {
                 if content.chunks.isEmpty { upload.unread.append(content) }
-                upload.borrow(content.chunks, of: content.version)
+                upload.borrow(content.chunks, of: content)
                 continue
             }
+            if !model.requestsTakeNodes { upload.add(try CutChunk.nodes(of: content.chunks), to: content.container) }
             var offset = 0
             for chunk in content.chunks {
-                if upload.places[chunk.id] == nil { upload.unasked.append(chunk.id) }
+                if known[content.container, default: []].insert(chunk.id).inserted {
+                    upload.unasked[content.container, default: []].append(chunk.id)
+                }
                 upload.places[chunk.id] = ContentUpload.Place(
                     version: content.version, offset: offset, length: chunk.length)
                 offset += chunk.length
             }
         }
-        ask(about: request.nodes, for: upload)
+        upload.add(request.nodes, to: request.container)
+        upload.containers = Set(upload.unasked.keys).union([request.container]).sorted()
         return upload
-    }
-
-    func ask(about nodes: [Data], for upload: ContentUpload) {
-        var known: Set<ChunkID> = []
-        for node in nodes {
-            let id = node.withUnsafeBytes { ChunkID(hashing: $0) }
-            if known.insert(id).inserted { upload.unasked.append(id) }
-        }
     }
 
     /// From where it is.
     func goOn(_ upload: ContentUpload) {
         if let content = upload.unread.first { return readManifest(of: content, upload) }
-        guard upload.unasked.isEmpty else { return askNext(upload) }
+        guard let container = upload.containers.first else { return note(upload) }
+        if let ids = upload.unasked[container] { return ask(about: ids, in: container, for: upload) }
         for chunk in upload.missing where upload.places[chunk] == nil {
             guard let version = upload.borrowed[chunk] else { continue }
             return lose(upload, .gone(version, from: upload.request.sourceContainer))
@@ -223,23 +218,31 @@ final class ContentUploads {
 
     // MARK: What is missing
 
-    private func askNext(_ upload: ContentUpload) {
-        let asked = Array(upload.unasked.prefix(askedMax))
+    private func ask(about ids: [ChunkID], in container: String, for upload: ContentUpload) {
+        let asked = Array(ids.prefix(askedMax))
         var request = WireFindMissing()
-        request.container = model.name
+        request.container = container
         request.ids = asked.map { Data($0.bytes) }
         request.transferID = upload.transfer
         request.sourceContainer = upload.request.sourceContainer
-        engine.call(.documents, request, as: WireFindMissingReply.self, app: model.app) {
+        engine.call(model.service, request, as: WireFindMissingReply.self, app: model.app) {
             [weak self, weak upload] result, _ in
             guard let self, let upload, isOn(upload) else { return }
             switch result {
             case .failure(let error):
+                if error.code == .permissionFailure, model.isRefusedByContainer { return passOver(container, upload) }
                 guard error.code == .missingEntitlement else { return failed(upload, error) }
                 notBorrowed(upload, Array(upload.borrowed.values), error)
             case .success(let reply):
-                upload.unasked.removeFirst(asked.count)
-                for index in reply.missing where Int(index) < asked.count { upload.missing.insert(asked[Int(index)]) }
+                let left = Array(ids.dropFirst(asked.count))
+                upload.unasked[container] = left.isEmpty ? nil : left
+                for id in reply.missing.compactMap({ Int($0) < asked.count ? asked[Int($0)] : nil }) {
+                    if upload.places[id] == nil, upload.borrowed[id] == nil {
+                        upload.missingNodes.insert(id)
+                    } else {
+                        upload.missing.insert(id)
+                    }
+                }
                 for index in reply.damaged where Int(index) < asked.count { upload.damaged.insert(asked[Int(index)]) }
                 upload.holdsSome = upload.holdsSome || !reply.held.isEmpty
                 upload.storedBytes = reply.storedBytes
@@ -254,36 +257,52 @@ final class ContentUploads {
         // What it holds may be all that the container lacks.
         let isNeeded = upload.isOpen || upload.storedBytes > 0 || !upload.request.transferID.isEmpty
         upload.request.transferID = isNeeded ? upload.transfer : Data()
-        upload.request.nodes = upload.request.nodes.filter { node in
-            upload.missing.contains(node.withUnsafeBytes { ChunkID(hashing: $0) })
+        if let container = upload.containers.first {
+            upload.nodes[container]?.removeAll { !upload.missingNodes.contains(ContentUpload.id($0)) }
         }
         sendNodesAhead(upload)
     }
 
-    /// Nodes that are too many for one request go ahead of it, children first, and belong to the upload until then.
+    /// Nothing may be stored for this container: the service refuses what the request changes there, and that alone.
+    private func passOver(_ container: String, _ upload: ContentUpload) {
+        (upload.nodes[container], upload.unasked[container]) = (nil, nil)
+        if !upload.isOpen, upload.containers.count > 1 { upload.request.container = upload.containers[1] }
+        endContainer(upload)
+    }
+
+    /// The container has what it is to have, but for what the request brings.
+    private func endContainer(_ upload: ContentUpload) {
+        let container = upload.containers.removeFirst()
+        upload.request.nodes += model.requestsTakeNodes ? upload.nodes[container] ?? [] : []
+        guard !upload.containers.isEmpty else { return note(upload) }
+        (upload.missing, upload.missingNodes) = ([], [])
+        letGo(upload)
+        goOn(upload)
+    }
+
+    /// Nodes that the request has no room for go ahead of it, children first, and belong to the upload until then.
     private func sendNodesAhead(_ upload: ContentUpload) {
-        let rest = upload.request.nodes
-        guard rest.reduce(0, { $0 + $1.count }) > nodesBytesMax else { return note(upload) }
+        guard let container = upload.containers.first else { return note(upload) }
+        let rest = upload.nodes[container] ?? []
+        let bytesOfRequest = model.requestsTakeNodes ? nodesBytesMax : 0
+        guard rest.reduce(0, { $0 + $1.count }) > bytesOfRequest else { return endContainer(upload) }
         guard upload.isOpen else { return openTransfer(upload) }
         upload.request.transferID = upload.transfer
-        var ahead = WireApplyChanges()
-        ahead.container = model.name
-        ahead.transferID = upload.transfer
-        ahead.sourceContainer = upload.request.sourceContainer
+        var ahead = upload.request
+        ahead.container = container
         var bytes = 0
         let fitting = rest.prefix {
             bytes += $0.count
             return bytes <= nodesBytesMax
         }
         ahead.nodes = Array(rest.prefix(max(1, fitting.count)))
-        engine.call(.documents, ahead, as: WireApplyChangesReply.self, app: model.app) {
-            [weak self, weak upload] result, _ in
+        let sent = ahead.nodes
+        model.storeAhead(ahead) { [weak self, weak upload] result in
             guard let self, let upload, isOn(upload) else { return }
             switch result {
             case .failure(let error): failed(upload, error)
             case .success:
-                for node in ahead.nodes { upload.missing.remove(node.withUnsafeBytes { ChunkID(hashing: $0) }) }
-                upload.request.nodes.removeFirst(ahead.nodes.count)
+                upload.nodes[container]?.removeFirst(sent.count)
                 sendNodesAhead(upload)
             }
         }
@@ -294,9 +313,9 @@ final class ContentUploads {
         var request = WireOpenTransfer()
         request.transferID = upload.transfer
         request.uploadBytes = upload.storedBytes
-        request.container = model.name
+        request.container = upload.request.container
         upload.isOpen = true
-        engine.call(.documents, request, as: WireOpenTransferReply.self, app: model.app) {
+        engine.call(model.service, request, as: WireOpenTransferReply.self, app: model.app) {
             [weak self, weak upload] result, _ in
             guard let self, let upload, isOn(upload) else { return }
             switch result {
@@ -314,7 +333,7 @@ final class ContentUploads {
                 (request.transferID, request.nodes) = (sent.transferID, sent.nodes)
                 (operation.attempts, operation.nextAttempt) = (0, Timestamp(milliseconds: 0))
                 operation.error = nil
-                try DocumentTransaction(rows).markStored(at: operation.position)
+                try self.model.markStored(at: operation.position, in: rows)
             }
         } catch { return failed(upload, error, ofItself: true) }
         failures = 0
@@ -327,16 +346,16 @@ final class ContentUploads {
     /// Nothing if another process was quicker.
     func save(
         _ upload: ContentUpload, _ driver: ScopeDriver,
-        _ edit: (inout WireApplyChanges, inout OutboxOperation, ScopeTransaction) throws -> Void
+        _ edit: (inout ContentRequest, inout OutboxOperation, ScopeTransaction) throws -> Void
     ) throws(CloudError) {
         let position = upload.operation.position
         let saved: OutboxOperation? = try driver.write { rows in
             guard var operation = try rows.operation(at: position), operation.id == upload.operation.id,
                 operation.state == .unsent
             else { return nil }
-            var request = try WireApplyChanges(serializedBytes: operation.payload)
+            var request = try model.contentRequest(of: operation, in: rows)
             try edit(&request, &operation, rows)
-            operation.payload = try request.serializedData()
+            try model.keep(request, with: &operation, in: rows)
             try rows.replace(operation)
             return operation
         }
@@ -373,7 +392,7 @@ final class ContentUploads {
         guard let spare, spare.account == model.driver?.scope?.account, spare.client.resume(for: purpose) else {
             closeSpare()
             connectionCount += 1
-            return try engine.makeBulkClient(of: .documents, app: model.app, purpose)
+            return try engine.makeBulkClient(of: model.service, app: model.app, purpose)
         }
         self.spare = nil
         spare.closing.cancel()

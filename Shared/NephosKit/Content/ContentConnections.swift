@@ -1,7 +1,7 @@
 import NephosBus
 import NephosCore
 
-/// The connections that contents are fetched over: one for each app, kept for a moment after it was used last, since to
+/// The connections that contents are fetched over: one for each of what a ticket is for, kept for a moment after it was used last, since to
 /// make one costs a hundred times what a small file does. On the loop only.
 final class ContentConnections {
     private static let patience: Duration = .seconds(5)
@@ -19,7 +19,7 @@ final class ContentConnections {
     static let writingBytesMax = 8 << 20
 
     private unowned let engine: DeviceEngine
-    private var connections: [AppID: Connection] = [:]
+    private var connections: [ContentPlace: Connection] = [:]
     /// What somebody waits for, who may give up.
     private var fetches: [DocumentID: Fetch] = [:]
     /// How many there are when those are forgotten that are over.
@@ -35,14 +35,18 @@ final class ContentConnections {
     /// A connection, until ``leave(_:of:)``.
     ///
     /// - Throws: ``CloudError`` as ``DeviceEngine/makeBulkClient(of:app:_:)`` does.
-    func join(_ app: AppID) throws -> BulkClient {
+    func join(_ place: ContentPlace) throws -> BulkClient {
+        let ticket = place.ofTicket
         let connection: Connection
-        if let known = connections[app], known.client.ended == nil {
+        if let known = connections[ticket], known.client.ended == nil {
             connection = known
         } else {
-            connections[app]?.client.close()
-            connection = Connection(try engine.makeBulkClient(of: .documents, app: app, BulkClient.Purpose()))
-            connections[app] = connection
+            connections.removeValue(forKey: ticket)?.client.close()
+            let purpose = BulkClient.Purpose(container: ticket.container)
+            connection =
+                try takeUnused(for: purpose, of: ticket)
+                ?? Connection(engine.makeBulkClient(of: place.service, app: place.app, purpose))
+            connections[ticket] = connection
         }
         connection.users += 1
         connection.closing?.cancel()
@@ -50,16 +54,30 @@ final class ContentConnections {
         return connection.client
     }
 
+    /// One that nobody uses in this moment, which goes on for another container of the same service; nil: there is none.
+    private func takeUnused(for purpose: BulkClient.Purpose, of ticket: ContentPlace) -> Connection? {
+        for (other, connection) in connections
+        where connection.users == 0 && other.service == ticket.service && other.app == ticket.app {
+            guard connection.client.rest() else { continue }
+            connections[other] = nil
+            if connection.client.resume(for: purpose) { return connection }
+            connection.closing?.cancel()
+            connection.client.close()
+        }
+        return nil
+    }
+
     /// Whoever has it does not need it any more.
-    func leave(_ client: BulkClient, of app: AppID) {
+    func leave(_ client: BulkClient, of place: ContentPlace) {
+        let ticket = place.ofTicket
         // One that has ended is in nobody's place here.
-        guard let connection = connections[app], connection.client === client else { return }
+        guard let connection = connections[ticket], connection.client === client else { return }
         connection.users -= 1
         guard connection.users == 0 else { return }
         connection.closing = engine.loop.schedule(after: Self.patience) { [weak self, weak connection] in
             guard let self, let connection, connection.users == 0 else { return }
             connection.client.close()
-            if connections[app] === connection { connections[app] = nil }
+            if connections[ticket] === connection { connections[ticket] = nil }
         }
     }
 

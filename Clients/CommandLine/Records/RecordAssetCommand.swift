@@ -1,0 +1,159 @@
+import ArgumentParser
+import Foundation
+import NephosCore
+import NephosKit
+
+extension RecordsCommand {
+    struct Asset: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Get the bytes of a record's asset.",
+            discussion: """
+                They come from this device, if they are here, else from the server; each part is checked. A local file is \
+                replaced as a whole, or stays as it is. Without -o they go to standard output, which must be no \
+                terminal. Of a field with several assets --index says which. Exit code 2: there is no such record, field \
+                or asset, or the server does not have it any more.
+                """)
+
+        @Argument(help: "The record's name.") var name: String
+        @Argument(help: "The field.") var field: String
+        @Option(
+            name: [.customShort("o"), .customLong("output")],
+            help: "The file to write; `-` is standard output (default).", completion: .file()) var file = "-"
+        @Option(name: .long, help: "Of several, the first is 0.") var index: Int?
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var zone: ZoneOptions
+        @Flag(help: "Ask the server for the record, as it is now, without what waits here.") var server = false
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var transfer: DocumentsCommand.TransferOptions
+        @OptionGroup var output: OutputOptions
+
+        private struct Report: Encodable {
+            var record: String
+            var zone: String
+            var field: String
+            var id: String
+            var bytes: UInt64
+            var file: String
+        }
+
+        func validate() throws {
+            guard (index ?? 0) >= 0 else { throw ValidationError("--index is at least 0.") }
+            guard !server || !network.offline else {
+                throw ValidationError("--server asks the server, and --offline does not. Give one of them.")
+            }
+            guard file != "-" || !output.json else {
+                throw ValidationError("With --json the bytes go to a file: -o FILE.")
+            }
+            guard file != "-" || isatty(STDOUT_FILENO) == 0 else {
+                throw ValidationError("Its bytes are not for a terminal. Name a file: -o FILE, or send them elsewhere.")
+            }
+        }
+
+        func run() async throws {
+            Interrupt.first { LocalParts.removeAll() }
+            try await database.withDatabase { database, session in
+                if let limits = transfer.limits { session.setTransferLimits(limits) }
+                try await database.refresh(server ? nil : zone.zone, network)
+                let id = RecordID(name, zone: zone.zone)
+                let asset = try await find(id, in: database)
+                guard file != "-" else {
+                    return try StandardOutput.write(
+                        try await database.data(of: asset, in: id, timeout: network.duration))
+                }
+                let line = ProgressLine(isShown: !output.json)
+                defer { line.clear() }
+                let field = field
+                try await database.download(asset, of: id, to: file, timeout: network.duration) { done, total in
+                    line.show(done: Int(clamping: done), total: Int(clamping: total), name: field)
+                }
+                line.clear()
+                try output.print(
+                    Report(
+                        record: name, zone: zone.zone, field: field, id: asset.id, bytes: asset.length, file: file),
+                    text: "Got \(inLine(file)) (\(describe(bytes: asset.length))).")
+            }
+        }
+
+        private func find(_ id: RecordID, in database: RecordDatabase) async throws -> RecordAsset {
+            let details = ["record": name, "zone": zone.zone, "field": field]
+            guard let record = try await database.record(id, from: server ? .server : .local) else {
+                throw CloudError(.unknownItem, "There is no such record.", details: details)
+            }
+            guard let value = record[field] as RecordValue? else {
+                throw CloudError(.unknownItem, "The record has no such field.", details: details)
+            }
+            let assets = value.assets
+            guard !assets.isEmpty else {
+                throw CloudError(.unknownItem, "The field has no asset.", details: details)
+            }
+            guard index != nil || assets.count == 1 else {
+                throw CloudError(
+                    .invalidArguments, "The field has several assets. Say which: --index",
+                    details: details.merging(["assets": "\(assets.count)"]) { $1 })
+            }
+            guard let index else { return assets[0] }
+            guard index < assets.count else {
+                throw CloudError(
+                    .unknownItem, "The field has fewer assets.",
+                    details: details.merging(["assets": "\(assets.count)"]) { $1 })
+            }
+            return assets[index]
+        }
+    }
+}
+
+/// The contents of assets beside lines of records: files in a folder, each called after what names its bytes.
+struct AssetFolder {
+    let path: String
+
+    private func file(_ asset: RecordAsset) -> String { "\(path)/\(asset.id)" }
+
+    /// Writes those of the record's that are not there yet.
+    func write(_ record: Record, of database: RecordDatabase, timeout: Duration) async throws {
+        for asset in record.fields.sorted(by: { $0.key < $1.key }).flatMap(\.value.assets) where asset.length > 0 {
+            var status = stat()
+            // It takes its place whole.
+            if stat(file(asset), &status) == 0, UInt64(max(0, status.st_size)) == asset.length { continue }
+            do {
+                try await database.download(asset, of: record.id, to: file(asset), timeout: timeout)
+            } catch {
+                var error = error
+                (error.details["record"], error.details["asset"]) = (record.id.name, asset.id)
+                throw error
+            }
+        }
+    }
+
+    /// - Throws: ``CloudError`` where it cannot be made.
+    func make() throws {
+        guard mkdir(path, 0o777) == 0 || errno == EEXIST else {
+            throw CloudError(
+                .storageFailure, "The folder for assets cannot be made.",
+                details: ["folder": path, "reason": String(cString: strerror(errno))])
+        }
+    }
+
+    /// The record with its assets as they are in the folder. What is not there is the server's to have.
+    ///
+    /// - Throws: ``CloudError`` `.constraintViolation`: a file has other bytes.
+    func read(_ record: Record) async throws -> Record {
+        var record = record
+        for (name, value) in record.fields where !value.assets.isEmpty {
+            var assets: [RecordAsset] = []
+            for asset in value.assets { assets.append(try await read(asset)) }
+            if case .assets = value { record.fields[name] = .assets(assets) } else { record[name] = assets[0] }
+        }
+        return record
+    }
+
+    private func read(_ asset: RecordAsset) async throws -> RecordAsset {
+        guard asset.length > 0, access(file(asset), F_OK) == 0 else { return asset }
+        let found = try await RecordAsset(contentsOf: file(asset))
+        guard found == asset else {
+            throw CloudError(
+                .constraintViolation, "The file of an asset does not have the bytes that it is called after.",
+                details: ["file": file(asset)])
+        }
+        return found
+    }
+}

@@ -1,0 +1,102 @@
+internal import Foundation
+internal import GRDB
+internal import Logging
+internal import NephosBus
+internal import NephosCore
+
+/// Files of a home's contents that a row names, of whichever account, service and container: of those that wait or were
+/// refused, of those that the server has too, and of those that are on their way here.
+enum NeededContents {
+    /// Tables and their columns that name files. A home has some of them: nobody may have used a service in it yet, or
+    /// with this release.
+    private static let columns = [
+        ("document_contents", "version"), ("document_copies", "file"), ("document_downloads", "file"),
+        ("record_assets", "file"),
+    ]
+
+    static func all(_ database: Database) throws -> Set<DocumentID> {
+        var needed: Set<DocumentID> = []
+        for (table, column) in columns where try database.tableExists(table) {
+            let files = try Data.fetchCursor(
+                database, sql: "SELECT \(column) FROM \(table) WHERE \(column) IS NOT NULL")
+            while let file = try files.next() { if let file = DocumentID(bytes: file) { needed.insert(file) } }
+        }
+        return needed
+    }
+
+    static func has(_ file: DocumentID, _ database: Database) throws -> Bool {
+        for (table, column) in columns where try database.tableExists(table) {
+            let isNamed = try Bool.fetchOne(
+                database.cachedStatement(sql: "SELECT EXISTS (SELECT 1 FROM \(table) WHERE \(column) = ?1)"),
+                arguments: [file.wire])
+            if isNamed ?? true { return true }
+        }
+        return false
+    }
+}
+
+extension DeviceEngine {
+    /// What is in memory because the home could not be written does not know what others have put since.
+    var canSweepContents: Bool { (try? local.requireWritable()) != nil }
+
+    /// Removes the files of those of the contents that no row names any more.
+    func removeContents(_ files: [DocumentID]) {
+        guard !files.isEmpty, !stopped, canSweepContents, let folder = try? ContentFolder(home: local.home) else {
+            return
+        }
+        let unneeded = try? local.read { database in
+            try files.filter { try !NeededContents.has($0, database) }
+        }
+        for file in unneeded ?? [] { folder.remove(file) }
+    }
+
+    /// Removes the files of contents that no row names: of a process that was ended, or of an account that has left.
+    /// Where somebody stages, or it fails, it is tried again, with growing pauses.
+    ///
+    /// - Parameter attempts: How often it was.
+    func sweepContents(attempts: Int = 0) {
+        guard !stopped, sweeping == nil, canSweepContents, let folder = try? ContentFolder(home: local.home) else {
+            return
+        }
+        let local = local
+        loop.offload(to: .content) {
+            try folder.sweep { try local.read { try NeededContents.all($0) } }
+        } then: { [weak self] result in
+            guard let self else { return }
+            switch result {
+            case .success(true): return noteSwept()
+            case .success(false): break
+            case .failure(let error):
+                logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
+            }
+            guard !stopped, sweeping == nil else { return }
+            sweeping = loop.schedule(after: backoff(attempts: attempts + 1)) { [weak self] in
+                self?.sweeping = nil
+                self?.sweepContents(attempts: attempts + 1)
+            }
+        }
+    }
+
+    /// What an account has left goes also where the process ends before that, whatever the next one is for.
+    func sweepWhatIsLeft() throws(CloudError) {
+        if try local.read({ try Facts($0).hasContentsLeft }) { sweepContents() }
+    }
+
+    private func noteSwept() {
+        do throws(CloudError) {
+            guard try local.read({ try Facts($0).hasContentsLeft }) else { return }
+            try local.write { try Facts($0).setHasContentsLeft(false) }
+        } catch { logger.error("that an account's contents are removed could not be noted", error) }
+    }
+}
+
+extension Facts {
+    private static let contentsLeft = "contents_left"
+
+    /// Whether an account has left, and its contents are yet to be removed.
+    fileprivate var hasContentsLeft: Bool {
+        get throws { try value(Self.contentsLeft, as: Bool.self) ?? false }
+    }
+
+    func setHasContentsLeft(_ isSo: Bool) throws { try set(Self.contentsLeft, isSo ? true : nil) }
+}

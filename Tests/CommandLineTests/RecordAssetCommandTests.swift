@@ -1,0 +1,115 @@
+import Foundation
+import NephosCore
+import NephosServiceKit
+import Testing
+
+/// Assets of records, as a person or a script has them.
+@Suite(.serialized) struct RecordAssetCommandTests {
+    private func bytes(_ count: Int) -> Data {
+        var random = SplitMix64(seed: UInt64(count))
+        var data = Data(capacity: count + 8)
+        while data.count < count { withUnsafeBytes(of: random.next()) { data.append(contentsOf: $0) } }
+        return data.prefix(count)
+    }
+
+    @Test func anAssetIsAFileAgainOnTheOtherDevice() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            let (source, target) = (house.folder + "/source", house.folder + "/target")
+            try bytes(700_000).write(to: URL(fileURLWithPath: source))
+            let saved = try await one.run(
+                "records", "save", "a", "title=one", "--asset", "photo=\(source)", "--type", "Note")
+            #expect(saved.status == 0 && saved.output == "Saved a.\n", "\(saved)")
+            unlink(source)
+
+            let listed = try await other.run("records", "get", "a")
+            #expect(listed.output.firstMatch(of: /photo +700\.0 kB/) != nil, "\(listed)")
+            let json = try await other.run("records", "get", "a", "--json")
+            let id = try #require(json.output.firstMatch(of: /"\$asset":\{"bytes":700000,"id":"([0-9a-f]{64})"/)).output
+                .1
+            let got = try await other.run("records", "asset", "a", "photo", "-o", target, "--json")
+            #expect(got.status == 0 && got.output.contains(#""id":"\#(id)""#), "\(got)")
+            #expect(try Data(contentsOf: URL(fileURLWithPath: target)) == bytes(700_000))
+            // To standard output, to the byte.
+            let line = try await other.run(shell: "nephos records asset a photo | cmp - \(target)")
+            #expect(line.status == 0, "\(line)")
+
+            for (arguments, status) in [
+                (["nobody", "photo"], 2), (["a", "nothing"], 2), (["a", "title"], 2),
+                (["a", "photo", "--index", "1"], 2),
+                (["a", "photo", "--json"], 64),
+            ] {
+                let outcome = try await other.run(["records", "asset"] + arguments)
+                #expect(Int(outcome.status) == status, "\(arguments): \(outcome)")
+            }
+            let absent = try await one.run("records", "save", "b", "--asset", "photo=\(source)", "--type", "Note")
+            #expect(absent.status == 2 && absent.errors.contains("There is no such file."), "\(absent)")
+            #expect(try await other.run("verify").status == 0)
+        }
+    }
+
+    @Test func assetsAreExportedAndImportedBesideTheirRecords() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let one = house.person
+            let (source, file, folder) = (
+                house.folder + "/source", house.folder + "/records.jsonl", house.folder + "/assets"
+            )
+            for (name, count) in [("a", 300_000), ("b", 20), ("c", 0)] {
+                try bytes(count).write(to: URL(fileURLWithPath: source))
+                let saved = try await one.run(
+                    "records", "save", name, "--asset", "photo=\(source)", "--type", "Note")
+                #expect(saved.status == 0, "\(saved)")
+            }
+            let lines = try await one.run("records", "export", "--assets", folder)
+            #expect(lines.status == 0, "\(lines)")
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == 2)
+            try Data(lines.output.utf8).write(to: URL(fileURLWithPath: file))
+
+            #expect(try await house.person.run("account", "create", "other").status == 0)
+            var other = house.person
+            other.environment["NEPHOS_HOME"] = house.folder + "/home-of-somebody-else"
+            let connection = try await house.nephos.run("status", "--connection").output
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+            #expect(try await other.run("sign-in", connection, "--account", "other").status == 0)
+            // What nobody has there is refused, with its reason.
+            let without = try await other.run("records", "import", file)
+            #expect(without.output.contains("2 records could not be saved"), "\(without)")
+            #expect(without.errors.contains("line 1: a: What an asset of the record rests on"), "\(without)")
+            let imported = try await other.run("records", "import", file, "--assets", folder)
+            #expect(imported.status == 0, "\(imported)")
+            let exported = try await other.run("records", "export", "--assets", house.folder + "/again")
+            #expect(exported.output == lines.output)
+            let same = try await other.run(shell: "diff -r \(folder) \(house.folder)/again")
+            #expect(same.status == 0, "\(same)")
+            #expect(try await other.run("verify").status == 0)
+        }
+    }
+
+    @Test(arguments: [SIGINT, SIGKILL]) func anAssetThatIsEndedLeavesTheFileAsItWas(signal: Int32) async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            let (source, folder) = (house.folder + "/source", house.folder + "/target")
+            try bytes(2_000_000).write(to: URL(fileURLWithPath: source))
+            #expect(
+                try await one.run("records", "save", "a", "--asset", "photo=\(source)", "--type", "Note").status == 0)
+            try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+            try Data("old".utf8).write(to: URL(fileURLWithPath: folder + "/photo"))
+            let get = try other.start(
+                ["records", "asset", "a", "photo", "-o", folder + "/photo", "--limit-rate", "20K"])
+            try await eventually("it writes") {
+                let files = "/proc/\(get.pid)/fd"
+                return try FileManager.default.contentsOfDirectory(atPath: files).contains { file in
+                    let path = try? FileManager.default.destinationOfSymbolicLink(atPath: files + "/" + file)
+                    return path?.contains(folder) == true
+                }
+            }
+            get.signal(signal)
+            #expect(await get.outcome().status == 128 + signal)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == ["photo"])
+            #expect(try Data(contentsOf: URL(fileURLWithPath: folder + "/photo")) == Data("old".utf8))
+        }
+    }
+}
