@@ -27,6 +27,12 @@ import Testing
             try Data((0..<3_000_000).map { _ in UInt8.random(in: .min ... .max) }).write(
                 to: URL(fileURLWithPath: letter))
             #expect(try await person.run("docs", "put", letter, "letter").status == 0)
+            let photo = house.folder + "/photo"
+            try Data((0..<2_000_000).map { _ in UInt8.random(in: .min ... .max) }).write(
+                to: URL(fileURLWithPath: photo))
+            let saved = try await person.run(
+                "records", "save", "portrait", "--type", "Photo", "--asset", "picture=" + photo, "--json")
+            #expect(saved.status == 0 && saved.output.contains(#""sent""#), "\(saved)")
             #expect(try await person.run("kv", "set", "before", "1").status == 0)
             #expect(try await person.run("kv", "sync").status == 0)
 
@@ -69,8 +75,14 @@ import Testing
                 #expect(String(decoding: log, as: UTF8.self).contains("was found to be an old copy"), "\(service)")
             }
 
-            // The device offers what came after, and nothing goes back.
+            // Of a record's asset another device has what the backup has, before the first has said anything.
             let fresh = try await house.anotherDevice("fresh")
+            let asset = try await fresh.run("records", "asset", "portrait", "picture", "-o", house.folder + "/portrait")
+            #expect(asset.status == 0, "\(asset)")
+            #expect(
+                FileManager.default.contents(atPath: house.folder + "/portrait")
+                    == FileManager.default.contents(atPath: photo))
+            // The device offers what came after, and nothing goes back.
             try await eventuallyIs(fresh, ["kv", "get", "--fresh", "after"], "2\n", person)
             try await eventuallyIs(fresh, ["kv", "get", "--fresh", "before"], "3\n", person)
             for file in [letter, other] {
