@@ -209,6 +209,7 @@ import Testing
         "devices rename": ["second", "third"], "devices revoke": ["third"], "kv get": ["k"],
         "account close": ["--yes"], "storage delete": ["--trash", "--yes"],
         "app token create": ["default"], "app token list": ["default"],
+        "docs set": ["x", "--tag", "x"],
         "records roles set": ["Note", "--everyone", "none", "--app", "TEST.app"],
         "records roles reset": ["Note", "--app", "TEST.app"],
     ]
