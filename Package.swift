@@ -282,7 +282,7 @@ let package = Package(
                 "DocumentsKitTests",
                 [
                     "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosChunks", "NephosContent",
-                    "NephosFiles", "NephosPredicates",
+                    "NephosFiles", "CFiles", "NephosPredicates",
                     "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb, protobuf,
                 ]),
             tests(

@@ -67,6 +67,18 @@ def make_tree(source, target, files, size):
     return count, total
 
 
+def make_small_tree(target, files, per_folder=100, size=1000):
+    """Makes so many files of so many bytes that do not compress, the same each time."""
+    random_bytes = random.Random(2).randbytes
+    for number in range(files):
+        folder = os.path.join(target, f"{number // per_folder:04}")
+        if number % per_folder == 0:
+            os.makedirs(folder)
+        with open(os.path.join(folder, f"{number:06}"), "wb") as file:
+            file.write(random_bytes(size))
+    return files, files * size
+
+
 def tree_digest(folder):
     """Of names and bytes."""
     digest = hashlib.sha256()

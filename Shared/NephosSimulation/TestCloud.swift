@@ -209,6 +209,9 @@ package final class TestCloud {
     /// Requests that the service has got since it was started last.
     package func requestCount(_ service: ServiceName) -> UInt64 { hosts[service]?.counts["requests"] ?? 0 }
 
+    /// Bytes of requests and answers of the service since it was started last; contents go beside them.
+    package func movedBytes(_ service: ServiceName) -> UInt64 { hosts[service]?.movedBytes ?? 0 }
+
     private final class HostHolder {
         var host: ServiceHost?
         var documents: DocumentsService?

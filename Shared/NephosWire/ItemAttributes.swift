@@ -1,3 +1,5 @@
+public import NephosCore
+
 private import struct Foundation.Data
 
 /// How attributes change: in the service, and on a device that shows what is not sent yet.
@@ -21,6 +23,32 @@ extension WireItemAttributes {
         attributes.favouriteRank = favouriteRank
         attributes.set(extended)
         return attributes
+    }
+
+    /// The same check on a device and in the service.
+    ///
+    /// - Throws: ``CloudError`` `.limitExceeded`: something has to be taken away.
+    public func check() throws(CloudError) {
+        let bytes = extended.reduce(0) { $0 + $1.name.count + $1.value.count }
+        guard bytes <= DocumentLimits.attributeBytesMax, extended.count <= DocumentLimits.attributeCountMax,
+            extended.allSatisfy({ (1...DocumentLimits.nameBytesMax).contains($0.name.count) && !$0.name.contains(0) })
+        else {
+            throw CloudError(
+                .limitExceeded, "The item's extended attributes are too large or too many, or one has no name.",
+                details: [
+                    "bytes_max": "\(DocumentLimits.attributeBytesMax)",
+                    "count_max": "\(DocumentLimits.attributeCountMax)",
+                ])
+        }
+        guard tags.count <= DocumentLimits.tagCountMax,
+            tags.allSatisfy({ (1...DocumentLimits.tagBytesMax).contains($0.utf8.count) })
+        else {
+            throw CloudError(
+                .limitExceeded, "The item's tags are too long or too many.",
+                details: [
+                    "bytes_max": "\(DocumentLimits.tagBytesMax)", "count_max": "\(DocumentLimits.tagCountMax)",
+                ])
+        }
     }
 
     /// An empty value removes. Of a name that is given twice the last one counts.

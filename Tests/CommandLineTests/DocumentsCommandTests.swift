@@ -171,12 +171,17 @@ import Testing
                 #expect(status.contains("conflicts  1\n") && status.contains("nephos docs resolve"), "\(status)")
                 let lines = try await one.run("conflicts").output.matches(of: /nephos docs resolve .*/).map(\.output)
                 try #require(lines.count == 3)
+                for of in [[], ["it's.txt"], ["/"]] {
+                    let listed = try await one.run(["docs", "conflicts"] + of)
+                    #expect(listed.output.matches(of: /nephos docs resolve .*/).map(\.output) == lines, "\(listed)")
+                }
                 // Keep the one that lost; what took its place; both.
                 let line = lines[[1, 0, 2][round]]
                 let resolved = try await one.run(shell: String(line))
                 #expect(resolved.status == 0, "\(line): \(resolved.errors)")
                 #expect(try await one.run("docs", "cat", "it's.txt").output == kept)
                 #expect(try await one.run("conflicts").output == "Nothing was overwritten.\n")
+                #expect(try await one.run("docs", "conflicts").output == "Nothing conflicts.\n")
             }
             let names = try await one.run("docs", "ls").output
             let copy = try #require(names.firstMatch(of: /it's \(second's conflicted copy [-0-9]+\)\.txt/)).output

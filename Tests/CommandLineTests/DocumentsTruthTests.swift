@@ -238,4 +238,84 @@ import Testing
             #expect(try String(contentsOfFile: folder + "/some/in/c", encoding: .utf8) == "c")
         }
     }
+
+    @Test func whatIsSaidOfAnItemIsSetAndShown() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            let file = house.folder + "/a.txt"
+            try write("x", to: file)
+            #expect(try await one.run("docs", "put", file).status == 0)
+            let set = try await one.run(
+                "docs", "set", "a.txt", "--tag", "red", "--tag", "blue", "--favourite", "3", "--attribute",
+                "user.colour=dark=red", "--attribute-data", "user.mark=AAH/", "--do-not-back-up", "yes", "--created",
+                "2001-02-03T04:05:06Z")
+            #expect(set.output == "Set for /Documents/a.txt.\n", "\(set)")
+            #expect(try await two.run("docs", "ls", "--fresh").status == 0)
+            let shown = try await two.run("docs", "attributes", "a.txt")
+            for line in [
+                "tags          red, blue", "favourite     3", "backed up     no", "user.colour=dark=red",
+                "user.mark=base64 AAH/", "user.nephos.do-not-back-up=1",
+            ] {
+                #expect(shown.output.components(separatedBy: "\n").contains(line), "\(shown)")
+            }
+            let json = try await two.run("docs", "attributes", "a.txt", "--json").output
+            #expect(json.contains(#""created":981173106000"#) && json.contains(#""do_not_back_up":true"#), "\(json)")
+            #expect(json.contains(#"{"name":"user.mark","value":"AAH/"}"#), "\(json)")
+            #expect(try await two.run("docs", "find", "--where", "ANY tags == 'blue'").output.contains("a.txt"))
+            let row = try await two.run("docs", "ls", "--json").output
+            #expect(row.contains(#""tags":["red","blue"]"#) && row.contains(#""favourite":3"#), "\(row)")
+
+            let less = try await two.run(
+                "docs", "set", "a.txt", "--untag", "red", "--favourite", "no", "--remove-attribute", "user.mark",
+                "--do-not-back-up", "no")
+            #expect(less.status == 0, "\(less)")
+            #expect(try await one.run("docs", "ls", "--fresh").status == 0)
+            let rest = try await one.run("docs", "attributes", "a.txt")
+            #expect(
+                rest.output.contains("tags          blue\n") && rest.output.contains("favourite     -\n"), "\(rest)")
+            #expect(!rest.output.contains("user.mark") && rest.output.contains("backed up     yes\n"), "\(rest)")
+            for (arguments, status) in [
+                (["a.txt"], 64), (["a.txt", "--attribute", "x"], 64), (["a.txt", "--attribute", "x="], 64),
+                (["a.txt", "--attribute-data", "x=?"], 64), (["a.txt", "--created", "soon"], 64),
+                (["none", "--tag", "x"], 2), (["a.txt", "none", "--tag", "x"], 2),
+                (["a.txt", "--tag", String(repeating: "x", count: 129)], 3),
+            ] as [([String], Int32)] {
+                let outcome = try await one.run(["docs", "set"] + arguments)
+                #expect(outcome.status == status, "\(arguments): \(outcome)")
+            }
+            // None of several was changed.
+            #expect(try await one.run("docs", "attributes", "a.txt").output.contains("tags          blue\n"))
+
+            // What no disk takes is said, and the file is there.
+            #expect(try await one.run("docs", "set", "a.txt", "--attribute", "user.=x").status == 0)
+            let got = try await one.run("docs", "get", "a.txt", house.folder + "/got", "--json")
+            #expect(got.status == 0 && got.output.contains(#""unkept_attributes":["user."#), "\(got)")
+            #expect(got.errors.contains("the disk did not take the extended attribute user. of"), "\(got)")
+        }
+    }
+
+    @Test func aSignOutSaysWhatWaits() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, file) = (house.person, house.folder + "/film")
+            try write(String(repeating: "0123456789", count: 1_000), to: file)
+            #expect(try await person.run("docs", "ls").status == 0)
+            try await house.whileDocumentsStandStill {
+                #expect(try await person.run("docs", "put", file, "--offline").status == 0)
+                let refused = try await person.run("sign-out")
+                #expect(refused.status == 1 && refused.errors.contains("/Documents/film (10.0 kB)"), "\(refused)")
+                let command = try #require(refused.errors.firstMatch(of: /send: (nephos docs status.*)/)).output.1
+                // What it says is what helps.
+                #expect(!command.contains("kv sync"))
+                let json = try await person.run("sign-out", "--json")
+                #expect(json.errors.contains(#""unsent":1"#) && !json.errors.contains("10.0 kB"), "\(json)")
+            }
+            let refused = try await person.run("sign-out")
+            if let match = refused.errors.firstMatch(of: /send: (nephos docs status.*)/) {
+                #expect(try await person.run(shell: String(match.output.1)).status == 0)
+            }
+            #expect(try await person.run("sign-out").status == 0)
+        }
+    }
 }

@@ -209,6 +209,7 @@ import Testing
         "devices rename": ["second", "third"], "devices revoke": ["third"], "kv get": ["k"],
         "account close": ["--yes"], "storage delete": ["--trash", "--yes"],
         "app token create": ["default"], "app token list": ["default"],
+        "docs set": ["x", "--tag", "x"],
         "records roles set": ["Note", "--everyone", "none", "--app", "TEST.app"],
         "records roles reset": ["Note", "--app", "TEST.app"],
     ]
@@ -442,7 +443,7 @@ import Testing
         "docs download": (0, 0), "docs evict": (1, 1), "docs cache": (0, 0),
         // As far as this device knows, there is none.
         "docs resolve": (2, 2), "storage delete": (2, 2),
-        "docs renditions": (0, 0),
+        "docs renditions": (0, 0), "docs attributes": (0, 0), "docs conflicts": (0, 0), "docs set": (64, 64),
         "records ls": (0, 0), "records get": (0, 0), "records query": (0, 0), "records conflicts": (0, 0),
         "records refused": (0, 0), "records export": (0, 0), "records zones list": (0, 0),
         "records save": (7, 4), "records delete": (7, 4), "records import": (7, 4), "records zones make": (7, 4),

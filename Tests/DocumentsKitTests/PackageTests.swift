@@ -122,9 +122,9 @@ import Testing
         try await withDevices { one, two, folder in
             let package = try makePackage(folder + "/a", Data("x".utf8))
             let file = open(package + "/run", O_RDONLY | O_CLOEXEC)
-            try ExtendedAttributes.set(Array("user.mark".utf8), to: [0, 1, 0xff], of: file)
-            close(file)
             // Some file systems have none.
+            try? ExtendedAttributes.set(Array("user.mark".utf8), to: [0, 1, 0xff], of: file)
+            close(file)
             guard try !ExtendedAttributes.read(package + "/run").isEmpty else { return }
             try await one.container.put(package: package, at: "a")
             try await one.settle()
@@ -479,7 +479,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             try FileManager.default.createDirectory(atPath: folder + "/got", withIntermediateDirectories: true)
-            func get(replaces: Bool) async -> [Result<Void, CloudError>?] {
+            func get(replaces: Bool) async -> [Result<[UnkeptAttribute], CloudError>?] {
                 await two.container.getEach(
                     ids.enumerated().map { ($1, LocalPath("\(folder)/got/\($0)")) }, replacesFolders: replaces,
                     timeout: .seconds(30))

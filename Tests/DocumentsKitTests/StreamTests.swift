@@ -200,4 +200,40 @@ import Testing
             #expect(far.range.upperBound == 9_000_000)
         }
     }
+
+    @Test func readingAndWritingTellHowFarTheyAre() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            for device in [one, two] { try await device.settle() }
+            let content = Data((0..<9_000_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 9) })
+            let pieces = AsyncStream<Data> { continuation in
+                for start in stride(from: 0, to: content.count, by: 1_000_000) {
+                    continuation.yield(content[start..<start + 1_000_000])
+                }
+                continuation.finish()
+            }
+            var written: [UInt64] = []
+            try await one.container.put(contentsOf: pieces, at: "x") { written.append($0) }
+            #expect(written == (1...9).map { $0 * 1_000_000 })
+            let file = cloud.root + "/file"
+            try content.write(to: URL(fileURLWithPath: file))
+            var read: [UInt64] = []
+            try await one.container.put(file: file, at: "y") { read.append($0) }
+            #expect(read.count > 5 && read == read.sorted() && read.last == 9_000_000)
+            for device in [one, two] { try await device.settle() }
+            for range in [nil, 1_000_000..<8_500_000] as [Range<UInt64>?] {
+                let told = Mutex<[(UInt64, UInt64)]>([])
+                let stream = try await two.container.stream("x", range: range) { done, total in
+                    told.withLock { $0.append((done, total)) }
+                }
+                var count = 0
+                for try await piece in stream { count += piece.count }
+                let all = UInt64(range?.count ?? 9_000_000)
+                #expect(count == Int(all))
+                let done = told.withLock { $0.map(\.0) }
+                #expect(done == done.sorted() && done.last == all && done.count >= 2)
+                #expect(told.withLock { $0.allSatisfy { $0.1 == all } })
+            }
+        }
+    }
 }

@@ -1,7 +1,9 @@
 """Attacks documents from accounts of their own, within their budgets, with an honest device of another account beside them.
 
-Usage: hostile_documents.py DEPLOYMENT CONNECTION PASSWORD SECONDS HOSTILE_ACCOUNT...
+Usage: hostile_documents.py DEPLOYMENT CONNECTION PASSWORD SECONDS PLANS_BYTES TINY_PLAN_BYTES HOSTILE_ACCOUNT...
 
+Tiny items have the last account to themselves, whose plan is so small that a minute's budget fills it: they have to come
+as far as the plan lets them, and not one further.
 The honest device is of the account `ann`; it puts contents of 200 KB and gets them again. Each attack is a device and
 a process of its own. Says what each tried and had refused, what the honest device met, and what the service held.
 Exits 1 when something was accepted that must not be, the honest device went without an answer or slower than the
@@ -149,10 +151,12 @@ def foreign(one, victim):
 def manifests(one, victim):
     """Trees that name what is not there, lie about sizes, come back to themselves, or are as large as may be."""
     part = os.urandom(70_000)
-    transfer = os.urandom(16)
-    one.container.store(transfer, [part])
     child = Child(chunks.chunk_id(part), len(part))
     while one.goes_on:
+        # The chunk goes with the tree that is removed at the end of each round.
+        transfer = os.urandom(16)
+        one.container.store(transfer, [part])
+
         def commit(what, codes, node, length, depth=1, root=None, others=()):
             one.refused(what, codes, one.apply(
                 one.creation(one.fresh_name(), root=root or chunks.chunk_id(node), depth=depth, length=length),
@@ -214,7 +218,7 @@ def frames(one, victim):
 
 
 def tiny(one, victim):
-    """As many items as the budget lets through, of one byte each."""
+    """As many items as the plan lets through, of one byte each."""
     number = 0
     while one.goes_on:
         folder = one.creation(one.fresh_name(), kind=documents_pb2.ITEM_KIND_FOLDER)
@@ -362,7 +366,12 @@ def readers(one, victim):
         time.sleep(0.005)
 
 
-# One after the other they are of the hostile accounts in turns: with four of them, the tiny items and the readers have one.
+# What an item counts on its plan at least, in bytes: its row and its version's.
+TINY_ITEM_BYTES = 256 + 512
+# So long it may take to fill that plan.
+TINY_SECONDS_MIN = 60
+
+# One after the other they are of the hostile accounts in turns; the tiny items have the last to themselves.
 ATTACKS = [foreign, manifests, frames, tiny, cycles, names, uploads, readers, notes]
 
 
@@ -379,7 +388,8 @@ def attack(seed, what, connection, account, password, end, victim, results):
         failure = "" if time.monotonic() >= end - 15 else "the service did not answer"
     except client.CallFailed as error:
         plan = error.failure.code == errors_pb2.ERROR_CODE_QUOTA_EXCEEDED
-        counts["ended by its plan"] = 1
+        if plan:
+            counts["ended by its plan"] = 1
         failure = "" if plan else str(error)
     except (Breach, AssertionError) as error:
         failure = str(error)
@@ -438,7 +448,21 @@ def percentile(times, share):
     return times[min(len(times) - 1, int(len(times) * share))] if times else float("inf")
 
 
-def main(deployment, connection, password, seconds, plans, *accounts):
+def reaches_its_plan(counts, plan, seconds):
+    """Whether the tiny items came as far as their plan lets them. Says how far that is."""
+    made, most = counts.get("tiny items", 0), plan // TINY_ITEM_BYTES
+    print(f"{'':10} a plan of {plan >> 20} MiB has room for {most} of them at most")
+    if made > most:
+        print(f"{'':10} FAILED: there are more")
+        return False
+    if seconds >= TINY_SECONDS_MIN and not counts.get("ended by its plan"):
+        print(f"{'':10} FAILED: they did not fill it")
+        return False
+    return True
+
+
+def main(deployment, connection, password, seconds, plans, tiny_plan, *accounts):
+    *accounts, tiny_account = accounts
     begin = time.monotonic()
     end = begin + 5 + float(seconds)
     pid = flood.holder_of(deployment, "documents")
@@ -449,7 +473,8 @@ def main(deployment, connection, password, seconds, plans, *accounts):
     victim = ready.get(timeout=30)
     attackers = [
         multiprocessing.Process(target=attack, args=(
-            number, what, connection, accounts[number % len(accounts)], password, end, victim, results))
+            number, what, connection, tiny_account if what is tiny else accounts[number % len(accounts)], password, end,
+            victim, results))
         for number, what in enumerate(ATTACKS)]
     for process in attackers:
         process.start()
@@ -462,6 +487,8 @@ def main(deployment, connection, password, seconds, plans, *accounts):
         good = good and not failure
         print(f"{name:10} " + (f"FAILED: {failure}; " if failure else "")
               + ", ".join(f"{count} {what}" for what, count in counts.items()))
+        if name == tiny.__name__:
+            good = reaches_its_plan(counts, int(tiny_plan), float(seconds)) and good
     for process in [device, *attackers]:
         process.join()
     lives = flood.holder_of(deployment, "documents") == pid

@@ -215,6 +215,29 @@ def hexadecimal(text):
     return [bytes.fromhex("".join(block.split())) for block in blocks]
 
 
+def check_digest_vectors():
+    """The items of docs/protocol.md, encoded here, and the digests of each and of both."""
+    text = page("Documents").split("### ", 1)[0]
+    folder_id, file_id = bytes(range(0x10, 0x20)), bytes(range(0x20, 0x30))
+    folder = documents_pb2.DocumentItem(
+        kind=documents_pb2.ITEM_KIND_FOLDER, parent=DOCUMENTS, name=b"Letters", place_version=bytes(range(0x30, 0x40)),
+        attributes=documents_pb2.ItemAttributes(created=1_700_000_000_000_000_000))
+    file = documents_pb2.DocumentItem(
+        kind=documents_pb2.ITEM_KIND_FILE, parent=folder_id, name=b"note.txt", place_version=bytes(range(0x40, 0x50)),
+        content=documents_pb2.DocumentContent(
+            version=bytes(range(0x50, 0x60)), length=13, inline=b"hello, nephos", modified=1_700_000_000_500_000_000,
+            device_id="dev_one", app_id="T.files", committed=1_700_000_001_000_000_000),
+        attributes=documents_pb2.ItemAttributes(
+            created=1_700_000_000_500_000_000, executable=True, tags=["red"], favourite_rank=3,
+            extended=[documents_pb2.ExtendedAttribute(name=b"user.mark", value=b"\x01\x02")]))
+    bodies = [item.SerializeToString(deterministic=True) for item in (folder, file)]
+    check(bodies == hexadecimal(text), "items are encoded as in the vectors")
+    items = {folder_id.hex(): bodies[0], file_id.hex(): bodies[1]}
+    sets = [{name: items[name]} for name in items] + [items]
+    digests = [f"`{set_digest(one, bytes(range(32))).hex()}`" for one in sets]
+    check(digests == [row[1] for row in rows(text, "items")], "their digests are those of the vectors")
+
+
 def zeros_then(zeros, seed):
     return bytes(zeros) + chunks.split_mix_bytes(seed, (1 << 20) - zeros)
 
@@ -406,6 +429,7 @@ def check_program(connection, account, password, device, folder_name, written):
 
 def main(connection, account, password):
     check_vectors()
+    check_digest_vectors()
     context = zmq.Context()
     writer = Container(Device(context, connection, account, password, "python-documents"))
     reader = Container(Device(context, connection, account, password, "python-documents-2"))

@@ -18,9 +18,10 @@ struct DocumentsCommand: AsyncParsableCommand {
         subcommands: [
             List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Copy.self, Move.self, MakeFolder.self,
             Remove.self,
-            Deleted.self, Undo.self, Versions.self, Resolve.self, Restore.self, Status.self,
+            Deleted.self, Undo.self, Versions.self, Conflicts.self, Resolve.self, Restore.self, Status.self,
             Publish.self, Links.self, Unpublish.self,
-            Download.self, Evict.self, Cache.self, Pause.self, Resume.self, Renditions.self,
+            Download.self, Evict.self, Cache.self, Pause.self, Resume.self, Renditions.self, Attributes.self,
+            SetAttributes.self,
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions
@@ -157,6 +158,9 @@ struct DocumentRow: Encodable {
     var device: String?
     var executable: Bool?
     var tags: [String]?
+    /// Where it stands among the favourites.
+    var favourite: Int64?
+    var doNotBackUp: Bool?
     /// What its further contents are called.
     var renditions: [String]?
     var trashed: Bool?
@@ -198,6 +202,8 @@ struct DocumentRow: Encodable {
         device = entry.device?.rawValue
         executable = entry.isExecutable ? true : nil
         tags = entry.tags.isEmpty ? nil : entry.tags
+        favourite = entry.favouriteRank == 0 ? nil : entry.favouriteRank
+        doNotBackUp = entry.isExcludedFromBackup ? true : nil
         renditions = entry.renditionNames.isEmpty ? nil : entry.renditionNames
         trashed = entry.isTrashed ? true : nil
         batch = entry.trashBatch?.description

@@ -66,7 +66,7 @@ extension DocumentsCommand {
 
         /// Waits for as long as something moves.
         private func wait(for items: [DocumentEntry], of container: UbiquityContainer) async throws {
-            let line = ProgressLine(isShown: !output.json)
+            let line = ProgressLine("fetching", isShown: !output.json)
             defer { line.clear() }
             var left = try await missing(of: items, in: container)
             let total = Self.sum(left.map(\.size))

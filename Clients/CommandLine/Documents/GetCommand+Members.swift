@@ -17,9 +17,10 @@ extension DocumentsCommand.Get {
         }
         let place = try Self.place(target, member.nameBytes, found.item)
         guard member.kind == .folder else {
-            try await fetch(member, of: found.item, to: place, followsLinks: true, in: container)
+            let unkept = try await fetch(member, of: found.item, to: place, followsLinks: true, in: container)
+            unkept.list()
             return try output.print(
-                [Report(path: path, file: place.text, size: member.size)],
+                [Report(path: path, file: place.text, size: member.size, unkeptAttributes: unkept.names)],
                 text: "Got \(inLine(place.text)) (\(describe(bytes: member.size))).")
         }
         guard recursive else {
@@ -31,6 +32,7 @@ extension DocumentsCommand.Get {
         var places = [member.pathBytes: place]
         var reports: [Report] = []
         var failures = ItemFailures()
+        var unkept: [UnkeptAttribute] = []
         var end: CloudError?
         // A folder comes before what is in it; what is in a package was checked when its list was read.
         for member in found.members {
@@ -43,8 +45,11 @@ extension DocumentsCommand.Get {
                     try file.makeFolder()
                     places[member.pathBytes] = file
                 } else {
-                    try await fetch(member, of: found.item, to: file, followsLinks: false, in: container)
-                    reports.append(Report(path: path, file: file.text, size: member.size))
+                    let lacking = try await fetch(
+                        member, of: found.item, to: file, followsLinks: false, in: container)
+                    unkept += lacking
+                    reports.append(
+                        Report(path: path, file: file.text, size: member.size, unkeptAttributes: lacking.names))
                 }
             } catch {
                 failures.add(path, error)
@@ -52,6 +57,7 @@ extension DocumentsCommand.Get {
             }
         }
         failures.list("not got")
+        unkept.list()
         let bytes = reports.reduce(UInt64(0)) { $0.addingClamped($1.size) }
         let failed = failures.rows.map { Report(path: $0.path, file: "", size: 0, failure: $0) }
         try output.print(reports + failed, text: Self.text(reports.count, bytes))
@@ -62,11 +68,11 @@ extension DocumentsCommand.Get {
     private func fetch(
         _ member: PackageMember, of item: DocumentEntry, to file: LocalPath, followsLinks: Bool,
         in container: UbiquityContainer
-    ) async throws(CloudError) {
-        let line = ProgressLine(isShown: !output.json)
+    ) async throws(CloudError) -> [UnkeptAttribute] {
+        let line = ProgressLine("fetching", isShown: !output.json)
         defer { line.clear() }
         let name = member.name
-        try await container.get(
+        return try await container.get(
             member, of: item.id, to: file, followsLinks: followsLinks, timeout: wait.duration
         ) { done, total in
             line.show(done: Int(clamping: done), total: Int(clamping: total), name: name)

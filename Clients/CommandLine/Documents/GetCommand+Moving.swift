@@ -36,7 +36,8 @@ extension DocumentsCommand.Get {
         }
         try Self.requireWhole(item)
         let place = try Self.place(target, item)
-        try await fetch(item, of: container, to: place, followsLinks: true, item.version)
+        let unkept = try await fetch(item, of: container, to: place, followsLinks: true, item.version)
+        unkept.list()
         // The file here is whole; once it is flushed, too, the item may go.
         try place.flushPlace()
         let batch = try await container.trash(item.id, ifVersion: item.version)
@@ -54,8 +55,8 @@ extension DocumentsCommand.Get {
         try output.print(
             [
                 Report(
-                    path: item.path, file: place.text, size: item.size, state: reason == nil ? "sent" : "queued",
-                    batch: batch.description, reason: reason)
+                    path: item.path, file: place.text, size: item.size, unkeptAttributes: unkept.names,
+                    state: reason == nil ? "sent" : "queued", batch: batch.description, reason: reason)
             ],
             text: "Moved to \(inLine(place.text)) (\(size)). Back with: nephos docs undo \(batch)\(state)")
     }

@@ -49,6 +49,8 @@ extension DocumentsCommand {
             var size: UInt64
             /// Why it is not there; nil: it is.
             var failure: ItemFailures.Row?
+            /// Extended attributes that the disk did not take.
+            var unkeptAttributes: [String]?
             /// Of what was moved: whether the server knows (`sent`), or will (`queued`).
             var state: String?
             /// What it was deleted with.
@@ -80,9 +82,10 @@ extension DocumentsCommand {
                 }
                 let place = try Self.place(target, item)
                 guard item.kind == .folder else {
-                    try await fetch(item, of: container, to: place, followsLinks: true, version)
+                    let unkept = try await fetch(item, of: container, to: place, followsLinks: true, version)
+                    unkept.list()
                     return try output.print(
-                        [Report(path: item.path, file: place.text, size: item.size)],
+                        [Report(path: item.path, file: place.text, size: item.size, unkeptAttributes: unkept.names)],
                         text: "Got \(inLine(place.text)) (\(describe(bytes: item.size))).")
                 }
                 guard recursive else {
@@ -97,12 +100,12 @@ extension DocumentsCommand {
         func fetch(
             _ item: DocumentEntry, of container: UbiquityContainer, to file: LocalPath, followsLinks: Bool,
             _ version: DocumentID? = nil
-        ) async throws(CloudError) {
-            let line = ProgressLine(isShown: !output.json)
+        ) async throws(CloudError) -> [UnkeptAttribute] {
+            let line = ProgressLine("fetching", isShown: !output.json)
             defer { line.clear() }
             let name = item.name
             do throws(CloudError) {
-                try await container.get(
+                return try await container.get(
                     item.id, to: file, followsLinks: followsLinks, version: version, replacesFolder: replace,
                     timeout: wait.duration
                 ) { done, total in
@@ -128,7 +131,7 @@ extension DocumentsCommand {
             }
             let found = try await container.renditions(of: item.id).first { $0.name == rendition }
             let place = try Self.place(target, Data("\(item.name).\(rendition)".utf8), item)
-            let line = ProgressLine(isShown: !output.json)
+            let line = ProgressLine("fetching", isShown: !output.json)
             defer { line.clear() }
             try await container.getRendition(
                 named: rendition, of: item.id, to: place, timeout: wait.duration
@@ -153,9 +156,11 @@ extension DocumentsCommand {
                 try file.makeFolder()
                 places[child.id] = file
             }
+            let items = try await container.items(in: folder.id)
             var gets = Gets(
-                of: container, replacesFolders: replace, timeout: wait.duration, showsProgress: !output.json)
-            for item in try await container.items(in: folder.id) {
+                of: container, replacesFolders: replace, timeout: wait.duration,
+                total: items.reduce(0) { $0.addingClamped($1.size) }, showsProgress: !output.json)
+            for item in items {
                 // What is in a folder that could not be made fails with it.
                 guard gets.end == nil, let parent = places[item.parent] else { continue }
                 let file = parent.appending(item.nameBytes)
@@ -172,6 +177,7 @@ extension DocumentsCommand {
             }
             await gets.finish()
             gets.failures.list("not got")
+            gets.unkept.list()
             let bytes = gets.reports.reduce(UInt64(0)) { $0.addingClamped($1.size) }
             let failed = gets.failures.rows.map { Report(path: $0.path, file: "", size: 0, failure: $0) }
             try output.print(
@@ -188,27 +194,37 @@ extension DocumentsCommand {
 
             private struct Placing {
                 let batch: [(item: DocumentEntry, file: LocalPath)]
-                let outcomes: Task<[Result<Void, CloudError>?], Never>
+                let outcomes: Task<[Result<[UnkeptAttribute], CloudError>?], Never>
             }
 
             private let container: UbiquityContainer
             private let replacesFolders: Bool
             private let timeout: Duration
-            private let showsProgress: Bool
+            /// Over all of them.
+            private let line: ProgressLine
+            private let total: UInt64
+            /// Of the batches before.
+            private var bytesBefore: UInt64 = 0
             private var batch: [(item: DocumentEntry, file: LocalPath)] = []
             private var bytes: UInt64 = 0
             private(set) var reports: [Report] = []
             /// Those before, which take their places.
             private var placing: Placing?
             var failures = ItemFailures()
+            private(set) var unkept: [UnkeptAttribute] = []
             /// Why no other is tried.
             private(set) var end: CloudError?
 
-            init(of container: UbiquityContainer, replacesFolders: Bool, timeout: Duration, showsProgress: Bool) {
+            /// - Parameter total: Bytes of all that will be got.
+            init(
+                of container: UbiquityContainer, replacesFolders: Bool, timeout: Duration, total: UInt64,
+                showsProgress: Bool
+            ) {
                 self.container = container
                 self.replacesFolders = replacesFolders
                 self.timeout = timeout
-                self.showsProgress = showsProgress
+                self.total = total
+                line = ProgressLine("fetching", isShown: showsProgress)
             }
 
             mutating func add(_ item: DocumentEntry, at file: LocalPath) async {
@@ -219,14 +235,15 @@ extension DocumentsCommand {
 
             mutating func finish() async {
                 await fetch()
+                line.clear()
                 await noteOutcomes()
             }
 
             /// Fetches the batch, while those of the one before are flushed and take their places.
             private mutating func fetch() async {
-                let (batch, total) = (batch, bytes)
+                let (batch, before, total, line) = (batch, bytesBefore, total, line)
+                bytesBefore = bytesBefore.addingClamped(bytes)
                 (self.batch, bytes) = ([], 0)
-                let line = ProgressLine(isShown: showsProgress)
                 let done = Mutex<[Int: UInt64]>([:])
                 let fetched = await container.fetchEach(
                     batch.map { ($0.item.id, $0.file) }, replacesFolders: replacesFolders, timeout: timeout,
@@ -234,11 +251,10 @@ extension DocumentsCommand {
                 ) { number, bytes in
                     let sum = done.withLock { done in
                         done[number] = bytes
-                        return done.values.reduce(UInt64(0)) { $0.addingClamped($1) }
+                        return done.values.reduce(before) { $0.addingClamped($1) }
                     }
                     line.show(done: Int(clamping: sum), total: Int(clamping: total), name: batch[number].item.name)
                 }
-                line.clear()
                 await noteOutcomes()
                 placing = Placing(batch: batch, outcomes: Task { [container] in await container.place(fetched) })
                 if fetched.isEnded { await noteOutcomes() }
@@ -250,7 +266,10 @@ extension DocumentsCommand {
                 for ((item, file), outcome) in zip(placing.batch, await placing.outcomes.value) {
                     switch outcome {
                     case nil: break
-                    case .success: reports.append(Report(path: item.path, file: file.text, size: item.size))
+                    case .success(let unkept):
+                        reports.append(
+                            Report(path: item.path, file: file.text, size: item.size, unkeptAttributes: unkept.names))
+                        self.unkept += unkept
                     case .failure(let error):
                         failures.add(item.path, advised(error, item))
                         if ItemFailures.concernsAll(error) { end = end ?? error }

@@ -145,6 +145,9 @@ struct LocalFiles {
         sources.append(((DocumentSource(path, content), file.text), size))
     }
 
+    /// Bytes of all files that are put; what is in packages is not counted.
+    var byteCount: Int { sources.reduce(0) { $0 + $1.size } }
+
     /// As many new items as go in one request.
     private static let batchCount = DocumentLimits.changesMax - DocumentLimits.depthMax
     private static let batchBytes = 256 << 20

@@ -95,9 +95,15 @@ extension DocumentsCommand {
                 // The next two are read while these are put: while one is flushed, the other goes on.
                 let batches = collected.batches
                 let readsAll = checksum
-                let prepare = { [container] (batch: [LocalFiles.Source]) in
+                let (line, total) = (ProgressLine("reading", isShown: !output.json), collected.byteCount)
+                defer { line.clear() }
+                let prepare = { @Sendable [container] (batch: [LocalFiles.Source]) in
                     let sources = batch.map(\.source)
-                    return Task { try await container.prepareEach(sources, readsAll: readsAll) }
+                    return Task {
+                        try await container.prepareEach(sources, readsAll: readsAll) { count in
+                            line.advance(by: count, of: total)
+                        }
+                    }
                 }
                 var ahead = batches.prefix(Self.preparedMax).map(prepare)
                 for (number, batch) in batches.enumerated() {
@@ -114,6 +120,7 @@ extension DocumentsCommand {
                         }
                     }
                 }
+                line.clear()
                 for line in collected.notes { Standard.error("nephos: \(line)") }
                 try failures.requireMore(than: items.count)
                 failures.list("not put")

@@ -66,7 +66,7 @@ struct SentDocuments {
         }
         Interrupt.first {
             // Whoever ends it may take it for undone.
-            ProgressLine(isShown: true).clear()
+            ProgressLine("sending", isShown: true).clear()
             Standard.error("nephos: It is kept on this device, and sent by the next command that reaches the server.")
         }
         do {
@@ -153,7 +153,7 @@ struct SentDocuments {
     /// - Returns: Why not all of it was sent; nil: it was.
     /// - Throws: ``CloudError`` of what needs a person.
     private func reasonUnsent(within patience: Duration, shows: Bool) async throws -> String? {
-        let line = ProgressLine(isShown: shows)
+        let line = ProgressLine("sending", isShown: shows)
         defer { line.clear() }
         do {
             try await container.waitUntilSentWhileItMoves(within: patience) { line.show(done: $0, total: $1) }
@@ -163,27 +163,5 @@ struct SentDocuments {
             let cause = try await container.scope.status().problem ?? error
             return cause.details["reason"] ?? Standing.words(cause)
         }
-    }
-}
-
-/// How far something is, on a terminal, in one line that is written over.
-final class ProgressLine: Sendable {
-    private let isShown: Bool
-
-    /// - Parameter isShown: False: nobody wants it; nor is it shown where nobody sees it.
-    init(isShown: Bool) { self.isShown = isShown && isatty(2) == 1 }
-
-    func show(done: Int, total: Int, name: String = "") {
-        guard isShown, total > 0 else { return }
-        let percent = min(100, Double(done) / Double(total) * 100)
-        let text = String(
-            format: "%3.0f %%  %@ of %@  %@", percent, describe(bytes: UInt64(clamping: done)),
-            describe(bytes: UInt64(clamping: total)), shortened(inLine(name), to: 40))
-        _ = Standard.write(Array("\r\u{1b}[K\(text)".utf8), to: 2)
-    }
-
-    func clear() {
-        guard isShown else { return }
-        _ = Standard.write(Array("\r\u{1b}[K".utf8), to: 2)
     }
 }

@@ -3,6 +3,44 @@ import NephosCore
 import NephosKit
 
 extension DocumentsCommand {
+    struct Conflicts: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Contents that lost to another and that nobody has decided, newest first.",
+            discussion: """
+                Of each the lines are printed that decide it: keep it, keep what took its place, or both. As nephos \
+                conflicts, of this container alone. Exit code 2: there is no such item.
+                """)
+
+        @Argument(help: "An item, or a folder with all that is in it (default: all).") var path: DocumentArgument?
+        @Option(help: "At most so many, up to 1000.") var limit = 20
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard 1...1000 ~= limit else { throw ValidationError("--limit is from 1 to 1000.") }
+        }
+
+        func run() async throws {
+            try await container.withContainer(network) { container, session in
+                let place: String?
+                if let path { place = try await container.requireItem(at: path).path } else { place = nil }
+                // They are in the items: nobody is asked.
+                let all = try await container.scope.conflicts(limit: .max, timeout: network.duration)
+                let meant = all.filter { conflict in
+                    guard let place else { return true }
+                    let name = conflict.name.rawValue
+                    return name == place || name.hasPrefix(place == "/" ? place : place + "/")
+                }
+                let devices =
+                    meant.isEmpty || network.offline
+                    ? DeviceNames() : await DeviceNames(session, within: network.duration)
+                try ConflictList(devices: devices).print(
+                    [(container.scope, Array(meant.prefix(limit)))], output, none: "Nothing conflicts.")
+            }
+        }
+    }
+
     struct Versions: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "The versions of a file that the server keeps, newest first; or remove some.",

@@ -99,7 +99,7 @@ extension RecordsCommand {
             try await database.withDatabase { database, _ in
                 var job = ImportJob(database, network, policy: policy.policy, showsProgress: !output.json)
                 Interrupt.first {
-                    ProgressLine(isShown: true).clear()
+                    ProgressLine("importing", isShown: true).clear()
                     Standard.error(
                         "nephos: What was imported so far is kept. Import the same again, and it goes on.")
                 }
@@ -260,7 +260,7 @@ private struct ImportJob {
         self.database = database
         self.network = network
         self.policy = policy
-        progress = ProgressLine(isShown: showsProgress)
+        progress = ProgressLine("importing", isShown: showsProgress)
     }
 
     func show(_ done: Int, of total: Int?) { if let total { progress.show(done: done, total: total) } }

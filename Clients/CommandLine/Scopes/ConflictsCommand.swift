@@ -25,14 +25,24 @@ struct ConflictsCommand: AsyncParsableCommand {
             let found = try await scopes.each { scope in
                 (scope, try await scope.conflicts(of: name, limit: limit, timeout: wait))
             }
-            let devices = await DeviceNames(session, within: wait)
-            let json = found.flatMap { scope, conflicts in conflicts.map { self.json(scope, $0, devices) } }
-            let parts = found.filter { !$1.isEmpty }.map { scope, conflicts in (scope, text(conflicts, devices)) }
-            try output.print(.array(json), text: parts.isEmpty ? "Nothing was overwritten." : sections(parts))
+            let list = ConflictList(devices: await DeviceNames(session, within: wait))
+            try list.print(found, output, none: "Nothing was overwritten.")
         }
     }
+}
 
-    private func json(_ scope: Scope, _ conflict: ScopeConflict, _ devices: DeviceNames) -> PropertyValue {
+/// What was overwritten or lost a conflict, as it is printed.
+struct ConflictList {
+    let devices: DeviceNames
+
+    /// - Parameter none: What is said where there is nothing.
+    func print(_ found: [(Scope, [ScopeConflict])], _ output: OutputOptions, none: String) throws {
+        let json = found.flatMap { scope, conflicts in conflicts.map { self.json(scope, $0) } }
+        let parts = found.filter { !$1.isEmpty }.map { scope, conflicts in (scope, text(conflicts)) }
+        try output.print(.array(json), text: parts.isEmpty ? none : sections(parts))
+    }
+
+    private func json(_ scope: Scope, _ conflict: ScopeConflict) -> PropertyValue {
         var entry = scope.names
         entry["item"] = .string(conflict.name.rawValue)
         entry["outcome"] = .string(conflict.outcome.rawValue)
@@ -54,7 +64,7 @@ struct ConflictsCommand: AsyncParsableCommand {
         return .dictionary(entry)
     }
 
-    private func text(_ conflicts: [ScopeConflict], _ devices: DeviceNames) -> String {
+    private func text(_ conflicts: [ScopeConflict]) -> String {
         conflicts.flatMap { conflict in
             let what = conflict.outcome == .lost ? "lost to       " : "overwritten   "
             let content = conflict.content.map { $0.line } ?? (conflict.isDamaged ? "(damaged)" : "(deleted)")
@@ -90,6 +100,9 @@ struct ConflictsCommand: AsyncParsableCommand {
 /// What the account's devices are called; they go by their ids while offline.
 struct DeviceNames {
     private let names: [DeviceID: String]
+
+    /// Of devices that nobody was asked about.
+    init() { names = [:] }
 
     init(_ session: Session, within limit: Duration) async {
         let devices = (try? await session.devices(timeout: limit)) ?? []

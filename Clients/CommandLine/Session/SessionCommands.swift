@@ -59,7 +59,13 @@ struct SignOutCommand: AsyncParsableCommand {
     func run() async throws {
         try await device.withSession { session in
             let account = try session.requireAccount()
-            let isTold = try await session.signOut(keepsUnsent: keepUnsent, timeout: wait.given)
+            let isTold: Bool
+            do throws(CloudError) {
+                isTold = try await session.signOut(keepsUnsent: keepUnsent, timeout: wait.given)
+            } catch {
+                if error.details["unsent"] != nil, !output.json { try await session.listUnsent() }
+                throw error
+            }
             var report = SessionReport(account)
             report.serverTold = isTold
             try output.print(
@@ -72,6 +78,28 @@ struct SignOutCommand: AsyncParsableCommand {
                     """)
         }
     }
+}
+
+extension Session {
+    /// Says what somebody would leave here unsent.
+    fileprivate func listUnsent() async throws {
+        for changes in try await unsentChanges() {
+            let place = [changes.app?.rawValue, changes.name.isEmpty ? nil : changes.name].compactMap { $0 }
+            let size = changes.bytes > 0 ? ", \(describe(bytes: changes.bytes)) of contents" : ""
+            let count = max(changes.itemCount, changes.requestCount)
+            Standard.error(
+                "\(inLine(place.joined(separator: "/"))) (\(changes.service)): "
+                    + "\(count) \(count == 1 ? "change waits" : "changes wait")\(size)")
+            for item in changes.items.prefix(Self.listedMax) {
+                let size = item.bytes > 0 ? " (\(describe(bytes: item.bytes)))" : ""
+                Standard.error("  \(inLine(item.name))\(size)")
+            }
+            let rest = changes.itemCount - min(changes.items.count, Self.listedMax)
+            if rest > 0 { Standard.error("  and \(rest) more") }
+        }
+    }
+
+    private static let listedMax = 20
 }
 
 struct WhoAmICommand: AsyncParsableCommand {

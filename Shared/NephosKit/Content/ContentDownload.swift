@@ -70,11 +70,14 @@ struct LocalChunks: Sendable {
     private let begun: OpenFile?
     private let former: OpenFile?
     private let places: [ChunkID: (offset: Int, length: Int)]
+    /// Gets what is in the begun one, which has that already.
+    private let second: (any ContentSink)?
 
     /// - Parameters:
     ///   - begun: What is written to, as far as it was written before; nil: nothing was.
+    ///   - second: What is written to besides.
     ///   - former: A content that may have some of the chunks.
-    init?(begun: OpenFile?, former: LocalCopy?, in folder: ContentFolder) {
+    init?(begun: OpenFile?, second: (any ContentSink)? = nil, former: LocalCopy?, in folder: ContentFolder) {
         var places: [ChunkID: (offset: Int, length: Int)] = [:]
         var offset = 0
         for chunk in former?.chunks ?? [] {
@@ -84,6 +87,7 @@ struct LocalChunks: Sendable {
         let other = former.map { open(folder.file($0.file), O_RDONLY | O_CLOEXEC | O_NOFOLLOW) } ?? -1
         guard begun != nil || other >= 0 else { return nil }
         self.begun = begun
+        self.second = second
         self.former = other >= 0 ? OpenFile(other) : nil
         self.places = other >= 0 ? places : [:]
     }
@@ -94,7 +98,10 @@ struct LocalChunks: Sendable {
     func take(_ chunk: CutChunk, at offset: Int, to sink: any ContentSink) throws -> Bool {
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: BulkLimits.chunkBytesMax, alignment: 16)
         defer { buffer.deallocate() }
-        if let begun, ContentFolder.read(chunk, at: offset, of: begun.descriptor, into: buffer) != nil { return true }
+        if let begun, let bytes = ContentFolder.read(chunk, at: offset, of: begun.descriptor, into: buffer) {
+            try second?.write(bytes, at: offset)
+            return true
+        }
         guard let former, let place = places[chunk.id], place.length == chunk.length,
             let bytes = ContentFolder.read(chunk, at: place.offset, of: former.descriptor, into: buffer)
         else { return false }

@@ -18,6 +18,8 @@ struct StagedContent: Sendable {
     /// Nanoseconds since 1970.
     var modified: Int64
     var isExecutable = false
+    /// Extended attributes of the file that it was copied from, in the order of their names' bytes.
+    var attributes: [PackageList.Attribute] = []
     /// Of the item that has it: a file, a link or a package.
     var kind = WireItemKind.file
     /// Of the file that it was copied from; nil: its times do not tell whether it is written to.
@@ -190,10 +192,14 @@ struct ContentFolder: Sendable {
 
     /// Copies a file; what is too long to go with its request is not flushed yet.
     ///
-    /// - Parameter source: A file; where it leads if it is a link.
+    /// - Parameters:
+    ///   - place: A file; where it leads if it is a link.
+    ///   - onRead: Gets the bytes of each piece of a long one that was copied.
     /// - Throws: ``CloudError`` `.constraintViolation` when it changes while it is read; `.limitExceeded` when it is too
     ///   long; `.unknownItem`, `.permissionFailure`, `.storageFailure` of files, also when the home's disk has no room.
-    func stage(file place: LocalPath, version: DocumentID) throws -> StagedContent {
+    func stage(
+        file place: LocalPath, version: DocumentID, onRead: (Int) -> Void = { _ in }
+    ) throws -> StagedContent {
         let source = place.text
         let descriptor = place.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
         guard descriptor >= 0 else { throw Self.failure(source) }
@@ -216,9 +222,11 @@ struct ContentFolder: Sendable {
             staged = try copy(Int(before.st_size), to: version, modified: 0) { buffer in
                 let count = Foundation.read(descriptor, buffer.baseAddress, buffer.count)
                 guard count >= 0 else { throw Self.failure(source) }
+                onRead(count)
                 return count
             }
         }
+        staged.attributes = try ExtendedAttributes.kept(of: descriptor, source)
         var after = stat()
         // The time of the last change of any kind too: whoever writes may set the other one back.
         let isSame =

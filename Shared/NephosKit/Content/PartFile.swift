@@ -8,7 +8,10 @@ internal import Synchronization
 package enum LocalParts {
     private static let prefix = Array(".nephos-".utf8)
     private static let suffix = Array(".part".utf8)
-    private static let digitCount = 16
+    static let digitCount = 16
+
+    /// What a part is called that has these digits.
+    static func name(_ digits: String) -> [UInt8] { prefix + Array(digits.utf8) + suffix }
 
     /// Those that are on the disk; nil: the process is about to end, and makes none any more.
     private static let parts = Mutex<Set<LocalPath>?>([])
@@ -40,7 +43,7 @@ package enum LocalParts {
         while true {
             let digits = String(UInt64.random(in: 0 ... .max), radix: 16)
             let padding = String(repeating: "0", count: digitCount - digits.count)
-            let part = path.folder.appending(prefix + Array((padding + digits).utf8) + suffix)
+            let part = path.folder.appending(name(padding + digits))
             let (result, number) = try parts.withLock { parts throws(CloudError) in
                 guard parts != nil else { throw CloudError(.operationCancelled, "The process ends.") }
                 let result = part.withCString(make)
@@ -53,6 +56,19 @@ package enum LocalParts {
             guard number == EEXIST else { throw ContentFolder.failure(path.text) }
         }
     }
+
+    /// Takes in one that is there already.
+    ///
+    /// - Throws: ``CloudError`` `.operationCancelled`: the process ends.
+    static func adopt(_ part: LocalPath) throws(CloudError) {
+        try parts.withLock { parts throws(CloudError) in
+            guard parts != nil else { throw CloudError(.operationCancelled, "The process ends.") }
+            parts?.insert(part)
+        }
+    }
+
+    /// Leaves one on the disk, for whoever goes on with it.
+    static func leave(_ part: LocalPath) { parts.withLock { _ = $0?.remove(part) } }
 
     /// Gives a file that has no name its own.
     ///
@@ -107,6 +123,8 @@ protocol LocalPart: Sendable {
     var descriptor: Int32 { get }
     /// Where it is to be, for a person to read.
     var name: String { get }
+    /// What the disk did not take of the extended attributes.
+    var unkept: [UnkeptAttribute] { get }
     /// Flushes it: after that, whatever happens, its place is taken by the whole of it or by what was there.
     func flush() throws(CloudError)
     /// Takes its place, once it is flushed.
@@ -125,11 +143,16 @@ final class PartFile: LocalPart {
     var descriptor: Int32 { file.descriptor }
     private let target: LocalTarget
     private let part: Mutex<LocalPath?>
+    private let attributes = Mutex(UnkeptAttributes())
+    /// Nil: it is gone with this, whatever becomes of the get.
+    private let begun: BegunPart?
+    private let isLeft = Mutex(false)
 
     /// - Parameter isNamed: Whether it has a name from the beginning wherever it is.
     /// - Throws: ``CloudError`` of the folder.
     init(for target: LocalTarget, isExecutable: Bool, isNamed: Bool = false) throws(CloudError) {
         self.target = target
+        begun = nil
         let mode = target.mode(isExecutable: isExecutable)
         let unnamed =
             isNamed ? -1 : target.path.folder.withCString { open($0, O_WRONLY | Self.unnamed | O_CLOEXEC, mode) }
@@ -145,11 +168,48 @@ final class PartFile: LocalPart {
         }
     }
 
-    deinit {
-        if let part = part.withLock({ $0 }) { LocalParts.remove(part) }
+    /// One that may have been begun before.
+    init(_ begun: BegunPart, for target: LocalTarget) {
+        self.target = target
+        self.begun = begun
+        file = begun.file
+        part = Mutex(begun.part)
     }
 
+    deinit {
+        guard let part = part.withLock({ $0 }) else { return }
+        guard !isLeft.withLock({ $0 }) else {
+            LocalParts.leave(part)
+            // What is late may have it open still, and writes what belongs there.
+            begun?.release()
+            return
+        }
+        LocalParts.remove(part)
+        begun?.forget()
+    }
+
+    /// What was written before is there too, as far as its chunks are whole; nil: nothing was.
+    var before: OpenFile? { begun.flatMap { $0.isEmpty ? nil : $0.file } }
+
+    /// Takes away what lies beyond: a part that was begun may be anything.
+    func cut(to length: UInt64) throws(CloudError) {
+        guard begun == nil || ftruncate(descriptor, off_t(clamping: length)) == 0 else {
+            throw ContentFolder.failure(name)
+        }
+    }
+
+    /// The next get of the same goes on with it, if it can.
+    func leave() { if begun != nil { isLeft.withLock { $0 = true } } }
+
     var name: String { target.path.text }
+    var unkept: [UnkeptAttribute] { attributes.withLock(\.list) }
+
+    /// Sets those that belong on a disk, as far as it takes them.
+    func setAttributes(_ given: some Sequence<(name: Data, value: Data)>) {
+        attributes.withLock { attributes in
+            for (key, value) in given { attributes.set(key, to: value, of: descriptor, file: name) }
+        }
+    }
 
     func flush() throws(CloudError) {
         guard fsync(descriptor) == 0 else { throw ContentFolder.failure(name) }
@@ -168,6 +228,7 @@ final class PartFile: LocalPart {
             guard let name = part else { return }
             try LocalParts.move(name, to: target.path)
             part = nil
+            begun?.forget()
         }
     }
 

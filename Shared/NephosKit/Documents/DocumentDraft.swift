@@ -96,6 +96,7 @@ struct DocumentDraft {
         if let content {
             create.content = WireDocumentContent(content, base: nil)
             create.attributes.executable = content.isExecutable
+            create.attributes.extended = content.extended
         }
         changes.append((WireDocumentChange(id, .create(create)), content))
         made[path] = (id, kind == .folder)
@@ -145,6 +146,9 @@ struct DocumentDraft {
         }
         switch try lookUp(path) {
         case nil:
+            var attributes = WireItemAttributes()
+            attributes.extended = content.extended
+            try Self.check(attributes, of: path.text)
             let folder = try folder(at: parent, makes: makesFolders)
             return create(content.kind, at: path, in: folder, content: content)
         case .fixed: throw Self.isFolder(path)
@@ -157,6 +161,8 @@ struct DocumentDraft {
                     "A file, a link and a package do not take each other's place. Delete what is there first.",
                     details: ["path": path.text])
             }
+            // What is refused has changed nothing.
+            let attributes = content.kind == .file ? try change(of: item, at: path, to: content) : nil
             var replace = WireReplaceContent()
             replace.content = WireDocumentContent(content, base: item.wire.content.version)
             if try replace.content.hasBytes(of: item.wire.content) && !heals(content, item) {
@@ -164,7 +170,7 @@ struct DocumentDraft {
             } else {
                 changes.append((WireDocumentChange(item.id, .replace(replace)), content))
             }
-            if content.kind == .file { setExecutable(content.isExecutable, of: item) }
+            if let attributes { add(attributes) }
             return item.id
         }
     }
@@ -187,6 +193,43 @@ struct DocumentDraft {
         var set = WireSetAttributes()
         set.executable = isExecutable
         add(WireDocumentChange(item.id, .attributes(set)))
+    }
+
+    /// What the file says that the content was copied from; what it does not say stays.
+    private func change(
+        of item: HeldDocument, at path: DocumentPath, to content: StagedContent
+    ) throws -> WireDocumentChange? {
+        var set = WireSetAttributes()
+        set.executable = content.isExecutable
+        set.extended = content.extended
+        return try change(of: item, set, at: path)
+    }
+
+    /// Sets what is not so already.
+    ///
+    /// - Throws: ``CloudError`` `.limitExceeded`, as the service would refuse it.
+    mutating func setAttributes(_ set: WireSetAttributes, of item: HeldDocument) throws {
+        if let change = try change(of: item, set) { add(change) }
+    }
+
+    /// - Returns: Nil: all of it is so.
+    private func change(
+        of item: HeldDocument, _ set: WireSetAttributes, at path: DocumentPath? = nil
+    ) throws -> WireDocumentChange? {
+        let before = item.wire.attributes.canonical
+        var after = before
+        after.merge(set)
+        guard after != before else { return nil }
+        try Self.check(after, of: path?.text ?? documents.pathText(of: item.id) ?? "\(item.id)")
+        return WireDocumentChange(item.id, .attributes(set))
+    }
+
+    private static func check(_ attributes: WireItemAttributes, of path: String) throws {
+        do { try attributes.check() } catch {
+            var error = error
+            error.details["path"] = path
+            throw error
+        }
     }
 
     private static func putTwice(_ path: DocumentPath) -> CloudError {

@@ -69,6 +69,10 @@ public struct DocumentEntry: Hashable, Sendable {
     public var isExecutable: Bool
     /// The labels that the person has given it.
     public var tags: [String]
+    /// Where it stands among the person's favourites, the lowest first; 0: it is none.
+    public var favouriteRank: Int64
+    /// Whether it is left out of backups, by itself: ``DocumentAttributes/doNotBackUp``.
+    public var isExcludedFromBackup: Bool
     /// It, or a folder that it is in, lies in the trash.
     public var isTrashed: Bool
     /// What it was deleted with, if it lies in the trash itself.

@@ -11,7 +11,7 @@ public struct DocumentStream: AsyncSequence, Sendable {
     /// Bytes of a piece, at most.
     public static let pieceBytes = 4 << 20
 
-    /// Where in the content it begins, and ends. What of it has come the reader knows.
+    /// Where in the content it begins, and ends.
     public let range: Range<UInt64>
     /// Which content it is.
     public let version: DocumentID?
@@ -19,6 +19,7 @@ public struct DocumentStream: AsyncSequence, Sendable {
     fileprivate let item: HeldDocument
     fileprivate let content: WireDocumentContent
     fileprivate let timeout: Duration
+    fileprivate let onProgress: @Sendable (UInt64, UInt64) -> Void
 
     public func makeAsyncIterator() -> Iterator { Iterator(self) }
 
@@ -75,8 +76,15 @@ public struct DocumentStream: AsyncSequence, Sendable {
             let range = offset..<Swift.min(end, offset + DocumentStream.pieceBytes)
             return Task { [stream] in
                 do throws(CloudError) {
-                    return .success(
-                        try await stream.container.read(stream.item, stream.content, range, stream.timeout))
+                    let (start, length) = (UInt64(offset) - stream.range.lowerBound, range.count)
+                    let total = stream.range.upperBound - stream.range.lowerBound
+                    let data = try await stream.container.read(
+                        stream.item, stream.content, range, stream.timeout
+                    ) { done in
+                        stream.onProgress(start + UInt64(clamping: Swift.min(done, length)), total)
+                    }
+                    stream.onProgress(start + UInt64(length), total)
+                    return .success(data)
                 } catch { return .failure(error) }
             }
         }
@@ -111,15 +119,16 @@ extension UbiquityContainer {
     ///   - range: Bytes of the content; what is beyond its end is left out. Nil: all of it.
     ///   - version: Nil: the newest that this device knows of.
     ///   - timeout: How long nothing may come before it is given up.
+    ///   - onProgress: Gets the bytes that have come, and all, of the part.
     /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does.
     public func stream(
         _ path: some DocumentAddressing, range: Range<UInt64>? = nil, version: DocumentID? = nil,
-        timeout: Duration = .seconds(30)
+        timeout: Duration = .seconds(30), onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) -> DocumentStream {
         let (item, content) = try await content(at: path, version, timeout)
         let all = 0..<content.length
         return DocumentStream(
             range: range?.clamped(to: all) ?? all, version: DocumentID(bytes: content.version), container: self,
-            item: item, content: content, timeout: timeout)
+            item: item, content: content, timeout: timeout, onProgress: onProgress)
     }
 }

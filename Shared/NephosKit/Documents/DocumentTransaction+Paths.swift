@@ -230,6 +230,8 @@ struct DocumentTransfer: Hashable {
 }
 
 extension DocumentEntry {
+    private static let doNotBackUp = Data(DocumentAttributes.doNotBackUp.utf8)
+
     init(
         _ id: DocumentID, _ wire: WireDocumentItem, _ kind: Kind, path: DocumentPath, isInTrash: Bool,
         transfer: DocumentTransfer
@@ -248,6 +250,8 @@ extension DocumentEntry {
         device = wire.content.deviceID.isEmpty ? nil : DeviceID(wire.content.deviceID)
         isExecutable = wire.attributes.executable
         tags = wire.attributes.tags
+        favouriteRank = wire.attributes.favouriteRank
+        isExcludedFromBackup = wire.attributes.extended.contains { $0.name == Self.doNotBackUp }
         isTrashed = isInTrash
         trashBatch = wire.hasTrash ? DocumentID(bytes: wire.trash.batch) : nil
         trashed = wire.hasTrash ? Timestamp(nanoseconds: wire.trash.trashed) : nil

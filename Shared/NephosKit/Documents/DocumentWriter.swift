@@ -15,6 +15,7 @@ public final class DocumentWriter: Sendable {
         /// Keeps sweeps away.
         var claim: FileLock?
         var isOver = false
+        var written: UInt64 = 0
     }
 
     private let container: UbiquityContainer
@@ -53,6 +54,7 @@ public final class DocumentWriter: Sendable {
             guard !state.isOver else { throw Self.over }
             if state.staging == nil, state.short.count + data.count <= DocumentLimits.inlineBytesMax {
                 state.short.append(data)
+                state.written += UInt64(data.count)
                 return
             }
             if state.staging == nil {
@@ -61,8 +63,12 @@ public final class DocumentWriter: Sendable {
                 state.short = Data()
             }
             try data.withUnsafeBytes { try state.staging?.take($0) }
+            state.written += UInt64(data.count)
         }
     }
+
+    /// Bytes that were written so far.
+    public var bytesWritten: UInt64 { state.withLock(\.written) }
 
     /// Puts what was written at the path: a new file, or a new version of the one that is there.
     ///
@@ -117,7 +123,7 @@ public final class DocumentWriter: Sendable {
     public func cancel() {
         state.withLock { state in
             state.staging?.cancel()
-            state = State(isOver: true)
+            state = State(isOver: true, written: state.written)
         }
     }
 
@@ -142,14 +148,21 @@ extension UbiquityContainer {
 
     /// Puts a file of the bytes that come, however many; the next are asked for when those before are written.
     ///
+    /// - Parameter onProgress: Gets the bytes that were written so far.
     /// - Throws: What the sequence throws, or ``CloudError`` as ``DocumentWriter/write(_:)`` and
     ///   ``DocumentWriter/finish()`` do. Nothing was put then.
     @discardableResult
     public func put<Pieces: AsyncSequence>(
-        contentsOf pieces: Pieces, at path: String, makesFolders: Bool = false
+        contentsOf pieces: Pieces, at path: String, makesFolders: Bool = false,
+        onProgress: (UInt64) -> Void = { _ in }
     ) async throws -> DocumentEntry where Pieces.Element == Data {
         let writer = try makeWriter(at: path, makesFolders: makesFolders)
-        do { for try await piece in pieces { try await writer.write(piece) } } catch {
+        do {
+            for try await piece in pieces {
+                try await writer.write(piece)
+                onProgress(writer.bytesWritten)
+            }
+        } catch {
             writer.cancel()
             throw error
         }

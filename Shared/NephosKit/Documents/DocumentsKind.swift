@@ -30,6 +30,7 @@ struct DocumentsKind: ScopeKind {
         let model = DocumentsModel(app: id.app, container: id.name, engine: engine)
         let driver = try engine.open(model)
         engine.sweepContents()
+        engine.sweepBegunParts()
         return driver
     }
 }

@@ -2,6 +2,7 @@ import Foundation
 import NephosChunks
 import NephosCore
 import NephosFiles
+import NephosWire
 
 /// A folder on this machine's disk as a package: what is in it, as it was when it was looked at.
 struct LocalPackage: Equatable {
@@ -111,13 +112,8 @@ struct LocalPackage: Equatable {
         }
 
         private static func attributes(of file: LocalPath) throws(CloudError) -> [PackageList.Attribute] {
-            do throws(ExtendedAttributes.Failure) {
-                return try file.withCString { path throws(ExtendedAttributes.Failure) in
-                    try ExtendedAttributes.read(path)
-                }.map { PackageList.Attribute(name: $0.name, value: $0.value) }
-            } catch {
-                errno = error.number
-                throw ContentFolder.failure(file.text)
+            try ExtendedAttributes.kept(file.text) { () throws(ExtendedAttributes.Failure) in
+                try file.withCString { path throws(ExtendedAttributes.Failure) in try ExtendedAttributes.read(path) }
             }
         }
     }
@@ -182,6 +178,38 @@ private struct LocalPackageReader: ~Copyable {
     }
 }
 
+extension ExtendedAttributes {
+    /// Those of an open file.
+    ///
+    /// - Throws: ``CloudError`` of the file.
+    static func kept(of descriptor: Int32, _ name: String) throws(CloudError) -> [PackageList.Attribute] {
+        try kept(name) { () throws(Failure) in try read(of: descriptor) }
+    }
+
+    fileprivate static func kept(
+        _ name: String, _ read: () throws(Failure) -> [(name: [UInt8], value: [UInt8])]
+    ) throws(CloudError) -> [PackageList.Attribute] {
+        do throws(Failure) {
+            return try read().map { PackageList.Attribute(name: $0.name, value: $0.value) }
+        } catch {
+            errno = error.number
+            throw ContentFolder.failure(name)
+        }
+    }
+}
+
+extension StagedContent {
+    /// As an item has them: an empty value is none there.
+    var extended: [WireExtendedAttribute] {
+        attributes.filter { !$0.value.isEmpty }.map { attribute in
+            var wire = WireExtendedAttribute()
+            wire.name = Data(attribute.name)
+            wire.value = Data(attribute.value)
+            return wire
+        }
+    }
+}
+
 extension PackageList.Member {
     /// For a person to read.
     var text: String { String(decoding: path, as: UTF8.self) }
@@ -193,7 +221,9 @@ extension ContentFolder {
     ///
     /// - Throws: ``CloudError`` as ``LocalPackage/init(_:allowsOpenDatabase:)`` does; `.constraintViolation` when
     ///   something in it changes while it is read.
-    func stage(package folder: LocalPath, version: DocumentID, allowsOpenDatabase: Bool) throws -> StagedContent {
+    func stage(
+        package folder: LocalPath, version: DocumentID, allowsOpenDatabase: Bool, onRead: (Int) -> Void = { _ in }
+    ) throws -> StagedContent {
         if let status = try folder.status(followsLinks: true), status.st_mode & S_IFMT == S_IFREG {
             return try stage(packed: folder, version: version)
         }
@@ -201,7 +231,11 @@ extension ContentFolder {
         var reader = LocalPackageReader(package)
         var staged = try stage(
             length: Int(clamping: package.list.contentLength), version: version, modified: package.modified
-        ) { try reader.read(into: $0) }
+        ) { buffer in
+            let count = try reader.read(into: buffer)
+            onRead(count)
+            return count
+        }
         do {
             // What is as it was at both ends was so all the while: the copy is of one moment.
             guard staged.length == package.list.contentLength,
@@ -223,6 +257,8 @@ extension ContentFolder {
             throw LocalPackage.noFolder(file)
         }
         (staged.kind, staged.isExecutable, staged.stamp) = (.package, false, nil)
+        // These are of a file, and it becomes a folder.
+        staged.attributes = []
         return staged
     }
 

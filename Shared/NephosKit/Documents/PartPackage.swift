@@ -17,6 +17,7 @@ final class PartPackage: LocalPart, ContentSink {
         var files: [Int: OpenFile] = [:]
         var order: [Int] = []
         var part: LocalPath?
+        var attributes = UnkeptAttributes()
     }
 
     let descriptor: Int32
@@ -49,6 +50,7 @@ final class PartPackage: LocalPart, ContentSink {
     }
 
     var name: String { target.path.text }
+    var unkept: [UnkeptAttribute] { state.withLock(\.attributes.list) }
 
     private func make(_ member: PackageList.Member, _ folders: inout Folders) throws(CloudError) {
         let isMade = try folders.with(member) { folder, name in
@@ -108,7 +110,7 @@ final class PartPackage: LocalPart, ContentSink {
             (state.files, state.order) = ([:], [])
             var folders = Folders(top: descriptor)
             for member in list.members where member.kind != .link {
-                try setAttributes(of: member, &folders)
+                try setAttributes(of: member, &folders, &state.attributes)
                 guard member.modified != 0 else { continue }
                 let times = Array(repeating: Self.time(member.modified), count: 2)
                 let isSet = try folders.with(member) { utimensat($0, $1, times, AT_SYMLINK_NOFOLLOW) == 0 }
@@ -125,18 +127,16 @@ final class PartPackage: LocalPart, ContentSink {
         try target.keepAccess(of: descriptor)
     }
 
-    private func setAttributes(of member: PackageList.Member, _ folders: inout Folders) throws(CloudError) {
+    private func setAttributes(
+        of member: PackageList.Member, _ folders: inout Folders, _ attributes: inout UnkeptAttributes
+    ) throws(CloudError) {
         guard !member.attributes.isEmpty else { return }
         let file = try folders.with(member) { openat($0, $1, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) }
         guard file >= 0 else { throw failure(member) }
         defer { close(file) }
+        let place = target.path.appending(member.path).text
         for attribute in member.attributes {
-            do throws(ExtendedAttributes.Failure) {
-                try ExtendedAttributes.set(attribute.name, to: attribute.value, of: file)
-            } catch {
-                errno = error.number
-                throw failure(member)
-            }
+            attributes.set(attribute.name, to: attribute.value, of: file, file: place)
         }
     }
 

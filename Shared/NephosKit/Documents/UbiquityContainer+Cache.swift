@@ -97,10 +97,12 @@ extension UbiquityContainer {
 
     /// Fetches a content or a part of it.
     ///
+    /// - Parameter begun: What the sink writes to, as far as it was written before; nil: nothing was.
     /// - Returns: What may stay here, once all of it has gone where it was to go; nil: nothing may.
     func fetch(
         _ item: HeldDocument, _ content: WireDocumentContent, _ range: Range<Int>, to sink: any ContentSink,
-        _ standing: ContentStanding, _ timeout: Duration, _ onProgress: @escaping @Sendable (Int) -> Void
+        _ standing: ContentStanding, begun: OpenFile? = nil, _ timeout: Duration,
+        _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) -> FetchedContent? {
         guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
         let container = standing.container
@@ -112,7 +114,7 @@ extension UbiquityContainer {
         let copy = isWhole ? keptContent(for: item, content, bound: standing.bound) : nil
         let folder = try? ContentFolder(home: session.local.home)
         let local = folder.flatMap { folder in
-            standing.former.flatMap { LocalChunks(begun: nil, former: $0, in: folder) }
+            LocalChunks(begun: begun, second: copy, former: standing.former, in: folder)
         }
         let chunks: [CutChunk]
         do throws(CloudError) {

@@ -74,16 +74,20 @@ extension UbiquityContainer {
         try await putOne(.data(data, at: path), makesFolders: makesFolders, conditions)
     }
 
-    /// Puts a copy of a file at the path.
+    /// Puts a copy of a file at the path, with its extended attributes that begin with `user.`; what it does not have of
+    /// those stays with the item. An empty one is none.
     ///
+    /// - Parameter onProgress: Gets the bytes that are copied into this device's home. How much of that is sent is told by
+    ///   ``DocumentEntry/percent``, and by queries.
     /// - Throws: ``CloudError`` as ``put(_:at:makesFolders:conditions:)-(Data,_,_)`` does; `.constraintViolation` when the file is
     ///   written while it is read, or is a database in use (``DocumentSource/file(_:at:allowsOpenDatabase:)``);
     ///   `.invalidArguments` when it is no file.
     @discardableResult
     public func put(
-        file: String, at path: String, makesFolders: Bool = false, conditions: [DocumentCondition] = []
+        file: String, at path: String, makesFolders: Bool = false, conditions: [DocumentCondition] = [],
+        onProgress: (UInt64) -> Void = { _ in }
     ) async throws(CloudError) -> DocumentEntry {
-        try await putOne(.file(file, at: path), makesFolders: makesFolders, conditions)
+        try await putOne(.file(file, at: path), makesFolders: makesFolders, conditions, onProgress)
     }
 
     /// Puts a copy of a folder at the path, as one item: a package. What has the bytes already makes no version.
@@ -94,17 +98,19 @@ extension UbiquityContainer {
     ///   has something in it that is neither file, folder nor link.
     @discardableResult
     public func put(
-        package folder: String, at path: String, makesFolders: Bool = false
+        package folder: String, at path: String, makesFolders: Bool = false,
+        onProgress: (UInt64) -> Void = { _ in }
     ) async throws(CloudError) -> DocumentEntry {
-        try await putOne(.package(folder, at: path), makesFolders: makesFolders, [])
+        try await putOne(.package(folder, at: path), makesFolders: makesFolders, [], onProgress)
     }
 
     private func putOne(
-        _ source: DocumentSource, makesFolders: Bool, _ conditions: [DocumentCondition]
+        _ source: DocumentSource, makesFolders: Bool, _ conditions: [DocumentCondition],
+        _ onProgress: (UInt64) -> Void = { _ in }
     ) async throws(CloudError) -> DocumentEntry {
-        let entries = try await put([source], makesFolders: makesFolders, conditions) { documents, ids in
-            try ids.map { try documents.requireEntry($0) }
-        }
+        let entries = try await put(
+            [source], makesFolders: makesFolders, conditions, onProgress,
+            reading: { documents, ids in try ids.map { try documents.requireEntry($0) } })
         guard let entry = entries.first else { throw CloudError(.internalError, "What was put has an entry.") }
         return entry
     }
@@ -119,11 +125,12 @@ extension UbiquityContainer {
     public func put(
         _ sources: [DocumentSource], makesFolders: Bool = false, conditions: [DocumentCondition] = []
     ) async throws(CloudError) -> [DocumentID] {
-        try await put(sources, makesFolders: makesFolders, conditions) { $1 }
+        try await put(sources, makesFolders: makesFolders, conditions, reading: { $1 })
     }
 
     private func put<Result>(
         _ sources: [DocumentSource], makesFolders: Bool, _ conditions: [DocumentCondition],
+        _ onProgress: (UInt64) -> Void = { _ in },
         reading: (DocumentTransaction, [DocumentID]) throws -> Result
     ) async throws(CloudError) -> Result {
         let folder = try ContentFolder(home: session.local.home)
@@ -131,7 +138,14 @@ extension UbiquityContainer {
         defer { withExtendedLifetime(claim) {} }
         var staged: [StagedSource] = []
         do throws(CloudError) {
-            for source in sources { staged.append(try stage(source, folder)) }
+            var done: UInt64 = 0
+            for source in sources {
+                staged.append(
+                    try stage(source, folder) { count in
+                        done += UInt64(clamping: count)
+                        onProgress(done)
+                    })
+            }
             try folder.flush(staged.compactMap(\.content))
             let (result, unchanged) = try change(conditions) { draft in
                 let ids = try staged.map { source in
@@ -164,17 +178,20 @@ extension UbiquityContainer {
         return entry
     }
 
-    func stage(_ source: DocumentSource, _ folder: ContentFolder) throws(CloudError) -> StagedSource {
+    /// - Parameter onRead: Gets the bytes of each piece of a long file that was copied into the home.
+    func stage(
+        _ source: DocumentSource, _ folder: ContentFolder, onRead: (Int) -> Void = { _ in }
+    ) throws(CloudError) -> StagedSource {
         let path = try source.path.get()
         // Before its content is read.
         try path.requireNames()
         try path.requireSynced()
         guard let content = source.content else { return StagedSource(path: path, content: nil) }
-        return StagedSource(path: path, content: try stage(content, folder))
+        return StagedSource(path: path, content: try stage(content, folder, onRead: onRead))
     }
 
     func stage(
-        _ content: DocumentSource.Content, _ folder: ContentFolder
+        _ content: DocumentSource.Content, _ folder: ContentFolder, onRead: (Int) -> Void = { _ in }
     ) throws(CloudError) -> StagedContent {
         let version = session.engine.makeDocumentID()
         let now = session.engine.stamp.now.nanoseconds
@@ -183,7 +200,7 @@ extension UbiquityContainer {
             case .data(let data): return try folder.stage(data, version: version, modified: now)
             case .file(let file, let allowsOpenDatabase):
                 if !allowsOpenDatabase, let refusal = DatabaseFiles.refusal(of: file) { throw refusal }
-                let staged = try folder.stage(file: file, version: version)
+                let staged = try folder.stage(file: file, version: version, onRead: onRead)
                 // It may have been opened meanwhile.
                 guard !allowsOpenDatabase, let refusal = DatabaseFiles.refusal(of: file) else { return staged }
                 if staged.inline == nil { folder.remove(version) }
@@ -193,7 +210,8 @@ extension UbiquityContainer {
                 staged.kind = .link
                 return staged
             case .package(let package, let allowsOpenDatabase):
-                return try folder.stage(package: package, version: version, allowsOpenDatabase: allowsOpenDatabase)
+                return try folder.stage(
+                    package: package, version: version, allowsOpenDatabase: allowsOpenDatabase, onRead: onRead)
             }
         } catch { throw LocalFailure.error(of: error, at: nil) }
     }
@@ -249,15 +267,17 @@ extension UbiquityContainer {
         return try await read(item, content, first..<end, timeout)
     }
 
+    /// - Parameter onProgress: Gets the bytes of the part that have come; of a part more, if its chunks go beyond it.
     func read(
-        _ item: HeldDocument, _ content: WireDocumentContent, _ range: Range<Int>, _ timeout: Duration
+        _ item: HeldDocument, _ content: WireDocumentContent, _ range: Range<Int>, _ timeout: Duration,
+        _ onProgress: @escaping @Sendable (Int) -> Void = { _ in }
     ) async throws(CloudError) -> Data {
         if let data = try inline(content) { return Data(data.dropFirst(range.lowerBound).prefix(range.count)) }
         let data = DataSink(count: range.count)
         let sink = RangeSink(range: range, sink: data)
         let standing = try standing(of: content, of: item)
         if try await copy(content, range, to: sink, standing) { return data.content }
-        if let fetched = try await fetch(item, content, range, to: sink, standing, timeout, { _ in }) {
+        if let fetched = try await fetch(item, content, range, to: sink, standing, timeout, onProgress) {
             keep([fetched])
         }
         return data.content
@@ -265,7 +285,8 @@ extension UbiquityContainer {
 
     /// Writes the content of a file into a local one, which is replaced as a whole and keeps its mode, and its owner
     /// where this user may give it away. Where a link is there, what it leads to is replaced. A link becomes one, in
-    /// the place of another or of a file; a package a folder, in the place of an empty one or of nothing.
+    /// the place of another or of a file; a package a folder, in the place of an empty one or of nothing. A file gets the
+    /// item's extended attributes that begin with `user.`.
     ///
     /// - Parameters:
     ///   - version: Nil: the newest.
@@ -273,13 +294,15 @@ extension UbiquityContainer {
     ///     that is in it, in one step; else it is in the way.
     ///   - timeout: How long nothing may come before it is given up.
     ///   - onProgress: Gets the bytes that have come, and all.
+    /// - Returns: The extended attributes that the disk did not take, 1000 at most.
     /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does; `.invalidArguments` when a folder, a device or
     ///   whatever else is no file is there; `.alreadyExists` when a folder is in a package's way; `.storageFailure`,
     ///   `.permissionFailure` of the local file.
+    @discardableResult
     public func get(
         _ path: some DocumentAddressing, to file: String, version: DocumentID? = nil, replacesFolder: Bool = false,
         timeout: Duration = .seconds(30), onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
-    ) async throws(CloudError) {
+    ) async throws(CloudError) -> [UnkeptAttribute] {
         try await get(
             path, to: LocalPath(file), followsLinks: true, version: version, replacesFolder: replacesFolder,
             timeout: timeout, onProgress: onProgress)
@@ -292,15 +315,16 @@ extension UbiquityContainer {
         _ path: some DocumentAddressing, to place: LocalPath, followsLinks: Bool, version: DocumentID? = nil,
         replacesFolder: Bool = false, timeout: Duration,
         onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
-    ) async throws(CloudError) {
+    ) async throws(CloudError) -> [UnkeptAttribute] {
         guard
             let (part, fetched) = try await part(
                 path, for: place, followsLinks: followsLinks, version: version, replacesFolder: replacesFolder,
                 timeout: timeout, onProgress: onProgress)
-        else { return }
+        else { return [] }
         try part.flush()
         try part.takePlace()
         if let fetched { keep([fetched]) }
+        return part.unkept
     }
 
     /// Writes the content beside its place.
@@ -350,9 +374,21 @@ extension UbiquityContainer {
         of item: HeldDocument, _ content: WireDocumentContent, _ standing: ContentStanding? = nil,
         for place: LocalTarget, _ timeout: Duration, _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
     ) async throws -> (PartFile, FetchedContent?) {
-        let part = try PartFile(for: place, isExecutable: item.wire.attributes.executable)
+        let isExecutable = item.wire.attributes.executable
+        let begun =
+            content.length >= BegunParts.bytesMin
+            ? BegunParts(home: session.local.home)?.open(content.root, for: place, isExecutable: isExecutable) : nil
+        let part = try begun.map { PartFile($0, for: place) } ?? PartFile(for: place, isExecutable: isExecutable)
         let sink = FileSink(file: part.file, name: part.name)
-        let fetched = try await write(content, of: item, standing, to: sink, timeout, onProgress)
+        let fetched: FetchedContent?
+        do {
+            fetched = try await write(content, of: item, standing, to: sink, begun: part.before, timeout, onProgress)
+            try part.cut(to: content.length)
+        } catch {
+            if CloudError(wrapping: error).keepsPart { part.leave() }
+            throw error
+        }
+        part.setAttributes(item.wire.attributes.extended.map { ($0.name, $0.value) })
         Self.setModified(content.modified, of: part.descriptor)
         try part.keepAccess()
         return (part, fetched)
@@ -360,11 +396,14 @@ extension UbiquityContainer {
 
     /// Writes all of a content.
     ///
-    /// - Parameter standing: Nil: it is looked up.
+    /// - Parameters:
+    ///   - standing: Nil: it is looked up.
+    ///   - begun: What the sink writes to, as far as it was written before; nil: nothing was.
     /// - Returns: What may be kept here besides.
     func write(
         _ content: WireDocumentContent, of item: HeldDocument, _ standing: ContentStanding? = nil,
-        to sink: any ContentSink, _ timeout: Duration, _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
+        to sink: any ContentSink, begun: OpenFile? = nil, _ timeout: Duration,
+        _ onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
     ) async throws -> FetchedContent? {
         if let data = try inline(content) {
             try data.withUnsafeBytes { try sink.write($0, at: 0) }
@@ -373,7 +412,7 @@ extension UbiquityContainer {
         let all = 0..<Int(clamping: content.length)
         let standing = if let standing { standing } else { try self.standing(of: content, of: item) }
         if try await copy(content, all, to: sink, standing) { return nil }
-        return try await fetch(item, content, all, to: sink, standing, timeout) {
+        return try await fetch(item, content, all, to: sink, standing, begun: begun, timeout) {
             onProgress(UInt64($0), content.length)
         }
     }

@@ -26,12 +26,12 @@ extension UbiquityContainer {
     ///   - replacesFolders: Whether packages take the place of folders with something in them.
     ///   - endsAll: Whether the others need not be tried after this error.
     ///   - onProgress: Gets the number of an item, and the bytes of it that have come.
-    /// - Returns: How it went with each; nil: it was not tried.
+    /// - Returns: How it went with each, and what the disk did not take of its extended attributes; nil: it was not tried.
     package func getEach(
         _ items: [(item: DocumentID, place: LocalPath)], replacesFolders: Bool = false, timeout: Duration,
         endsAll: @escaping @Sendable (CloudError) -> Bool = { _ in false },
         onProgress: @escaping @Sendable (Int, UInt64) -> Void = { _, _ in }
-    ) async -> [Result<Void, CloudError>?] {
+    ) async -> [Result<[UnkeptAttribute], CloudError>?] {
         await place(
             fetchEach(
                 items, replacesFolders: replacesFolders, timeout: timeout, endsAll: endsAll, onProgress: onProgress))
@@ -86,17 +86,18 @@ extension UbiquityContainer {
 
     /// Has what was fetched take its places, all in one go, once it is flushed.
     ///
-    /// - Returns: How it went with each; nil: it was not tried.
-    package func place(_ fetched: FetchedDocuments) async -> [Result<Void, CloudError>?] {
+    /// - Returns: As ``getEach(_:replacesFolders:timeout:endsAll:onProgress:)`` does.
+    package func place(_ fetched: FetchedDocuments) async -> [Result<[UnkeptAttribute], CloudError>?] {
         let parts = fetched.parts
         let flushed = await Self.flush(parts.compactMap { try? $0?.get()?.part })
         defer { keep(parts.compactMap { try? $0?.get()?.fetched }) }
         return parts.map { part in
             guard let part else { return nil }
             return Result { () throws(CloudError) in
-                guard let part = try part.get()?.part else { return }
+                guard let part = try part.get()?.part else { return [] }
                 try flushed.get()
                 try part.takePlace()
+                return part.unkept
             }
         }
     }

@@ -59,14 +59,17 @@ extension UbiquityContainer {
     /// - Parameters:
     ///   - followsLinks: Whether a link that is there means what it leads to; else it is in the way of a file.
     ///   - onProgress: Gets the bytes that have come, and all.
+    /// - Returns: The extended attributes that the disk did not take.
     /// - Throws: ``CloudError`` as ``stream(_:of:range:timeout:)`` does; and of the local file.
+    @discardableResult
     package func get(
         _ member: PackageMember, of item: DocumentID, to place: LocalPath, followsLinks: Bool, timeout: Duration,
         onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
-    ) async throws(CloudError) {
+    ) async throws(CloudError) -> [UnkeptAttribute] {
         do {
             if let target = member.target {
-                return try Self.makeLink(to: [UInt8](target), at: try LocalTarget.link(place))
+                try Self.makeLink(to: [UInt8](target), at: try LocalTarget.link(place))
+                return []
             }
             // Before anything is made: what is no file has no bytes.
             let stream = try await stream(member, of: item, timeout: timeout)
@@ -80,22 +83,12 @@ extension UbiquityContainer {
                 onProgress(UInt64(done), member.size)
             }
             guard UInt64(done) == member.size else { throw ContentReading.damaged }
-            try Self.setAttributes(member.attributes, of: part)
+            part.setAttributes(member.attributes.map { ($0.key, $0.value) })
             Self.setModified(member.modified?.nanoseconds ?? 0, of: part.descriptor)
             try part.keepAccess()
             try part.flush()
             try part.takePlace()
+            return part.unkept
         } catch { throw LocalFailure.error(of: error, at: nil) }
-    }
-
-    private static func setAttributes(_ attributes: [Data: Data], of part: PartFile) throws(CloudError) {
-        for (name, value) in attributes {
-            do throws(ExtendedAttributes.Failure) {
-                try ExtendedAttributes.set([UInt8](name), to: [UInt8](value), of: part.descriptor)
-            } catch {
-                errno = error.number
-                throw ContentFolder.failure(part.name)
-            }
-        }
     }
 }

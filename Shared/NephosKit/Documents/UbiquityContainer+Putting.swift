@@ -77,14 +77,17 @@ extension UbiquityContainer {
 
     /// The first half of ``putEach(_:makesFolders:readsAll:)``: reads what has to be read, and keeps it here, flushed.
     /// Meanwhile others may be put. Let go of before it is put, it leaves nothing.
+    ///
+    /// - Parameter onRead: Gets the bytes of each piece of a long file that was copied into the home.
     package func prepareEach(
-        _ sources: [DocumentSource], readsAll: Bool = false
+        _ sources: [DocumentSource], readsAll: Bool = false, onRead: @escaping @Sendable (Int) -> Void = { _ in }
     ) async throws(CloudError) -> PreparedDocuments {
         let folder = try ContentFolder(home: session.local.home)
         let claim = try folder.claim()
         let start = FileStamp.now
         let prepared = PreparedDocuments(
-            await prepare(sources, try readsAll ? [:] : unchanged(sources), folder), folder, claim, start: start)
+            await prepare(sources, try readsAll ? [:] : unchanged(sources), folder, onRead), folder, claim, start: start
+        )
         try folder.flush(prepared.sources.compactMap { try? $0.get().content })
         return prepared
     }
@@ -111,7 +114,8 @@ extension UbiquityContainer {
 
     /// Reads what has to be read. It can take a while: not on a thread that others wait for.
     private func prepare(
-        _ sources: [DocumentSource], _ unchanged: [Int: UnchangedFile], _ folder: ContentFolder
+        _ sources: [DocumentSource], _ unchanged: [Int: UnchangedFile], _ folder: ContentFolder,
+        _ onRead: @escaping @Sendable (Int) -> Void
     ) async -> [Result<PreparedSource, CloudError>] {
         await withCheckedContinuation { continuation in
             DispatchQueue.global().async {
@@ -119,7 +123,7 @@ extension UbiquityContainer {
                     returning: sources.enumerated().map { index, source in
                         Result { () throws(CloudError) in
                             if let file = unchanged[index] { return .unchanged(file) }
-                            return .staged(try self.stage(source, folder))
+                            return .staged(try self.stage(source, folder, onRead: onRead))
                         }
                     })
             }

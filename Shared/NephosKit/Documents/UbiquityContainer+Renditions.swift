@@ -138,6 +138,7 @@ extension UbiquityContainer {
         let content = try item.rendition(named: name).content
         // Whatever the item is, this is a file, and nobody runs it.
         item.wire.attributes.executable = false
+        item.wire.attributes.extended = []
         do {
             let target = try LocalTarget.file(file, followsLinks: true)
             let (part, fetched) = try await self.part(of: item, content, for: target, timeout, onProgress)

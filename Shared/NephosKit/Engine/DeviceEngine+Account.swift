@@ -183,8 +183,8 @@ extension DeviceEngine {
         _ database: Database, unless isSame: (SessionRecord) -> Bool
     ) throws {
         guard let session = try Facts(database).session, !isSame(session) else { return }
-        let unsent = try LocalStore.unsent(of: session, database)
-        guard unsent.count > 0 else {
+        let unsent = try UnsentChanges.list(of: session, database)
+        guard !unsent.isEmpty else {
             let refused = try LocalStore.refusedCount(of: session, database)
             guard refused > 0 else { return }
             throw CloudError(
@@ -195,7 +195,7 @@ extension DeviceEngine {
         throw CloudError(
             .constraintViolation,
             "Changes of the account that was signed in before were never sent. Sign in to it once more, or give them up (--discard-unsent).",
-            details: ["account": session.accountName, "unsent": "\(unsent.count)", "apps": unsent.apps])
+            details: unsent.details(session))
     }
 
     /// The switch: the new secrets are saved beside the old ones, and the session that names them is committed with
@@ -278,14 +278,15 @@ extension DeviceEngine {
                 return
             }
             try local.requireWritable()
-            let unsent = try local.read { try LocalStore.unsent(of: session, $0) }
-            guard keepsUnsent || unsent.count == 0 else {
+            let unsent = try local.read { try UnsentChanges.list(of: session, $0) }
+            guard keepsUnsent || unsent.isEmpty else {
                 throw CloudError(
                     .constraintViolation,
                     session.revoked
                         ? "Changes were never sent, and the server takes none of this device any more. Sign in again, which sends them, or keep them here until then (--keep-unsent)."
-                        : "Changes were never sent. Connect and wait (kv sync --app APP), or keep them here until this account signs in again (--keep-unsent).",
-                    details: ["account": session.accountName, "unsent": "\(unsent.count)", "apps": unsent.apps])
+                        : "Changes were never sent. Connect and have them sent, or keep them here until this account signs in again (--keep-unsent).",
+                    details: unsent.details(
+                        session, commands: session.revoked ? [] : unsent.commands(session, home: local.home)))
             }
             // What the server has ended it does not take back.
             try secrets.reserveRoom()
@@ -373,25 +374,6 @@ extension SessionRecord.Service {
 }
 
 extension LocalStore {
-    /// Changes of an account that wait to be sent: how many, and how many of which app.
-    static func unsent(of session: SessionRecord, _ database: Database) throws -> (count: Int, apps: String) {
-        let rows = try Row.fetchAll(
-            database,
-            sql: "SELECT scope, COUNT(*) AS count FROM outbox WHERE account = ? GROUP BY service, scope ORDER BY scope",
-            arguments: [session.accountID.rawValue])
-        var count = 0
-        var apps: [String] = []
-        for row in rows {
-            let (store, waiting): (String, Int) = (row["scope"], row["count"])
-            count += waiting
-            // Apps may share a store; any of them can send what waits there.
-            let sharing = session.storeIDs.filter { $0.value == store }.keys.sorted()
-            let app = sharing.first { $0 == session.defaultApp.rawValue } ?? sharing.first
-            apps.append("\(app ?? StoreScope.provisionalApp(of: store) ?? store): \(waiting)")
-        }
-        return (count, apps.joined(separator: ", "))
-    }
-
     /// Changes of an account that were refused, whose values are still here.
     static func refusedCount(of session: SessionRecord, _ database: Database) throws -> Int {
         let values =

@@ -29,6 +29,8 @@ public final class ServiceHost: ServiceRuntime {
     public private(set) var eventsEndpoint = ""
     /// What was counted, by name.
     public var counts: [String: UInt64] { counters.values }
+    /// Bytes of requests and of their answers.
+    package var movedBytes: UInt64 { counters.requestBytes &+ counters.replyBytes }
 
     let service: any CloudService
     let logger: Logger

@@ -69,7 +69,7 @@ extension Batch {
             throw CloudError(
                 .incompatibleVersion, "The item is of a kind that this version does not know. Upgrade the older side.")
         }
-        try AttributeRule.check(request.attributes)
+        try request.attributes.check()
         try checkFolder(folder)
         item.kind = request.kind
         item.parent = request.parent
@@ -184,7 +184,7 @@ extension Batch {
         var item = try self.item(id)
         let before = item.attributes
         item.attributes.merge(request)
-        try AttributeRule.check(item.attributes)
+        try item.attributes.check()
         if item.attributes == before { mention(id) } else { set(item, id) }
     }
 

@@ -71,32 +71,3 @@ enum RenditionRule {
         try ContentRule.checkVersion([UInt8](request.ofVersion), "of_version")
     }
 }
-
-/// What attributes have to be like.
-enum AttributeRule {
-    /// - Throws: ``CloudError`` `.limitExceeded`.
-    static func check(_ attributes: WireItemAttributes) throws(CloudError) {
-        let extended = attributes.extended
-        let bytes = extended.reduce(0) { $0 + $1.name.count + $1.value.count }
-        guard bytes <= DocumentLimits.attributeBytesMax, extended.count <= DocumentLimits.attributeCountMax,
-            extended.allSatisfy({ (1...DocumentLimits.nameBytesMax).contains($0.name.count) && !$0.name.contains(0) })
-        else {
-            throw CloudError(
-                .limitExceeded, "The item's extended attributes are too large or too many, or one has no name.",
-                details: [
-                    "bytes_max": "\(DocumentLimits.attributeBytesMax)",
-                    "count_max": "\(DocumentLimits.attributeCountMax)",
-                ])
-        }
-        let tags = attributes.tags
-        guard tags.count <= DocumentLimits.tagCountMax,
-            tags.allSatisfy({ (1...DocumentLimits.tagBytesMax).contains($0.utf8.count) })
-        else {
-            throw CloudError(
-                .limitExceeded, "The item's tags are too long or too many.",
-                details: [
-                    "bytes_max": "\(DocumentLimits.tagBytesMax)", "count_max": "\(DocumentLimits.tagCountMax)",
-                ])
-        }
-    }
-}
