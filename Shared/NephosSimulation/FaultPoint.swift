@@ -29,7 +29,7 @@ public struct FaultPoint: Hashable, Sendable {
         ("receive", [.fails, .slow, .halfDone]), ("publish", [.fails, .slow, .halfDone]),
     ]
 
-    /// What documents does besides, with the segments that hold contents.
+    /// What documents and records do besides, with the segments that hold contents.
     private static let ofContents: [(name: String, kinds: Set<Kind>)] = [
         ("content.read", [.fails, .slow]), ("content.write", [.fails, .slow, .halfDone]),
     ]
@@ -55,8 +55,10 @@ public struct FaultPoint: Hashable, Sendable {
                 points.append(FaultPoint(name: "\(service).\(place.name)", kinds: place.kinds))
             }
         }
-        for place in ofContents {
-            points.append(FaultPoint(name: "\(ServiceName.documents).\(place.name)", kinds: place.kinds))
+        for service in [ServiceName.documents, .records] {
+            for place in ofContents {
+                points.append(FaultPoint(name: "\(service).\(place.name)", kinds: place.kinds))
+            }
         }
         for place in ofDevices { points.append(FaultPoint(name: "device.\(place.name)", kinds: place.kinds)) }
         return points

@@ -2,6 +2,7 @@ import Foundation
 import NephosContent
 import NephosCore
 import NephosKit
+import NephosRecords
 import NephosSimulation
 import NephosTestKit
 import NephosWire
@@ -35,11 +36,16 @@ import Testing
     private func reachedByContents() async throws -> Set<String> {
         let app = AppID("T.files")
         let root = NSTemporaryDirectory() + "/fault-points-\(UUID().uuidString)"
-        try FileManager.default.createDirectory(atPath: root + "/content", withIntermediateDirectories: true)
+        for folder in ["/content", "/assets"] {
+            try FileManager.default.createDirectory(atPath: root + folder, withIntermediateDirectories: true)
+        }
         defer { try? FileManager.default.removeItem(atPath: root) }
         let store = try SegmentStore(folder: root + "/content")
+        let assets = try SegmentStore(folder: root + "/assets")
         let simulation = try Simulation {
-            let cloud = try NephosSimulation.TestCloud(seed: 1, content: ContentOptions(store: store))
+            let cloud = try NephosSimulation.TestCloud(
+                seed: 1, contentServices: [.records: .init(store: assets) { RecordsService($0) }],
+                content: ContentOptions(store: store))
             var wire = WireApp()
             wire.appID = app.rawValue
             wire.storeID = app.rawValue
@@ -50,6 +56,7 @@ import Testing
         }
         defer { simulation.close() }
         var containers: [UbiquityContainer] = []
+        var databases: [RecordDatabase] = []
         for name in ["one", "two"] {
             let session = try await Session.open(
                 home: "\(root)/\(name)", transport: simulation.transport(of: name),
@@ -60,6 +67,7 @@ import Testing
                 deviceName: name)
             containers.append(try await session.container(app: app))
             try await containers[containers.count - 1].scope.waitUntilCurrent(timeout: .seconds(60))
+            databases.append(try await session.recordContainer(app: app).privateDatabase)
         }
         let writer = try containers[0].makeWriter(at: "x")
         try await writer.write(Data(repeating: 1, count: 10_000))
@@ -67,6 +75,10 @@ import Testing
         try await containers[0].scope.waitUntilSent(timeout: .seconds(60))
         try await containers[1].scope.waitUntilCurrent(timeout: .seconds(60))
         #expect(try await containers[1].startDownloading("x") == 1)
+        let photo = try RecordAsset(Data(repeating: 2, count: 10_000))
+        try await databases[0].save(Record(RecordID("a"), type: "Note", fields: ["photo": .asset(photo)]))
+        try await databases[0].waitUntilSent(timeout: .seconds(60))
+        #expect(try await databases[1].data(of: photo, in: RecordID("a")).count == 10_000)
         _ = await simulation.settle(within: .seconds(60))
         simulation.advance(by: .seconds(5))
         return simulation.use { $0.faults.reached }
