@@ -430,9 +430,8 @@ import Testing
             for name in ["a", "c"] { _ = try await data(name, two.database) }
             #expect(try two.session.assetCache().bytes == 400_000)
             // What waits to be sent does not count, and stays.
-            try two.session.setAssetCache(maxBytes: 0)
             try await save("d", bytes(100_000, seed: 4), two.database)
-            cloud.simulation.pass(.seconds(5))
+            try two.session.setAssetCache(maxBytes: 0)
             #expect(files(two).count == 1)
             #expect(try await data("d", two.database) == bytes(100_000, seed: 4))
         }
