@@ -60,7 +60,7 @@ extension RecordsCommand {
                     return try StandardOutput.write(
                         try await database.data(of: asset, in: id, timeout: network.duration))
                 }
-                let line = ProgressLine(isShown: !output.json)
+                let line = ProgressLine("fetching", isShown: !output.json)
                 defer { line.clear() }
                 let field = field
                 try await database.download(asset, of: id, to: file, timeout: network.duration) { done, total in

@@ -88,7 +88,7 @@ struct SentRecords {
     /// - Returns: Why not all of it was sent; nil: it was.
     /// - Throws: ``CloudError`` of what needs a person.
     func reasonUnsent(within limit: Duration, shows: Bool = false) async throws -> String? {
-        let line = ProgressLine(isShown: shows)
+        let line = ProgressLine("sending", isShown: shows)
         defer { line.clear() }
         do {
             try await database.waitUntilSentWhileItMoves(in: zone, within: limit) { line.show(done: $0, total: $1) }
