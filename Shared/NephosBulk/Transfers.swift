@@ -306,7 +306,7 @@ public final class Transfers {
         if let upload {
             guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
             let reservation = try host.storage.reserve(
-                request.uploadBytes, under: upload.id, for: place.owner, in: place.partition, on: place.room,
+                request.uploadBytes, under: upload.id, for: place.owner, at: place.partition, on: place.room,
                 app: place.app, device: caller.device, until: context.now.advanced(by: configuration.retention),
                 now: context.now, in: transaction)
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)

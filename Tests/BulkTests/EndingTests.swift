@@ -209,9 +209,11 @@ import Testing
             account: account, device: DeviceID("device"), app: AppID("app"),
             entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
         return Ticket(
-            id: BulkTicket(using: &generator), key: key, caller: caller, owner: Owner(account), partition: 1,
+            id: BulkTicket(using: &generator), key: key, caller: caller, at: .ofTest(Owner(account)),
             sealer: try ChunkSealer(key: [UInt8](repeating: 1, count: 32), owner: Owner(account)),
-            upload: Upload(account: account, id: try #require(ReservationID(bytes: upload(UInt8(number))))),
+            upload: Upload(
+                account: account, owner: Owner(account),
+                id: try #require(ReservationID(bytes: upload(UInt8(number))))),
             lifetime: .seconds(120))
     }
 

@@ -22,7 +22,7 @@ import Testing
             entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
         let owner = Owner("account")
         return Ticket(
-            id: BulkTicket(using: &generator), key: key, caller: caller, owner: owner, partition: 1,
+            id: BulkTicket(using: &generator), key: key, caller: caller, at: .ofTest(owner),
             sealer: try ChunkSealer(key: [UInt8](repeating: 1, count: 32), owner: owner), upload: nil,
             lifetime: lifetime)
     }
@@ -85,5 +85,14 @@ import Testing
         let taken = (0..<4).map { _ in next(2) }
         #expect(taken == [[0, 1], [10], [2, 3], [4]])
         #expect(turns.isEmpty)
+    }
+}
+
+extension ContentPlace {
+    /// Of no container.
+    static func ofTest(_ owner: Owner) -> ContentPlace {
+        ContentPlace(
+            owner: owner, partition: 1, container: "", readable: [], room: .plan, app: AppID("app"),
+            device: DeviceID("device"))
     }
 }

@@ -24,7 +24,7 @@ extension StorageLedger {
     /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``, and if the
     ///   owner or the device has too many. Nothing was changed then.
     public func reserve(
-        _ bytes: UInt64, under id: ReservationID, for owner: Owner, in partition: Int? = nil,
+        _ bytes: UInt64, under id: ReservationID, for owner: Owner, at partition: Int? = nil,
         on room: StorageRoom = .plan, app: AppID, device: DeviceID, until expires: Timestamp, now: Timestamp,
         in transaction: any HandlerTransaction
     ) throws -> Reservation {
