@@ -7,8 +7,10 @@ public struct ContentPlace: Sendable {
     public enum Purpose: Sendable {
         /// Gets a ticket to fetch chunks.
         case fetching
-        /// Stores chunks, or ends an upload.
+        /// Stores chunks and nodes.
         case storing
+        /// Ends an upload of its own, whatever it may do there by now.
+        case ending
         /// Asks which chunks and nodes are missing.
         case finding
         /// Reads manifest nodes.

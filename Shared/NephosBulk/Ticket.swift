@@ -28,6 +28,8 @@ final class Ticket: Sendable {
     let app: AppID
     /// For which uploads count: the app, or what several apps share.
     let reservingApp: AppID
+    /// Of whom has no account: by which token of the app it was let in.
+    let appToken: String?
     /// Of which of the owner's containers it may fetch.
     let containers: Set<String>
     let owner: Owner
@@ -47,6 +49,7 @@ final class Ticket: Sendable {
         device = caller.device
         app = caller.app
         reservingApp = place.app
+        appToken = caller.appToken
         containers = place.readable
         owner = place.owner
         partition = place.partition
@@ -69,10 +72,16 @@ struct TicketTable {
     }
 
     private let countMax: Int
+    /// Of those, of whom has no account.
+    private var publicCount = 0
     private var entries: [BulkTicket: Entry] = [:]
     /// The oldest first.
     private var byKey: [PublicKey: [BulkTicket]] = [:]
     private var byAccount: [AccountID: [BulkTicket]] = [:]
+
+    /// While it is full, those whose time is over are looked for no more often than this.
+    private static let clearingPause: Duration = .seconds(1)
+    private var nextClearing: Duration = .zero
 
     /// - Parameter countMax: Of all keys; each takes half a kilobyte.
     init(countMax: Int = 50_000) { self.countMax = max(1, countMax) }
@@ -90,8 +99,15 @@ struct TicketTable {
         if let own = byAccount[ticket.account], own.count >= Self.perAccountMax, let oldest = remove(own[0]) {
             removed.append(oldest)
         }
-        if entries.count >= countMax { removed += removeAll { _, until in until <= now } }
-        guard entries.count < countMax else { return nil }
+        // Half of them are kept for accounts.
+        let isPublic = ticket.appToken != nil
+        func isFull() -> Bool { entries.count >= countMax || isPublic && publicCount >= countMax / 2 }
+        if isFull(), now >= nextClearing {
+            nextClearing = now + Self.clearingPause
+            removed += removeAll { _, until in until <= now }
+        }
+        guard !isFull() else { return nil }
+        if isPublic { publicCount += 1 }
         entries[ticket.id] = Entry(ticket: ticket, until: now + ticket.lifetime)
         byKey[ticket.key, default: []].append(ticket.id)
         byAccount[ticket.account, default: []].append(ticket.id)
@@ -114,6 +130,7 @@ struct TicketTable {
     @discardableResult
     private mutating func remove(_ id: BulkTicket) -> Ticket? {
         guard let ticket = entries.removeValue(forKey: id)?.ticket else { return nil }
+        if ticket.appToken != nil { publicCount -= 1 }
         byKey[ticket.key]?.removeAll { $0 == id }
         if byKey[ticket.key]?.isEmpty == true { byKey[ticket.key] = nil }
         byAccount[ticket.account]?.removeAll { $0 == id }

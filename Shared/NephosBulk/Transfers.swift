@@ -183,7 +183,8 @@ public final class Transfers {
         case .account(let account, .closed, _): bulk?.endTickets(because: .accountClosed) { $0.account == account }
         // What it may do has changed: it asks again.
         case .app(let app, _): bulk?.endTickets(because: Self.appChanged) { $0.app == app }
-        case .account(_, .active, _), .forgotten, .container, .tokenKey, .appTokenEnded, .recall: break
+        case .appTokenEnded(let token): bulk?.endTickets(because: .appTokenRevoked) { $0.appToken == token }
+        case .account(_, .active, _), .forgotten, .container, .tokenKey, .recall: break
         }
     }
 
@@ -335,7 +336,7 @@ public final class Transfers {
         _ request: WireCloseTransfer, _ context: RequestContext, in transaction: any HandlerTransaction
     ) throws -> WireCloseTransferReply {
         let caller = try context.requireCaller()
-        let place = try place(of: request.container, .storing, caller, transaction)
+        let place = try place(of: request.container, .ending, caller, transaction)
         guard let host, let upload = try Self.upload(request.transferID, at: place, of: caller.account) else {
             throw CloudError(.invalidArguments, "An upload has an id.", details: ["argument": "transfer_id"])
         }

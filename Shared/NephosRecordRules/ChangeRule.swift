@@ -57,6 +57,11 @@ package enum ChangeRule {
                 .limitExceeded, "The record refers to too many others as one that is deleted with them.",
                 details: ["maximum": "\(RecordLimits.cascadingReferencesMax)"])
         }
+        // They are found by their roots.
+        guard Set(record.assets.map(\.root)).count == record.assets.count else {
+            throw CloudError(
+                .invalidArguments, "One asset is named in two ways. Name it by the length and depth that it has.")
+        }
         guard record.assets.count <= RecordLimits.assetsMax else {
             throw CloudError(
                 .limitExceeded, "The record has too many assets.", details: ["maximum": "\(RecordLimits.assetsMax)"])

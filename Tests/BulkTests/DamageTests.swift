@@ -23,7 +23,8 @@ import Testing
     }
 
     private static let damages = [
-        "id = X'01'", "id = X''", "id = zeroblob(100)", "owner_id = 'app/nobody'", "filled = 9000000000000000000",
+        "id = X'01'", "id = X''", "id = zeroblob(100)", "owner_id = 'app/nobody', partition_number = -1",
+        "filled = 9000000000000000000",
         "bytes = -5", "bytes = 9000000000000000000, filled = 9000000000000000000",
     ]
 

@@ -78,7 +78,10 @@ import Testing
         let photo = try RecordAsset(Data(repeating: 2, count: 10_000))
         try await databases[0].save(Record(RecordID("a"), type: "Note", fields: ["photo": .asset(photo)]))
         try await databases[0].waitUntilSent(timeout: .seconds(60))
-        #expect(try await databases[1].data(of: photo, in: RecordID("a")).count == 10_000)
+        try await databases[1].waitUntilCurrent(timeout: .seconds(60))
+        let record = try #require(try await databases[1].record(RecordID("a")))
+        let fetched = try #require(record["photo"] as RecordAsset?)
+        #expect(try await databases[1].data(of: fetched, in: RecordID("a")).count == 10_000)
         _ = await simulation.settle(within: .seconds(60))
         simulation.advance(by: .seconds(5))
         return simulation.use { $0.faults.reached }

@@ -224,6 +224,68 @@ import Testing
         #expect(try here.list().keys.sorted() == ["a"])
     }
 
+    /// One record gives up what another has from now on, in either order, and in two zones.
+    @Test func anAssetMovesFromOneRecordToAnother() throws {
+        let photo = TestContent(seed: 1, chunks: [50_000])
+        var version = try here.save("a", ["photo": .asset(photo.asset)], upload: try here.store(photo))
+        for (index, isFirst) in [true, false].enumerated() {
+            let gives = WireRecordChange.removing("photo", of: "a", base: version)
+            let takes = WireRecordChange.save("b\(index)", ["photo": .asset(photo.asset)])
+            let outcome = try here.modify(isFirst ? [gives, takes] : [takes, gives])
+            #expect(outcome.records.allSatisfy { !$0.hasFailure }, "\(outcome)")
+            version = try here.save("a", ["photo": .asset(photo.asset)], base: gives.save.version)
+        }
+        // A deletion, and a save of what goes with it.
+        let outcome = try here.modify([.delete("a"), .save("c", ["photo": .asset(photo.asset)])])
+        #expect(outcome.records.allSatisfy { !$0.hasFailure }, "\(outcome)")
+        var request = WireModifyRecords()
+        request.container = RecordHouse.container
+        let (one, other) = (try here.makeZone("one"), try here.makeZone("other"))
+        here.zone = one
+        try here.save("x", ["photo": .asset(photo.asset)])
+        for (zone, change) in [
+            (one, WireRecordChange.delete("x")), (other, .save("x", ["photo": .asset(photo.asset)])),
+        ] {
+            var changes = WireZoneChanges()
+            (changes.zoneID, changes.changes) = (zone, [change])
+            request.zones.append(changes)
+        }
+        let reply = try here.call("ModifyRecords", request, as: WireModifyRecordsReply.self)
+        #expect(reply.zones.allSatisfy { !$0.hasFailure && $0.records.allSatisfy { !$0.hasFailure } }, "\(reply)")
+        settle()
+        #expect(try here.fetch(photo.ids[0]) == photo.chunks[0])
+    }
+
+    /// Deletions give back however much goes with them.
+    @Test func manyRecordsWithManyAssetsAreDeletedAtOnce() throws {
+        let contents = (0..<RecordLimits.assetsMax).map { TestContent(seed: UInt64(100 + $0), chunks: [4096]) }
+        let upload = [UInt8](RecordDevice.version())
+        for content in contents { try here.store(content, in: upload) }
+        let photos = WireAssetList.with { $0.values = contents.map(\.asset) }
+        let target = WireRecordReference.with { ($0.record, $0.deletesSelf) = ("album", true) }
+        try here.save("album", ["title": .string("all")])
+        for name in 0..<12 {
+            try here.save("r\(name)", ["photos": .assets(photos), "album": .reference(target)], upload: upload)
+        }
+        try here.close(upload)
+        try here.delete("album")
+        #expect(try here.list().isEmpty)
+        settle()
+        #expect(try chunks() == 0 && house.rows(of: "record_assets") == 0)
+        #expect(try house.rows(of: "record_asset_endings") == 0)
+    }
+
+    /// One content is named in one way.
+    @Test func oneAssetNamedInTwoWaysIsRefused() throws {
+        let photo = TestContent(seed: 1, chunks: [50_000])
+        let upload = try here.store(photo)
+        var other = photo.asset
+        other.depth = 1
+        expect(.invalidArguments) {
+            try here.save("a", ["one": .asset(photo.asset), "two": .asset(other)], upload: upload)
+        }
+    }
+
     /// What a closed account had beside its records goes with it.
     @Test func aClosedAccountLeavesNoAssets() throws {
         try house.cloud.createAccount("bert")
@@ -274,6 +336,11 @@ import Testing
             expect(.unknownItem) { _ = try bert.fetch(photo.ids[0], of: name) }
             expect(.unknownItem) { _ = try bert.readNodes(photo, of: name) }
         }
+        // Nor by storing something for it.
+        expect(.permissionFailure) { _ = try bert.missing(photo.ids, for: "mine") }
+        var open = WireOpenTransfer()
+        (open.container, open.transferID, open.uploadBytes) = (bert.content(of: "mine"), RecordDevice.version(), 4096)
+        expect(.permissionFailure) { try bert.call("OpenTransfer", open, as: WireOpenTransferReply.self) }
         // By a record of its own it finds nothing of another's either.
         let own = TestContent(seed: 7, chunks: [60_000])
         try bert.save("own", ["photo": .asset(own.asset)], upload: try bert.store(own, for: "own"), for: "own")
@@ -309,6 +376,33 @@ import Testing
         house.cloud.network.run(for: .seconds(130))
         #expect(try house.house.rows(of: "content_chunks") == 0)
         #expect(try house.house.used(of: Owner(AppID(RecordHouse.app))) < 1000)
+    }
+
+    /// Who may make records and change none still ends what was opened.
+    @Test func whoMayOnlyMakeRecordsEndsItsUploads() throws {
+        try house.setRoles(of: "Note", creator: .none, signedIn: .creating, everyone: .none)
+        let bert = try house.device(PublicHouse.other)
+        let upload = try bert.store(photo, for: "report")
+        try bert.save("report", ["photo": .asset(photo.asset)], upload: upload, for: "report")
+        var close = WireCloseTransfer()
+        (close.transferID, close.container) = (Data(upload), bert.content(of: "report"))
+        try bert.call("CloseTransfer", close, as: WireCloseTransferReply.self)
+        house.cloud.network.run(for: .seconds(130))
+        #expect(try house.house.rows(of: "storage_reservations") == 0)
+    }
+
+    /// What was overwritten in a public database is no way to its assets for who makes a record of that name anew.
+    @Test func whoMakesARecordAnewHasNothingOfTheOneBefore() throws {
+        let (ann, bert) = (try house.device(), try house.device(PublicHouse.other))
+        let small = TestContent(seed: 3, chunks: [50_000])
+        try ann.save("sea", ["photo": .asset(small.asset)], upload: try ann.store(small, for: "sea"), for: "sea")
+        let change = WireRecordChange.removing("photo", of: "sea", base: RecordDevice.version(), policy: .changedKeys)
+        #expect(try ann.modify([change]).records.allSatisfy { !$0.hasFailure })
+        try ann.delete("sea")
+        house.cloud.network.run(for: .seconds(130))
+        #expect(try bert.missing(small.ids, for: "sea") == [0])
+        expect(.assetNotAvailable) { try bert.save("sea", ["photo": .asset(small.asset)], for: "sea") }
+        #expect(try house.house.rows(of: "content_chunks") == 0)
     }
 
     /// What nobody saves ends with its time, in the partition of the database.
@@ -426,6 +520,17 @@ extension RecordDevice {
     @discardableResult
     func save(_ name: String, _ fields: [String: WireRecordField.OneOf_Value], for record: String) throws -> Data {
         try save(name, fields, upload: [], for: record)
+    }
+}
+
+extension WireRecordChange {
+    /// A save by which a field goes.
+    fileprivate static func removing(
+        _ field: String, of record: String, base: Data, policy: WireSavePolicy = .ifServerRecordUnchanged
+    ) -> WireRecordChange {
+        var change = WireRecordChange.save(record, base: base, policy: policy)
+        change.save.fields = [.with { $0.name = field }]
+        return change
     }
 }
 

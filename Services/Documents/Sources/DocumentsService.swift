@@ -170,7 +170,7 @@ public final class DocumentsService: CloudService {
         guard caller.entitlements.capabilities.contains(.documents) else {
             throw CloudError(.missingEntitlement, "The app may not use documents.")
         }
-        let isOfAny = container.isEmpty && (purpose == .fetching || purpose == .storing)
+        let isOfAny = container.isEmpty && [.fetching, .storing, .ending].contains(purpose)
         var room = StorageRoom.plan
         if !isOfAny {
             let opened = try openContainer(container, caller, transaction)

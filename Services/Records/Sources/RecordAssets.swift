@@ -65,21 +65,35 @@ extension RecordsService {
         }
         let (zone, access) = try openDatabase(parts[0], .public, caller, transaction)
         let record = ItemName(parts[2])
-        let state = try zone.record(record, within: RequestRoom()).state
+        var isReadable = false
+        if purpose != .ending {
+            let state = try zone.record(record, within: RequestRoom()).state
+            isReadable = state.record.map(access.mayRead) ?? false
+            try checkMay(purpose, state.record, isDamaged: state.isDamaged, access, caller)
+        }
+        let container = Self.contentContainer(of: zone.scope, record)
+        return contentPlace(
+            container, owner: zone.scope.owner, partition: zone.scope.partition,
+            readable: isReadable ? [container.rawValue] : [])
+    }
+
+    /// - Parameter record: As it is; nil: it is not there, or cannot be read any more.
+    private func checkMay(
+        _ purpose: ContentPlace.Purpose, _ record: WireRecord?, isDamaged: Bool, _ access: RecordAccess,
+        _ caller: Caller
+    ) throws {
         switch purpose {
-        case .fetching, .reading:
-            guard let known = state.record, access.mayRead(known) else { throw Self.noRecord }
-        case .storing, .finding, .borrowing:
+        case .fetching, .reading: guard let record, access.mayRead(record) else { throw Self.noRecord }
+        case .storing, .finding, .borrowing, .ending:
             guard !caller.isPublic else { throw Self.needsAccount }
-            // One that the caller may not see is refused when it is saved over: until then nothing is said of it.
-            guard state.record.map({ access.mayWrite($0) || !access.mayRead($0) }) ?? access.mayCreateSome else {
+            // Of one that the caller may not see it learns that the name is taken, as when it saves one of that name.
+            let may =
+                isDamaged ? access.mayWriteWhatIsDamaged : record.map(access.mayWrite) ?? access.mayCreateSome
+            guard may else {
                 throw CloudError(
                     .permissionFailure, "The caller may not save the record, and stores nothing for it.")
             }
         }
-        let container = Self.contentContainer(of: zone.scope, record)
-        return contentPlace(
-            container, owner: zone.scope.owner, partition: zone.scope.partition, readable: [container.rawValue])
     }
 
     private static let noRecord = CloudError(
@@ -128,6 +142,16 @@ final class BroughtContents {
     /// By which record of the request a chunk was taken from the upload that is an asset as a whole: others of the same
     /// request may have it, too.
     private var takers: [ChunkID: ItemName] = [:]
+    /// What was looked at already: a zone may be decided several times.
+    private var checked: Set<Checked> = []
+    /// What records have no more: given back when all of the request have what they are to have, since one may have from
+    /// now on what another gives up.
+    private var removed: [(assets: Set<StoredAsset>, record: ItemName, zone: ScopeName)] = []
+
+    private struct Checked: Hashable {
+        var asset: StoredAsset
+        var container: ItemName
+    }
 
     init(service: RecordsService, upload: Data, caller: Caller, now: Timestamp) {
         self.service = service
@@ -140,6 +164,20 @@ final class BroughtContents {
         try Transfers.reservation(upload, of: zone.owner, by: caller.account)
     }
 
+    /// How many assets a request may have looked at, also of zones of which nothing is done in the end.
+    private static let checkedMax = 2 * RecordLimits.assetsOfRequestMax
+
+    /// - Returns: Those that were not looked at yet.
+    /// - Throws: ``CloudError`` `.limitExceeded`: they are too many.
+    func unchecked(
+        _ assets: Set<StoredAsset>, of record: ItemName, in zone: ScopeName
+    ) throws(CloudError) -> Set<StoredAsset> {
+        let container = RecordsService.contentContainer(of: zone, record)
+        let new = assets.filter { !checked.contains(Checked(asset: $0, container: container)) }
+        guard checked.count + new.count <= Self.checkedMax else { throw RequestRoom.tooManyAssets }
+        return new
+    }
+
     /// - Throws: ``CloudError`` `.assetNotAvailable`: something that they rest on is not there.
     func check(
         _ assets: Set<StoredAsset>, of record: ItemName, in zone: ScopeName, _ transaction: any HandlerTransaction
@@ -147,6 +185,8 @@ final class BroughtContents {
         do {
             try service.assetUses(of: record, in: zone, at: now, transaction).check(
                 assets.sorted().map(\.content), from: reservation(in: zone))
+            let container = RecordsService.contentContainer(of: zone, record)
+            checked.formUnion(assets.map { Checked(asset: $0, container: container) })
         } catch let error as CloudError where error.code == .unknownItem {
             throw CloudError(
                 .assetNotAvailable, "What an asset of the record rests on was not stored. Store it, and save again.",
@@ -154,11 +194,13 @@ final class BroughtContents {
         }
     }
 
-    /// Begins to use what a record has from now on, and gives back what it has no more.
+    /// Begins to use what a record has from now on. What it has no more is given back in the end (``finish(_:)``).
     func take(
         _ added: Set<StoredAsset>, givingBack removed: Set<StoredAsset>, of record: ItemName, in zone: ScopeName,
         _ transaction: any HandlerTransaction
     ) throws {
+        if !removed.isEmpty { self.removed.append((removed, record, zone)) }
+        guard !added.isEmpty else { return }
         let uses = try service.assetUses(of: record, in: zone, at: now, transaction)
         for asset in added.sorted() {
             let taker = asset.depth == 0 ? takers.updateValue(record, forKey: asset.root) : nil
@@ -166,8 +208,15 @@ final class BroughtContents {
                 [asset.content], nodes: [], from: reservation(in: zone),
                 besides: taker.map { RecordsService.contentContainer(of: zone, $0) })
         }
+    }
+
+    /// Gives back what records have no more.
+    func finish(_ transaction: any HandlerTransaction) throws {
         guard !removed.isEmpty else { return }
-        try uses.giveBack(removed.sorted().map(\.content))
+        for (assets, record, zone) in removed {
+            try service.assetUses(of: record, in: zone, at: now, transaction).giveBack(assets.sorted().map(\.content))
+        }
+        removed = []
         transaction.afterCommit { [transfers = service.transfers] in transfers.removeSoon() }
     }
 

@@ -263,7 +263,7 @@ public final class RecordsService: CloudService {
         guard let zone = try ZoneRows.firstRemoval(in: transaction) else { return false }
         let rows = ZoneRows(zone, in: transaction)
         // Before the rows that say what they rest on.
-        if try giveBackAssets(of: zone, from: AssetRows.live, to: .max, in: transaction) { return true }
+        if try giveBackAssets(of: zone, from: .min, to: .max, in: transaction) { return true }
         // The scope goes last: as long as it is there nobody can make a zone of that id, whose rows these would be.
         guard try !rows.removeSome(limit: Self.removeMax),
             try !IndexRows.removeSome(of: zone, limit: Self.removeMax, in: transaction)

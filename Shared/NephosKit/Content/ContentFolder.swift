@@ -108,6 +108,22 @@ struct ContentFolder: Sendable {
             && UInt64(max(0, status.st_size)) == copy.length
     }
 
+    /// Whether its bytes are here as they were: of what is to be relied on the length says too little.
+    func holdsWhole(_ copy: LocalCopy) -> Bool {
+        guard holds(copy) else { return false }
+        let descriptor = open(file(copy.file), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+        guard descriptor >= 0 else { return false }
+        defer { close(descriptor) }
+        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: BulkLimits.chunkBytesMax, alignment: 16)
+        defer { buffer.deallocate() }
+        var offset = 0
+        for chunk in copy.chunks {
+            guard Self.read(chunk, at: offset, of: descriptor, into: buffer) != nil else { return false }
+            offset += chunk.length
+        }
+        return true
+    }
+
     func stage(_ data: Data, version: DocumentID, modified: Int64) throws -> StagedContent {
         guard data.count > DocumentLimits.inlineBytesMax else {
             return StagedContent(

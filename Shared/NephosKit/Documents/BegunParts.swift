@@ -30,14 +30,17 @@ struct BegunParts: Sendable {
     ///
     /// - Returns: Nil: another process writes it in this moment, or somebody else's file is there, or it cannot be noted.
     func open(_ root: Data, for target: LocalTarget, isExecutable: Bool) -> BegunPart? {
-        var name = Data(isExecutable ? [1] : [0]) + root
+        guard let top = target.path.folder.real else { return nil }
+        // One that is to take another's place is not open to everybody, and another one than one that is not.
+        var name = Data([isExecutable ? 1 : 0, target.old == nil ? 0 : 1]) + root
+        name.append(contentsOf: top.bytes)
+        name.append(0)
         name.append(contentsOf: target.path.name)
         let id = name.withUnsafeBytes { ChunkID(hashing: $0) }
         let digits = id.bytes.prefix(LocalParts.digitCount / 2).map { byte in
             let text = String(byte, radix: 16)
             return text.count == 1 ? "0" + text : text
         }.joined()
-        guard let top = target.path.folder.real else { return nil }
         let part = top.appending(LocalParts.name(digits))
         let note = folder + "/" + digits
         guard write(part, to: note) else { return nil }

@@ -105,8 +105,11 @@ enum DocumentChanges {
         }
         changes += conflicts(of: item, lackedBy: older, of: id)
         if item.attributes != older.attributes {
-            changes.append(
-                WireDocumentChange(offered: id, .attributes(attributes(item.attributes, from: older.attributes))))
+            let set =
+                isLater
+                ? attributes(item.attributes, from: older.attributes)
+                : lacked(item.attributes, by: older.attributes)
+            if set != WireSetAttributes() { changes.append(WireDocumentChange(offered: id, .attributes(set))) }
         }
         if item.placeVersion != older.placeVersion {
             var place = WirePlaceItem()
@@ -157,6 +160,19 @@ enum DocumentChanges {
             removed.value = Data()
             set.extended.append(removed)
         }
+        return set
+    }
+
+    /// What was set here and is not there. The other may have been set since: nothing that is there is replaced, and what
+    /// is not here is no removal.
+    private static func lacked(_ new: WireItemAttributes, by old: WireItemAttributes) -> WireSetAttributes {
+        var set = WireSetAttributes()
+        if old.created == 0, new.created != 0 { set.created = new.created }
+        if old.favouriteRank == 0, new.favouriteRank != 0 { set.favouriteRank = new.favouriteRank }
+        let tags = new.tags.filter { !old.tags.contains($0) }
+        if !tags.isEmpty { set.tags.tags = old.tags + tags }
+        let names = Set(old.extended.map(\.name))
+        set.extended = new.extended.filter { !names.contains($0.name) }
         return set
     }
 

@@ -23,7 +23,7 @@ extension UbiquityContainer {
         guard let item = try read({ try $0.document(id) }), item.wire.kind == .file else { return .changed }
         guard !item.isPending else { return .unsent }
         if let status = try file.status(followsLinks: false), status.st_mode & S_IFMT == S_IFLNK { return .link }
-        let content = item.wire.content
+        let (content, attributes) = (item.wire.content, item.wire.attributes.extended)
         let result: Result<LocalRemoval, any Error> = await Session.elsewhere {
             let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) }
             guard descriptor >= 0 else { throw ContentFolder.failure(file.text) }
@@ -31,6 +31,13 @@ extension UbiquityContainer {
             var before = stat()
             guard fstat(descriptor, &before) == 0 else { throw ContentFolder.failure(file.text) }
             guard before.st_mode & S_IFMT == S_IFREG, try Self.hasBytes(of: content, descriptor, file.text),
+                // What is said of it beside its bytes would go with it.
+                try ExtendedAttributes.kept(of: descriptor, file.text).allSatisfy({ kept in
+                    kept.value.isEmpty
+                        || attributes.contains {
+                            $0.name.elementsEqual(kept.name) && $0.value.elementsEqual(kept.value)
+                        }
+                }),
                 let after = try file.status(followsLinks: false), FileStamp(after) == FileStamp(before)
             else { return .changed }
             guard file.withCString({ unlink($0) }) == 0 else { throw ContentFolder.failure(file.text) }

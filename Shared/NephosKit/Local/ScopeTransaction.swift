@@ -140,5 +140,10 @@ struct ScopeTransaction {
             try database.execute(
                 sql: "DELETE FROM \"\(table)\" WHERE account = ?", arguments: [account.rawValue])
         }
+        // What was read of it and not brought in yet.
+        let isStaged = try Bool.fetchOne(
+            database, sql: "SELECT EXISTS (SELECT 1 FROM sqlite_temp_master WHERE name = 'staged')")
+        guard isStaged == true else { return }
+        try database.execute(sql: "DELETE FROM temp.staged WHERE account = ?", arguments: [account.rawValue])
     }
 }

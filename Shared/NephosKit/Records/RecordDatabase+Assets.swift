@@ -240,7 +240,7 @@ final class StagedAssets: Sendable {
     func stage(
         _ asset: WireRecordAsset, _ source: RecordAsset.Source, _ copy: LocalCopy?, as file: DocumentID
     ) throws {
-        if let copy, copy.file != file, folder.holds(copy), folder.link(copy.file, as: file) {
+        if let copy, copy.file != file, folder.holdsWhole(copy), folder.link(copy.file, as: file) {
             return state.withLock { $0.staged[asset] = Staged(file: file, chunks: copy.chunks, isLink: true) }
         }
         var staging = try ContentStaging(folder, file, bytes: Int(clamping: asset.length))

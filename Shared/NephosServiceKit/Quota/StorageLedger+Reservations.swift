@@ -11,6 +11,9 @@ extension StorageLedger {
     static let reservationsMax = 1000
     /// Of one device, so that none takes them all.
     static let reservationsOfDeviceMax = 100
+    /// The same of an app, whose public databases all accounts write to: those of all devices of one account are a part.
+    static let reservationsOfAppMax = 10_000
+    static let reservationsOfDeviceForAppMax = 8
     /// Damaged rows that are set aside in one step.
     private static let setAsideMax = 64
 
@@ -35,10 +38,12 @@ extension StorageLedger {
                 details: CloudError.reservationHasEnded)
         }
         if known == nil {
-            guard try ReservationStore.count(of: device, for: owner, in: transaction) < Self.reservationsOfDeviceMax
-            else { throw Self.tooMany(Self.reservationsOfDeviceMax, of: "device") }
-            guard try ReservationStore.count(of: owner, in: transaction) < Self.reservationsMax
-            else { throw Self.tooMany(Self.reservationsMax, of: "account") }
+            let ofDevice = owner.isApp ? Self.reservationsOfDeviceForAppMax : Self.reservationsOfDeviceMax
+            guard try ReservationStore.count(of: device, for: owner, in: transaction) < ofDevice
+            else { throw Self.tooMany(ofDevice, of: "device") }
+            let ofAll = owner.isApp ? Self.reservationsOfAppMax : Self.reservationsMax
+            guard try ReservationStore.count(of: owner, in: transaction) < ofAll
+            else { throw Self.tooMany(ofAll, of: owner.isApp ? "app" : "account") }
         }
         var reservation =
             known

@@ -42,6 +42,7 @@ extension RecordsService {
         for (zone, plan) in zip(request.zones, plans) {
             reply.zones.append(try carryOut(plan, zone, context, caller, &bytesLeft))
         }
+        try contents.finish(transaction)
         return reply
     }
 

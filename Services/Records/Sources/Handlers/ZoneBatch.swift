@@ -344,11 +344,11 @@ final class ZoneBatch {
         }
     }
 
-    /// What becomes of a record's assets.
+    /// What becomes of a record's assets. What goes with a deletion is given back in steps.
     private func assets(of name: ItemName) throws -> (added: Set<StoredAsset>, removed: Set<StoredAsset>) {
+        guard let planned = records[name].flatMap({ $0 }) else { return ([], []) }
         let before = try stored(name).assets
-        let after = records[name].flatMap { $0 }?.assets ?? []
-        return (after.subtracting(before), before.subtracting(after))
+        return (planned.assets.subtracting(before), before.subtracting(planned.assets))
     }
 
     /// Checks that everything is there that the records' assets rest on.
@@ -356,16 +356,20 @@ final class ZoneBatch {
         for name in changed {
             let (added, removed) = try assets(of: name)
             assetsChanged += added.count + removed.count
-            guard !added.isEmpty, let cause = places[name], failures[cause] == nil else { continue }
-            // Beyond its bound the request fails as a whole.
-            guard assetsChanged <= room.assets else { break }
-            do { try contents.check(added, of: name, in: zone.scope, zone.transaction) } catch let error as CloudError {
-                failures[cause] = error
-            }
+            guard let cause = places[name], failures[cause] == nil, assetsChanged <= room.assets else { continue }
+            let unchecked = try contents.unchecked(added, of: name, in: zone.scope)
+            guard !unchecked.isEmpty else { continue }
+            do {
+                try contents.check(unchecked, of: name, in: zone.scope, zone.transaction)
+            } catch let error as CloudError { failures[cause] = error }
         }
-        for name in overwritten { assetsChanged += try stored(name).assets.count }
+        for name in overwritten where keepsAssets { assetsChanged += try stored(name).assets.count }
         guard assetsChanged <= room.assets else { throw RequestRoom.tooManyAssets }
     }
+
+    /// Whether what is overwritten by force is kept with its assets. In a public database whoever makes a record under a
+    /// name anew would have those of the one before.
+    private var keepsAssets: Bool { !zone.scope.owner.isApp }
 
     /// By how much more, or fewer, records targets would be referred to; notes how many references change.
     private func sourceGrowth() throws -> [ItemName: Int] {
@@ -566,7 +570,7 @@ extension ZoneBatch {
         }
         // What is kept has them before they are given back.
         let kept = try lost()
-        for (name, _) in kept {
+        for (name, _) in kept where keepsAssets {
             let assets = try stored(name).assets
             if !assets.isEmpty { try contents.keep(assets, of: name, in: zone.scope, zone.transaction) }
         }
@@ -578,6 +582,7 @@ extension ZoneBatch {
             + RecordHistory(rows: zone.rows).add(kept, at: now) { body, record, number in
                 try zone.seal(body, as: .history(of: record, number))
             } noted: { name, number in
+                guard keepsAssets else { return }
                 try AssetRows(rows: zone.rows).add(stored(name).assets, of: name, entry: number)
             }
         return (told, try zone.transaction.put(zone.scope, items), freed)
@@ -598,10 +603,14 @@ extension ZoneBatch {
     }
 
     private func writeAssets(of name: ItemName) throws {
+        let rows = AssetRows(rows: zone.rows)
+        guard !isDeleted(name) else {
+            if try !stored(name).assets.isEmpty { try rows.retire(name, at: zone.head().token.sequence) }
+            return
+        }
         let (added, removed) = try assets(of: name)
         guard !added.isEmpty || !removed.isEmpty else { return }
         try contents.take(added, givingBack: removed, of: name, in: zone.scope, zone.transaction)
-        let rows = AssetRows(rows: zone.rows)
         try rows.remove(removed, of: name)
         try rows.add(added, of: name)
     }

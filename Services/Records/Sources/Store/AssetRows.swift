@@ -37,7 +37,7 @@ extension WireRecord {
 }
 
 /// Which assets the records of a zone have, and the entries of what was overwritten: in rows, so that what rests on one
-/// that cannot be read any more is still given back.
+/// that cannot be read any more is still given back. Those of deleted records have negative numbers until that is done.
 struct AssetRows {
     /// Of the records as they are.
     static let live: Int64 = 0
@@ -129,6 +129,20 @@ struct AssetRows {
     func end(from first: Int64, to last: Int64) throws {
         guard try !assets(from: first, to: last, limit: 1).entries.isEmpty else { return }
         try transaction.execute(Self.insertEnding, rows.place + [.integer(first), .integer(last)])
+    }
+
+    private static let update = SQL(
+        "UPDATE record_assets SET entry = ?6 WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5")
+
+    /// A record is deleted: what it has is given back in steps, however much that is.
+    ///
+    /// - Parameter sequence: The zone's before that.
+    func retire(_ record: ItemName, at sequence: UInt64) throws {
+        let entry = -1 - Int64(clamping: sequence)
+        try transaction.execute(
+            Self.update,
+            rows.place + [.integer(Self.live), .text(record.rawValue), .integer(entry)])
+        try transaction.execute(Self.insertEnding, rows.place + [.integer(entry), .integer(entry)])
     }
 
     struct Ending {
