@@ -1,5 +1,7 @@
 import Foundation
+import NephosChunks
 package import NephosCore
+import NephosFiles
 import NephosWire
 
 /// In and out of the container: what leaves one side has to be whole on the other.
