@@ -74,7 +74,7 @@ class Attacker:
         """Until the service has time for it. Nothing: the time is over."""
         while self.goes_on:
             try:
-                reply_type = reply_type or getattr(documents_pb2, type(body).__name__ + "Reply")
+                reply_type = reply_type or getattr(sys.modules[type(body).__module__], type(body).__name__ + "Reply")
                 return self.container.requests.call(body, reply_type, self.device.token)
             except client.CallFailed as error:
                 if error.failure.code not in PASSING:
@@ -127,7 +127,7 @@ def foreign(one, victim):
     bulk.socket.send(client.frame(CREDIT, ticket, 1 << 30))
     children = [Child(part, length) for part, length in zip(victim["chunks"], victim["lengths"])]
     while one.goes_on:
-        lacking = one.call(documents_pb2.FindMissing(container=one.container.id, ids=ids))
+        lacking = one.call(bulk_pb2.FindMissing(container=one.container.id, ids=ids))
         if list(lacking.missing) != list(range(len(ids))) or lacking.held or lacking.damaged:
             raise Breach("the service told what another account has")
         one.refused("a foreign root", UNKNOWN, one.apply(one.creation(
@@ -135,7 +135,7 @@ def foreign(one, victim):
         root, tree = chunks.build(children)
         one.refused("a node of foreign chunks", UNKNOWN, one.apply(one.creation(
             one.fresh_name(), root=root.id, depth=root.depth, length=root.length), nodes=list(tree.values())))
-        one.refused("a foreign node", UNKNOWN, documents_pb2.ReadNodes(container=one.container.id, ids=victim["nodes"]))
+        one.refused("a foreign node", UNKNOWN, bulk_pb2.ReadNodes(container=one.container.id, ids=victim["nodes"]))
         one.refused("a foreign item", UNKNOWN, documents_pb2.ListVersions(
             container=one.container.id, item=victim["item"]))
         one.refused(

@@ -135,8 +135,8 @@ def frame(kind, ticket, number=0, chunk=NO_CHUNK, content=b""):
 class Bulk:
     """A DEALER for content."""
 
-    def __init__(self, device):
-        address = device.services["documents"]
+    def __init__(self, device, service="documents"):
+        address = device.services[service]
         door = Door(device.context, address.bulk_endpoints[0], address.public_key.encode(), device.keys)
         self.socket = door.socket
         check_silently(self.receive()[0] == GREETING, "the socket for content greets")
@@ -176,10 +176,11 @@ def call_patiently(door, body, reply_type, token):
             time.sleep(error.failure.retry_after_milliseconds / 1000 or 0.05)
 
 
-def open_upload(documents, upload_bytes, transfer, token):
+def open_upload(service, upload_bytes, transfer, token, container=""):
     return call_patiently(
-        documents, bulk_pb2.OpenTransfer(transfer_id=transfer, upload_bytes=upload_bytes), bulk_pb2.OpenTransferReply,
-        token)
+        service,
+        bulk_pb2.OpenTransfer(transfer_id=transfer, upload_bytes=upload_bytes, container=container),
+        bulk_pb2.OpenTransferReply, token)
 
 
 def check_content(writer, reader):

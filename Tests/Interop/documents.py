@@ -39,11 +39,13 @@ class Container:
         self.id = device.containers[0]
         self.requests = device.door("documents")
         self.bulk = Bulk(device)
+        # Named where the service wants it in any case.
+        self.of_content = ""
         self.folder = DOCUMENTS
         self.items, self.head = {}, changes_pb2.ChangeToken()
 
     def call(self, body):
-        module = changes_pb2 if isinstance(body, changes_pb2.ReadChanges) else documents_pb2
+        module = sys.modules[type(body).__module__]
         reply_type = getattr(module, type(body).__name__ + "Reply")
         return call_patiently(self.requests, body, reply_type, self.device.token)
 
@@ -121,14 +123,14 @@ class Container:
         lacking = []
         for start in range(0, len(ids), 1024):
             asked = ids[start:start + 1024]
-            reply = self.call(documents_pb2.FindMissing(container=self.id, ids=asked))
+            reply = self.call(bulk_pb2.FindMissing(container=self.id, ids=asked))
             lacking += [asked[place] for place in reply.missing]
         return lacking
 
     def store(self, transfer, pieces):
         """Stores chunks in an upload, with no more unanswered than the credit."""
         room = sum(max(COUNTED_MIN, len(piece)) for piece in pieces)
-        opened = open_upload(self.requests, room, transfer, self.device.token)
+        opened = open_upload(self.requests, room, transfer, self.device.token, self.of_content)
         waiting, unanswered = {}, 0
         for number, piece in enumerate(pieces):
             while waiting and unanswered + max(COUNTED_MIN, len(piece)) > opened.credit_bytes:
@@ -166,14 +168,14 @@ class Container:
     def read_nodes(self, ids):
         nodes = []
         for start in range(0, len(ids), 32):
-            asked = documents_pb2.ReadNodes(container=self.id, ids=ids[start:start + 32])
+            asked = bulk_pb2.ReadNodes(container=self.id, ids=ids[start:start + 32])
             nodes += self.call(asked).nodes
         return nodes
 
     def fetch(self, ids):
         """Chunks by their ids, up to 1024 of them. The credit is raised by what was taken."""
         ticket = self.requests.call(
-            bulk_pb2.OpenTransfer(), bulk_pb2.OpenTransferReply, self.device.token).ticket
+            bulk_pb2.OpenTransfer(container=self.of_content), bulk_pb2.OpenTransferReply, self.device.token).ticket
         credit, pieces = chunks.CHUNK_MAX, {}
         self.bulk.socket.send(frame(CREDIT, ticket, credit))
         for number, one in enumerate(ids):
@@ -390,7 +392,7 @@ def check_refusals(writer):
            commit(root.root, root.depth, root.length + 1))
     for container in ("nobody.has.this", ""):
         expect(errors_pb2.ERROR_CODE_MISSING_ENTITLEMENT, f"container '{container}' is not the app's",
-               lambda: writer.call(documents_pb2.FindMissing(container=container, ids=[NO_CHUNK])))
+               lambda: writer.call(bulk_pb2.FindMissing(container=container, ids=[NO_CHUNK])))
 
 
 def check_program(connection, account, password, device, folder_name, written):

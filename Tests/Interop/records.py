@@ -16,10 +16,12 @@ import urllib.parse
 
 import zmq
 
+import chunks
 import vectors
-from client import Device, Door, call_patiently, check, expect
-from documents import set_digest
-from nephos import changes_pb2, errors_pb2, identity_pb2, notifications_pb2, records_pb2
+from chunks import Root
+from client import Bulk, Device, Door, call_patiently, check, expect
+from documents import Container, set_digest
+from nephos import bulk_pb2, changes_pb2, errors_pb2, identity_pb2, notifications_pb2, records_pb2
 
 DEFAULT_ZONE = "_defaultZone"
 
@@ -67,8 +69,8 @@ class Database:
                 items[name].ParseFromString(body)
         return items, reply
 
-    def modify(self, zone, *changes, **options):
-        request = records_pb2.ModifyRecords(container=self.container, database=self.kind)
+    def modify(self, zone, *changes, transfer=b"", **options):
+        request = records_pb2.ModifyRecords(container=self.container, database=self.kind, transfer_id=transfer)
         request.zones.add(zone_id=zone, changes=changes, **options)
         return self.call(request).zones[0]
 
@@ -295,6 +297,60 @@ def check_stranger(stranger, shared, path, name, first):
         records_pb2.FetchRecords(container=reading.container, zone_id=DEFAULT_ZONE, records=[name])))
 
 
+class Assets(Container):
+    """The assets of a private database, or of one record of a public one."""
+
+    def __init__(self, device, name):
+        self.device, self.id, self.of_content = device, name, name
+        self.requests = device.door("records")
+        self.bulk = Bulk(device, "records")
+
+    def put_asset(self, content):
+        """Stores what is missing of the bytes; the asset, the upload, and how many chunks were sent."""
+        pieces = {chunks.chunk_id(piece): piece for piece in chunks.divide(content)}
+        root, tree = chunks.build(chunks.children_of(chunks.divide(content)))
+        missing = self.missing([*pieces, *tree])
+        absent = [pieces[one] for one in missing if one in pieces]
+        upload = os.urandom(16) if missing else b""
+        if missing:
+            self.store(upload, absent)
+            nodes = [node for one, node in tree.items() if one in missing]
+            if nodes:
+                self.call(bulk_pb2.StoreNodes(container=self.id, transfer_id=upload, nodes=nodes))
+        asset = records_pb2.RecordAsset(length=len(content), root=root.id, depth=root.depth)
+        return asset, upload, len(absent)
+
+    def get_asset(self, asset):
+        children = chunks.read_chunks(Root(asset.root, asset.depth, asset.length), self.read_nodes)
+        pieces = self.fetch(list(dict.fromkeys(child.id for child in children)))
+        return b"".join(pieces[child.id] for child in children)
+
+    def close(self, upload):
+        self.call(bulk_pb2.CloseTransfer(transfer_id=upload, container=self.id))
+
+
+def with_asset(name, asset):
+    change = save(name)
+    change.save.fields.append(records_pb2.RecordField(name="photo", asset=asset))
+    return change
+
+
+def check_assets(here, there, zone, path):
+    content = os.urandom(700_000)
+    assets = Assets(here.device, here.container)
+    asset, upload, sent = assets.put_asset(content)
+    check(sent > 1, "an asset's chunks are stored")
+    check(codes(here.modify(zone, with_asset("unstored", records_pb2.RecordAsset(length=5, root=os.urandom(32))))) == [
+        errors_pb2.ERROR_CODE_ASSET_NOT_AVAILABLE], "a record is not saved whose asset was not stored")
+    check(codes(here.modify(zone, with_asset("photo", asset), transfer=upload)) == [0], "a record is saved with an asset")
+    assets.close(upload)
+    items, _ = there.read(path, records_pb2.Record)
+    read = next(field.asset for field in items["photo"].fields if field.name == "photo")
+    check(Assets(there.device, there.container).get_asset(read) == content, "and the other device fetches it")
+    again, upload, sent = assets.put_asset(content)
+    check((sent, upload, again) == (0, b"", asset), "the same bytes are not sent again")
+
+
 def main(connection, account, password, app_token=""):
     context = zmq.Context()
     here = Database(Device(context, connection, account, password, "python-records"))
@@ -306,6 +362,7 @@ def main(connection, account, password, app_token=""):
     check_saves(here, there, zone, path)
     check_vectors(here, zone)
     check_query(here, there, zone)
+    check_assets(here, there, zone, path)
     check_following(here, there, zone, path)
     for bad in ("", "_record", "é", "x" * 256):
         check(codes(here.modify(zone, save(bad))) == [errors_pb2.ERROR_CODE_INVALID_ARGUMENTS],
