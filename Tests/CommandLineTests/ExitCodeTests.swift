@@ -40,7 +40,7 @@ import Testing
         "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
         "docs mkdir": ["d"], "docs rm": ["removed"], "docs pause": ["x"], "docs resume": ["x"],
         "records save": ["x", "a=1", "--type", "T"], "records delete": ["removed"],
-        "records resolve": ["x", "--keep", "server"],
+        "records resolve": ["x", "--keep", "server"], "records asset": ["x", "photo"],
     ]
 
     /// What of a person's files a command needs.
@@ -285,7 +285,8 @@ import Testing
             #expect(put.status == 0, "\(put.errors)")
         }
         for name in ["x", "removed"] {
-            let saved = try await person.run("records", "save", name, "b=1", "--type", "T", "--offline")
+            let saved = try await person.run(
+                "records", "save", name, "b=1", "--type", "T", "--asset", "photo=\(file)", "--offline")
             #expect(saved.status == 0, "\(saved.errors)")
         }
     }
@@ -444,7 +445,8 @@ import Testing
         // As far as this device knows, there is none.
         "docs resolve": (2, 2), "storage delete": (2, 2),
         "docs renditions": (0, 0), "docs attributes": (0, 0), "docs conflicts": (0, 0), "docs set": (64, 64),
-        "records ls": (0, 0), "records get": (0, 0), "records query": (0, 0), "records conflicts": (0, 0),
+        "records ls": (0, 0), "records get": (0, 0), "records asset": (0, 0), "records query": (0, 0),
+        "records conflicts": (0, 0),
         "records refused": (0, 0), "records export": (0, 0), "records zones list": (0, 0),
         "records save": (7, 4), "records delete": (7, 4), "records import": (7, 4), "records zones make": (7, 4),
         "records zones delete": (7, 4), "records changes": (7, 4), "records explain": (7, 4),
