@@ -13,18 +13,37 @@ import Testing
     }
 
     private func ticket(
-        _ number: UInt64, key: PublicKey, account: String = "account", lifetime: Duration = .seconds(60)
+        _ number: UInt64, key: PublicKey, account: String = "account", lifetime: Duration = .seconds(60),
+        appToken: String? = nil
     ) throws -> Ticket {
         var generator = SplitMix64(seed: number)
         let account = AccountID(account)
         let caller = Caller(
             account: account, device: DeviceID("device"), app: AppID("app"),
-            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
+            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0),
+            appToken: appToken)
         let owner = Owner("account")
         return Ticket(
             id: BulkTicket(using: &generator), key: key, caller: caller, at: .ofTest(owner),
             sealer: try ChunkSealer(key: [UInt8](repeating: 1, count: 32), owner: owner), upload: nil,
             lifetime: lifetime)
+    }
+
+    /// Whoever has no account takes half of the places at most, however many keys and addresses there are.
+    @Test func halfOfTheTicketsAreKeptForAccounts() throws {
+        var table = TicketTable(countMax: 10)
+        for number in 0..<10 {
+            let stranger = try ticket(
+                UInt64(number), key: key(UInt8(number)), account: "address \(number)", appToken: "token")
+            #expect((table.add(stranger, now: .zero) != nil) == (number < 5), "\(number)")
+        }
+        for number in 10..<15 {
+            #expect(table.add(try ticket(UInt64(number), key: key(UInt8(number))), now: .zero) != nil)
+        }
+        #expect(table.count == 10)
+        // Those whose time is over make room.
+        let next = try ticket(20, key: key(20), account: "address", appToken: "token")
+        #expect(table.add(next, now: .seconds(61)) != nil)
     }
 
     @Test func aKeyHasItsNewestTickets() throws {

@@ -407,6 +407,19 @@ import Testing
         #expect(try house.house.rows(of: "content_chunks") == 0)
     }
 
+    /// One device takes no more than a few of an app's uploads, and others have theirs.
+    @Test func aDeviceHasFewOfAnAppsUploads() throws {
+        let (ann, bert) = (try house.device(), try house.device(PublicHouse.other))
+        func open(_ device: RecordDevice) throws {
+            var open = WireOpenTransfer()
+            (open.container, open.transferID) = (device.content(of: "sea"), RecordDevice.version())
+            try device.call("OpenTransfer", open, as: WireOpenTransferReply.self)
+        }
+        for _ in 0..<8 { try open(ann) }
+        expect(.serviceBusy) { try open(ann) }
+        try open(bert)
+    }
+
     /// What nobody saves ends with its time, in the partition of the database.
     @Test func anUploadThatNobodySavesEnds() throws {
         let ann = try house.device()
