@@ -93,11 +93,14 @@ final class ContentConnections {
     /// They do not any more.
     func cancel(_ fetch: DocumentID) { fetches.removeValue(forKey: fetch)?.download?.cancel() }
 
+    private static let accountChanged = CloudError(
+        .notSignedIn, "The account that this was read for has signed out here. Sign in, and read it again.")
+
     /// Closes all of them: another account has signed in, or none.
     func end() {
         for connection in connections.values {
             connection.closing?.cancel()
-            connection.client.close()
+            connection.client.close(because: Self.accountChanged)
         }
         connections = [:]
     }

@@ -144,8 +144,10 @@ package final class BulkClient {
         return true
     }
 
-    /// Ends it. What is not answered fails with `.networkFailure`.
-    package func close() { shut(CloudError(.networkFailure, "The connection is closed.")) }
+    /// Ends it. What is not answered fails with the reason.
+    package func close(because reason: CloudError = CloudError(.networkFailure, "The connection is closed.")) {
+        shut(reason)
+    }
 
     /// Gives up, at any moment. What is not answered fails with `.operationCancelled`, before this returns; nothing is
     /// called after that. What the service has stored by then stays in its upload, which `CloseTransfer` ends.
