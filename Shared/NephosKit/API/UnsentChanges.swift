@@ -70,12 +70,7 @@ extension UnsentChanges {
         let owner = app ?? StoreScope.provisionalApp(of: store)
         var changes = UnsentChanges(
             app: owner.map { AppID($0) }, service: service, name: owner == nil ? store : "", requestCount: count)
-        changes.set(
-            try String.fetchAll(
-                database,
-                sql: "SELECT DISTINCT key FROM pending_writes WHERE account = ? AND store = ? ORDER BY key",
-                arguments: [session.accountID.rawValue, store]
-            ).map { Item(name: $0, bytes: 0) })
+        try changes.setNames("key", of: "pending_writes", "store", store, session, database)
         return changes
     }
 
@@ -101,12 +96,7 @@ extension UnsentChanges {
         let place = RecordPlace(scope)
         var changes = UnsentChanges(
             app: app(listing: place.container, session), service: .records, name: place.name, requestCount: count)
-        changes.set(
-            try String.fetchAll(
-                database,
-                sql: "SELECT DISTINCT name FROM record_changes WHERE account = ? AND scope = ? ORDER BY name",
-                arguments: [session.accountID.rawValue, scope]
-            ).map { Item(name: $0, bytes: 0) })
+        try changes.setNames("name", of: "record_changes", "scope", scope, session, database)
         return changes
     }
 
@@ -117,9 +107,23 @@ extension UnsentChanges {
         return (apps.first { $0 == session.defaultApp.rawValue } ?? apps.first).map { AppID($0) }
     }
 
-    private mutating func set(_ items: [Item], of count: Int? = nil) {
-        itemCount = count ?? items.count
+    private mutating func set(_ items: [Item], of count: Int) {
+        itemCount = count
         self.items = Array(items.prefix(Self.itemsMax))
+    }
+
+    /// As many as are listed: of a scope a million may wait.
+    private mutating func setNames(
+        _ column: String, of table: String, _ place: String, _ scope: String, _ session: SessionRecord,
+        _ database: Database
+    ) throws {
+        let own = "FROM \(table) WHERE account = ?1 AND \(place) = ?2"
+        let names = try String.fetchAll(
+            database, sql: "SELECT DISTINCT \(column) \(own) ORDER BY \(column) LIMIT ?3",
+            arguments: [session.accountID.rawValue, scope, Self.itemsMax])
+        let count = try Int.fetchOne(
+            database, sql: "SELECT COUNT(DISTINCT \(column)) \(own)", arguments: [session.accountID.rawValue, scope])
+        set(names.map { Item(name: $0, bytes: 0) }, of: count ?? names.count)
     }
 
     // MARK: For people
