@@ -21,14 +21,7 @@ final class ContentConnections {
     private unowned let engine: DeviceEngine
     private var connections: [ContentPlace: Connection] = [:]
     /// What somebody waits for, who may give up.
-    private var fetches: [DocumentID: Fetch] = [:]
-    /// How many there are when those are forgotten that are over.
-    private var fetchesMax = fetchesMin
-    private static let fetchesMin = 64
-
-    private struct Fetch {
-        weak var download: ContentDownload?
-    }
+    private var fetches: [DocumentID: ContentDownload] = [:]
 
     init(_ engine: DeviceEngine) { self.engine = engine }
 
@@ -81,17 +74,18 @@ final class ContentConnections {
         }
     }
 
-    /// Somebody waits for this download.
+    /// Somebody waits for this download, until ``forget(_:)`` or ``cancel(_:)``.
     func begin(_ fetch: DocumentID, _ download: ContentDownload) {
-        fetches[fetch] = Fetch(download: download)
-        // Not at each: of very many it would take longer than they do.
-        guard fetches.count >= fetchesMax else { return }
-        fetches = fetches.filter { $0.value.download != nil }
-        fetchesMax = max(Self.fetchesMin, 2 * fetches.count)
+        // One that could not even begin has told its end already.
+        guard !download.isOver else { return }
+        fetches[fetch] = download
     }
 
-    /// They do not any more.
-    func cancel(_ fetch: DocumentID) { fetches.removeValue(forKey: fetch)?.download?.cancel() }
+    /// It is over.
+    func forget(_ fetch: DocumentID) { fetches[fetch] = nil }
+
+    /// They do not wait any more.
+    func cancel(_ fetch: DocumentID) { fetches.removeValue(forKey: fetch)?.cancel() }
 
     private static let accountChanged = CloudError(
         .notSignedIn, "The account that this was read for has signed out here. Sign in, and read it again.")

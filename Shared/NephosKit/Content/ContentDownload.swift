@@ -143,7 +143,7 @@ final class ContentDownload {
     private var lastMoved: Duration
     /// Set while the next has to wait because of the rate.
     private var pacing: (any LoopTimer)?
-    private var isOver = false
+    private(set) var isOver = false
 
     /// - Parameters:
     ///   - local: Where chunks are looked for before they are fetched; nil: nowhere.

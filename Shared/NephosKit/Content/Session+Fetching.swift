@@ -26,7 +26,11 @@ extension Session {
                             fetch.id,
                             ContentDownload(
                                 engine, place, walk, to: sink, local: local, listMax: listMax, patience: patience,
-                                onProgress: onProgress, completion))
+                                onProgress: onProgress
+                            ) { result in
+                                engine.contents.forget(fetch.id)
+                                completion(result)
+                            })
                     })
             } catch { return .failure(error) }
         } onCancel: {
