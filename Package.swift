@@ -175,10 +175,14 @@ let package = Package(
                 path: "Clients/CommandLine",
                 swiftSettings: strict
             ),
+            // A socket that plays thousands of devices.
+            .target(
+                name: "NephosLoadBus", dependencies: ["NephosZeroMQ", "NephosBus", "NephosCore", "CZeroMQ"],
+                path: "Clients/LoadBus", swiftSettings: strict),
             .executableTarget(
                 name: "nephos-load",
                 dependencies: [
-                    "NephosKit", "NephosServiceKit", "NephosZeroMQ", "NephosBus", "NephosWire", "NephosCore",
+                    "NephosLoadBus", "NephosKit", "NephosServiceKit", "NephosZeroMQ", "NephosBus", "NephosWire", "NephosCore",
                     argumentParser, histogram,
                     protobuf, logging,
                 ],
@@ -210,7 +214,7 @@ let package = Package(
                     "NephosNotifications", "NephosRecords", "NephosTestKit", "NephosSimulation", "NephosServiceKit",
                     "NephosKit", "NephosContent", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
-            tests("ZeroMQBusTests", ["NephosZeroMQ", "NephosBus", "NephosCore", "CZeroMQ"]),
+            tests("ZeroMQBusTests", ["NephosLoadBus", "NephosZeroMQ", "NephosBus", "NephosCore", "CZeroMQ"]),
             tests("StorageTests", ["NephosStorage", "NephosFiles", "NephosCore", sqlite]),
             tests(
                 "BulkTests",

@@ -1,10 +1,10 @@
 internal import CZeroMQ
 internal import Foundation
-internal import NephosBus
-internal import NephosCore
+package import NephosBus
+package import NephosCore
 
-/// A socket as its loop sees it.
-protocol LoopSocket: AnyObject {
+/// A socket as its loop sees it. For the package: what plays thousands of devices for load tests is one as well.
+package protocol LoopSocket: AnyObject {
     var core: SocketCore { get }
     /// Handles what is ready, at most one batch; false, having cleared
     /// ``SocketCore/mayHaveMore``, when there was nothing.
@@ -13,12 +13,12 @@ protocol LoopSocket: AnyObject {
 }
 
 /// What all kinds share: options, receiving, sending, closing.
-final class SocketCore {
+package final class SocketCore {
     private static let linger: Int32 = 500
     /// Milliseconds for which a peer may leave bytes unacknowledged, also by not reading, before it is cut.
     private static let unacknowledgedMax: Int32 = 15_000
     /// Keeps one batch of large messages from filling the memory.
-    static let batchBytesMax = 16 << 20
+    package static let batchBytesMax = 16 << 20
     /// A topic and a batch of events; requests and replies have one frame.
     static let framesMax = 2
 
@@ -27,14 +27,29 @@ final class SocketCore {
     /// take the news away, so each one sets ``mayHaveMore``.
     let descriptor: Int32
     /// The loop must not sleep before ``receive()`` has found nothing.
-    var mayHaveMore = true
+    package var mayHaveMore = true
     private(set) var isOpen = true
     /// Of the message that was received last: its bytes on the wire, dropped frames included.
-    private(set) var wireBytes = 0
+    package private(set) var wireBytes = 0
     private var spare: ReceivedFrame?
     /// Of the message that was received last, where peers are not told apart.
     private var connection: Connection?
     private unowned let loop: ZeroMQLoop
+
+    /// For kinds that other modules of the package have. ``add(_:)`` makes the loop look at the socket.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` when the loop is not one of ``ZeroMQTransport``'s;
+    ///   `.configurationInvalid` when libzmq cannot open a socket.
+    package convenience init(on loop: any BusLoop, type: Int32) throws {
+        guard let loop = loop as? ZeroMQLoop else {
+            throw CloudError(.invalidArguments, "The socket needs a loop of the ZeroMQ transport.")
+        }
+        try self.init(loop, type: type)
+    }
+
+    package func add(_ socket: some LoopSocket) { _ = loop.add(socket) }
+
+    package func remove(_ socket: some LoopSocket) { loop.remove(socket) }
 
     init(_ loop: ZeroMQLoop, type: Int32) throws {
         guard let pointer = zmq_socket(loop.context.pointer, type) else {
@@ -72,13 +87,13 @@ final class SocketCore {
 
     deinit { close() }
 
-    func close() {
+    package func close() {
         guard isOpen else { return }
         isOpen = false
         zmq_close(pointer)
     }
 
-    func set(_ option: Int32, _ value: Int32) throws {
+    package func set(_ option: Int32, _ value: Int32) throws {
         var value = value
         try set(option, &value, MemoryLayout<Int32>.size)
     }
@@ -88,7 +103,7 @@ final class SocketCore {
         try set(option, &value, MemoryLayout<Int64>.size)
     }
 
-    func set(_ option: Int32, _ bytes: [UInt8]) throws {
+    package func set(_ option: Int32, _ bytes: [UInt8]) throws {
         try set(option, bytes, bytes.count)
     }
 
@@ -105,7 +120,7 @@ final class SocketCore {
     /// never in messages: at such a mark libzmq stops reading the connection,
     /// and a PING among the last bytes it had read then ends the process
     /// (`Assertion failed: !_io_error`) once the connection is gone.
-    func setLimits(sending: Int, frameBytesMax: Int, _ limits: ConnectionLimits) throws {
+    package func setLimits(sending: Int, frameBytesMax: Int, _ limits: ConnectionLimits) throws {
         try set(ZMQ_SNDHWM, Int32(clamping: max(1, sending)))
         try set(ZMQ_RCVHWM, Int32(0))
         // libzmq looks at the frame as it is sealed.
@@ -119,7 +134,7 @@ final class SocketCore {
         try set(ZMQ_ZAP_DOMAIN, Array(domain.utf8))
     }
 
-    func beCurveClient(_ keys: KeyPair, of server: PublicKey) throws {
+    package func beCurveClient(_ keys: KeyPair, of server: PublicKey) throws {
         try set(ZMQ_CURVE_SERVERKEY, server.bytes)
         try set(ZMQ_CURVE_PUBLICKEY, keys.publicKey.bytes)
         try set(ZMQ_CURVE_SECRETKEY, keys.secretKey.bytes)
@@ -141,7 +156,7 @@ final class SocketCore {
         return text.withUnsafeBufferPointer { $0.baseAddress.map { String(cString: $0) } } ?? endpoint
     }
 
-    func connect(_ endpoints: [String]) throws {
+    package func connect(_ endpoints: [String]) throws {
         for endpoint in endpoints {
             try allow(endpoint)
             guard zmq_connect(pointer, endpoint) == 0 else {
@@ -156,7 +171,7 @@ final class SocketCore {
     /// for one frame by which the caller sees it.
     ///
     /// - Parameter id: Gets the first frame, which is left out of the message.
-    func receive(after id: ReceivedFrame? = nil) -> Message? {
+    package func receive(after id: ReceivedFrame? = nil) -> Message? {
         guard isOpen else { return nil }
         wireBytes = 0
         if let id {
@@ -220,7 +235,7 @@ final class SocketCore {
     }
 
     /// Sends the frames after an optional prefix, all or none, without waiting.
-    func send(prefix: UnsafeRawBufferPointer? = nil, _ message: Message) -> SendResult {
+    package func send(prefix: UnsafeRawBufferPointer? = nil, _ message: Message) -> SendResult {
         guard isOpen, !message.isEmpty else { return .gone }
         mayHaveMore = true
         if let prefix {

@@ -1,6 +1,6 @@
 internal import CZeroMQ
 internal import Foundation
-internal import NephosBus
+package import NephosBus
 
 /// The bytes of a frame in the `zmq_msg_t` that libzmq received them into.
 ///
@@ -8,16 +8,16 @@ internal import NephosBus
 /// none but libzmq's own for a large one.
 // Unchecked: written once, before anyone else sees the object; afterwards only
 // read, and libzmq releases a message on any thread.
-final class ReceivedFrame: FrameStorage, @unchecked Sendable {
+package final class ReceivedFrame: FrameStorage, @unchecked Sendable {
     @exclusivity(unchecked) private var message = zmq_msg_t()
     private var start = UnsafeRawPointer(bitPattern: 1)
-    private(set) var count = 0
+    package private(set) var count = 0
 
-    init() { zmq_msg_init(&message) }
+    package init() { zmq_msg_init(&message) }
 
     deinit { zmq_msg_close(&message) }
 
-    func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
+    package func withUnsafeBytes<Result>(_ body: (UnsafeRawBufferPointer) throws -> Result) rethrows -> Result {
         try body(UnsafeRawBufferPointer(start: start, count: count))
     }
 

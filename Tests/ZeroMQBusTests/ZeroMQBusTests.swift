@@ -1,6 +1,7 @@
 import Foundation
 import NephosBus
 import NephosCore
+import NephosLoadBus
 import NephosZeroMQ
 import Testing
 

@@ -1,7 +1,7 @@
 internal import CZeroMQ
-internal import Foundation
 public import NephosBus
 public import NephosCore
+package import NephosZeroMQ
 
 /// Many request sockets in one: each line is a connection of its own, under a
 /// key of its own, but a loop polls only one socket. For load tests that play
@@ -12,8 +12,7 @@ public import NephosCore
 public final class MultiRequestSocket: LoopSocket {
     private static let batchMax = 512
 
-    let core: SocketCore
-    private unowned let loop: ZeroMQLoop
+    package let core: SocketCore
     private var handler: (([(line: Int, message: Message)]) -> Void)?
     private var count = 0
     /// The name of the line that was received from last.
@@ -27,20 +26,18 @@ public final class MultiRequestSocket: LoopSocket {
         on loop: any BusLoop, frameBytesMax: Int = 4 << 20, sendQueueMax: Int = 1000,
         handler: @escaping ([(line: Int, message: Message)]) -> Void
     ) throws -> MultiRequestSocket {
-        guard let loop = loop as? ZeroMQLoop else {
-            throw CloudError(.invalidArguments, "Many lines in one socket need a loop of the ZeroMQ transport.")
-        }
-        return try loop.add(
-            MultiRequestSocket(loop, frameBytesMax: frameBytesMax, sendQueueMax: sendQueueMax, handler))
+        let socket = try MultiRequestSocket(
+            on: loop, frameBytesMax: frameBytesMax, sendQueueMax: sendQueueMax, handler)
+        socket.core.add(socket)
+        return socket
     }
 
     private init(
-        _ loop: ZeroMQLoop, frameBytesMax: Int, sendQueueMax: Int,
+        on loop: any BusLoop, frameBytesMax: Int, sendQueueMax: Int,
         _ handler: @escaping ([(line: Int, message: Message)]) -> Void
     ) throws {
-        self.loop = loop
         self.handler = handler
-        core = try SocketCore(loop, type: ZMQ_ROUTER)
+        core = try SocketCore(on: loop, type: ZMQ_ROUTER)
         try core.set(ZMQ_ROUTER_MANDATORY, Int32(1))
         try core.set(ZMQ_PROBE_ROUTER, Int32(1))
         try core.setLimits(
@@ -70,10 +67,10 @@ public final class MultiRequestSocket: LoopSocket {
     public func close() {
         core.close()
         handler = nil
-        loop.remove(self)
+        core.remove(self)
     }
 
-    func receiveReady() -> Bool {
+    package func receiveReady() -> Bool {
         var batch: [(line: Int, message: Message)] = []
         var received = 0
         var byteCount = 0
