@@ -1,6 +1,6 @@
 internal import CZeroMQ
-public import NephosBus
-public import NephosCore
+package import NephosBus
+package import NephosCore
 package import NephosZeroMQ
 
 /// Many request sockets in one: each line is a connection of its own, under a
@@ -9,7 +9,7 @@ package import NephosZeroMQ
 ///
 /// A line keeps what it was given while its server is away, up to the limit of
 /// the send queue. It announces itself to the server once, when it is opened.
-public final class MultiRequestSocket: LoopSocket {
+package final class MultiRequestSocket: LoopSocket {
     private static let batchMax = 512
 
     package let core: SocketCore
@@ -22,7 +22,7 @@ public final class MultiRequestSocket: LoopSocket {
     ///
     /// - Throws: ``CloudError`` `.invalidArguments` when the loop is not one of ``ZeroMQTransport``'s;
     ///   `.configurationInvalid` when libzmq cannot open a socket.
-    public static func open(
+    package static func open(
         on loop: any BusLoop, frameBytesMax: Int = 4 << 20, sendQueueMax: Int = 1000,
         handler: @escaping ([(line: Int, message: Message)]) -> Void
     ) throws -> MultiRequestSocket {
@@ -48,7 +48,7 @@ public final class MultiRequestSocket: LoopSocket {
     /// Opens a line under these keys and returns its number; lines count from 0.
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid` when the endpoint is none.
-    public func connect(to endpoint: String, serverKey: PublicKey, keys: KeyPair) throws -> Int {
+    package func connect(to endpoint: String, serverKey: PublicKey, keys: KeyPair) throws -> Int {
         // libzmq copies the options of a socket into each connection.
         try core.beCurveClient(keys, of: serverKey)
         try core.set(ZMQ_CONNECT_ROUTING_ID, Self.id(count))
@@ -59,12 +59,12 @@ public final class MultiRequestSocket: LoopSocket {
     }
 
     /// Sends on a line without waiting; `.gone` when there is no such line.
-    public func send(_ message: Message, on line: Int) -> SendResult {
+    package func send(_ message: Message, on line: Int) -> SendResult {
         Self.id(line).withUnsafeBytes { core.send(prefix: $0, message) }
     }
 
     /// Closes all lines.
-    public func close() {
+    package func close() {
         core.close()
         handler = nil
         core.remove(self)

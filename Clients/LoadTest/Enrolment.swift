@@ -36,6 +36,8 @@ struct Enrolment {
     let bulk: ServerAddress
     let account: String
     private let transport: ZeroMQTransport
+    private let client: OperatorClient
+    private let others = Others()
     /// Removes account and app; nil: the deployment goes with them.
     private let cleanup: Int?
     static let password = "a password for measuring"
@@ -59,25 +61,36 @@ struct Enrolment {
         store = name
         container = name
         let client = OperatorClient(identity: identity, keys: try files.operatorKeys(), transport: transport)
-        let account = account
-        cleanup = deployment.isOwn ? nil : Cleanup.shared.add { client.remove(account: account, app: name) }
+        self.client = client
+        let (account, others) = (account, others)
+        cleanup =
+            deployment.isOwn
+            ? nil
+            : Cleanup.shared.add {
+                for other in others.names.withLock({ $0 }) { client.close(account: other) }
+                client.remove(account: account, app: name)
+            }
         do {
             var app = WireCreateApp()
             app.app.appID = name
             app.app.storeID = name
             app.app.containerIds = [name]
             _ = try client.call(app, returning: WireCreateAppReply.self)
-            var person = WireCreateAccount()
-            person.accountName = account
-            person.password = Self.password
-            _ = try client.call(person, returning: WireCreateAccountReply.self)
+            try Self.make(account, by: client)
         } catch {
             close()
             throw error
         }
     }
 
-    /// Removes the account and the app.
+    private static func make(_ account: String, by client: OperatorClient) throws {
+        var person = WireCreateAccount()
+        person.accountName = account
+        person.password = password
+        _ = try client.call(person, returning: WireCreateAccountReply.self)
+    }
+
+    /// Removes the accounts and the app.
     func close() {
         if let cleanup { Cleanup.shared.run(cleanup) }
     }
@@ -94,17 +107,33 @@ struct Enrolment {
     }
 
     /// Signs in as many devices, each with a key pair of its own.
-    func devices(_ count: Int) throws -> [LoadDevice] {
+    ///
+    /// - Parameter eachOfAnotherAccount: Of an account that is made for it, but for the first.
+    func devices(_ count: Int, eachOfAnotherAccount: Bool = false) throws -> [LoadDevice] {
         try (0..<count).map { index in
             let keys = try transport.makeKeyPair()
             var request = WireSignIn()
-            request.accountName = account
+            request.accountName = eachOfAnotherAccount && index > 0 ? try makeAnother() : account
             request.password = Self.password
             request.deviceName = "load \(index)"
             request.appID = store
             let reply = try call(request, keys: keys, returning: WireSignInReply.self)
             return LoadDevice(keys: keys, accessToken: reply.accessToken.token, refreshToken: reply.refreshToken)
         }
+    }
+
+    /// Accounts that were made besides.
+    private final class Others: Sendable {
+        let names = Mutex<[String]>([])
+    }
+
+    private func makeAnother() throws -> String {
+        let name = others.names.withLock { names in
+            names.append("\(account)-\(names.count + 1)")
+            return names[names.count - 1]
+        }
+        try Self.make(name, by: client)
+        return name
     }
 
     /// What a device of the SDK needs to sign in.

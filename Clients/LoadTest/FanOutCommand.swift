@@ -11,12 +11,15 @@ struct FanOutCommand: ParsableCommand {
             One writer pushes to a store that many connections follow. At --window 1 the next push is sent when every \
             subscriber has been told of the last; a wider window keeps more pushes on their way. NOTIFIED counts \
             from the write to the last delivery. The subscribers are connections of devices, 64 of each, \
-            spread over loopback addresses.
+            spread over loopback addresses. With --public the writer saves a record of a public database, and the \
+            devices, each of an account of its own, follow its zone.
             """)
 
     @OptionGroup var options: LoadOptions
     @Option(help: "Subscribed connections.") var subscribers = Numbers([100, 1000, 5000])
     @Option(help: "Pushes on their way at once.") var window = Numbers([1, 16])
+    @Flag(name: .customLong("public"), help: "A record of a public database, followed by many accounts.")
+    var isPublic = false
 
     func run() throws {
         let deployment = try LoadDeployment(directory: options.deployment)
@@ -42,10 +45,16 @@ struct FanOutCommand: ParsableCommand {
         let enrolment = try Enrolment(in: deployment, transport: transport)
         defer { enrolment.close() }
         let connections = FanOutGenerator.connectionsOfDevice
-        let devices = try enrolment.devices(1 + (count + connections - 1) / connections)
+        let devices = try enrolment.devices(
+            1 + (count + connections - 1) / connections, eachOfAnotherAccount: isPublic)
+        let changes: FanOutChanges =
+            isPublic
+            ? .saves(SampleRecords(container: enrolment.container, count: 1), owner: Owner(AppID(enrolment.store)))
+            : .pushes(store: enrolment.store)
         let plan = FanOutPlan(
-            store: enrolment.store, keyValue: enrolment.keyValue, subscriptions: enrolment.subscriptions,
-            writer: devices[0], followers: Array(devices[1...]), subscribers: count, window: window,
+            changes: changes, service: isPublic ? enrolment.records : enrolment.keyValue,
+            subscriptions: enrolment.subscriptions, writer: devices[0], followers: Array(devices[1...]),
+            subscribers: count, window: window,
             valueBytes: options.bytes, warmUp: .seconds(options.warmUp), duration: .seconds(options.seconds))
         let outcome = WriteOutcome()
         let before = deployment.residentBytes(of: .notifications) ?? 0
@@ -60,7 +69,7 @@ struct FanOutCommand: ParsableCommand {
             extra["kb_per_subscriber"] = (Double(figures.residentBytes - before) / 102.4 / Double(count)).rounded() / 10
         }
         return LoadResult(
-            scenario: "fan-out", parameters: ["subscribers": Double(count), "window": Double(window)],
+            scenario: isPublic ? "fan-out of a public database" : "fan-out", parameters: ["subscribers": Double(count), "window": Double(window)],
             perSecond: Double(figures.delivered) / figures.seconds, reply: figures.replies.summary,
             notified: figures.notified.summary, failures: figures.failures, extra: extra)
     }

@@ -4,10 +4,33 @@ import NephosCore
 import NephosWire
 import Synchronization
 
+/// What the writer of a fan-out run changes, and its subscribers follow.
+enum FanOutChanges: Sendable {
+    /// One key of the store.
+    case pushes(store: String)
+    /// One record of the container's public database.
+    case saves(SampleRecords, owner: Owner)
+
+    var followed: WireSubscribedScope {
+        var scope = WireSubscribedScope()
+        switch self {
+        case .pushes(let store):
+            scope.service = ServiceName.keyValue.rawValue
+            scope.scope = store
+        case .saves(let records, let owner):
+            scope.service = ServiceName.records.rawValue
+            scope.owner = owner.rawValue
+            scope.scope = records.container + "/" + SampleRecords.zone
+        }
+        return scope
+    }
+}
+
 /// What a fan-out run does.
 struct FanOutPlan: Sendable {
-    var store: String
-    var keyValue: ServerAddress
+    var changes: FanOutChanges
+    /// Which the writer speaks to.
+    var service: ServerAddress
     var subscriptions: ServerAddress
     var writer: LoadDevice
     /// Devices that share the subscribers among them: what may wait for one device is bounded.
@@ -51,7 +74,8 @@ final class FanOutGenerator {
     private let outcome: WriteOutcome
     private let residentBytes: () -> Int
     private var figures = WriteOutcome.Figures()
-    private var template: PushTemplate
+    /// Of key-value's writes.
+    private var template: PushTemplate?
     private var writer: (any RequestSocket)?
     private var followers: [Follower] = []
     private var greeted = 0
@@ -73,11 +97,13 @@ final class FanOutGenerator {
         self.plan = plan
         self.outcome = outcome
         self.residentBytes = residentBytes
-        template = try PushTemplate(
-            store: plan.store, key: "key", valueBytes: plan.valueBytes, accessToken: plan.writer.accessToken)
+        if case .pushes(let store) = plan.changes {
+            template = try PushTemplate(
+                store: store, key: "key", valueBytes: plan.valueBytes, accessToken: plan.writer.accessToken)
+        }
         writer = try loop.makeRequestSocket(
             RequestSocketOptions(
-                endpoints: [plan.keyValue.endpoint], serverKey: plan.keyValue.key, keys: plan.writer.keys)
+                endpoints: [plan.service.endpoint], serverKey: plan.service.key, keys: plan.writer.keys)
         ) { [unowned self] in answered($0) }
         var endpoints = try Self.endpoints(of: plan)[...]
         for device in plan.followers {
@@ -110,11 +136,8 @@ final class FanOutGenerator {
 
     /// The DEALER gives each connection its turn, so as many requests as connections reach every one.
     private func subscribe() {
-        var scope = WireSubscribedScope()
-        scope.service = ServiceName.keyValue.rawValue
-        scope.scope = plan.store
         var body = WireSubscribe()
-        body.scopes = [scope]
+        body.scopes = [plan.changes.followed]
         for index in followers.indices {
             while followers[index].asked < followers[index].connections {
                 let request = RequestEnvelope(
@@ -173,8 +196,7 @@ final class FanOutGenerator {
         while isSending, incomplete < plan.window {
             let time = loop.wallClock.now
             stamp = max(stamp + 1, time.milliseconds << 16)
-            let frame = template.frame(
-                id: PushID(number: number, writer: 0).operation(at: time), timestamp: stamp, number: number)
+            let frame = change(PushID(number: number, writer: 0).operation(at: time))
             let now = monotonicNanoseconds()
             guard writer?.send([frame]) == .sent else {
                 loop.schedule(after: .milliseconds(5)) { [self] in push() }
@@ -183,6 +205,17 @@ final class FanOutGenerator {
             events[Int(number) & (Self.ringSize - 1)] = Event(number: number, sent: now)
             number += 1
             incomplete += 1
+        }
+    }
+
+    private func change(_ id: OperationID) -> Frame {
+        switch plan.changes {
+        case .pushes: template?.frame(id: id, timestamp: stamp, number: number) ?? Frame([])
+        case .saves(let records, _):
+            RequestEnvelope(
+                method: "ModifyRecords", id: id, accessToken: plan.writer.accessToken,
+                body: Frame(encoding: records.publicSave(number, bytes: plan.valueBytes))
+            ).encoded()[0]
         }
     }
 

@@ -41,10 +41,14 @@ struct OperatorClient: Sendable {
     }
 
     /// Removes an account and an app, as far as they are there.
-    func remove(account: String, app: String) {
+    func close(account: String) {
         var person = WireCloseAccount()
         person.accountName = account
         _ = try? call(person, returning: WireCloseAccountReply.self)
+    }
+
+    func remove(account: String, app: String) {
+        close(account: account)
         var removal = WireRemoveApp()
         removal.appID = app
         _ = try? call(removal, returning: WireRemoveAppReply.self)

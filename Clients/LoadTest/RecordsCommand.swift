@@ -17,6 +17,7 @@ struct RecordsCommand: ParsableCommand {
 
     @Option(help: "Records of the zone; several numbers give several tables.") var records = Numbers([1000, 100_000])
     @Option(help: "Clients at once, for single saves and for reading one record.") var clients = Numbers([1, 16, 64])
+    @Option(help: "Only this operation, by its name in the table, as \"kind ==\".") var only: String?
     @Option(help: "Seconds to measure each.") var seconds = 3.0
     @Option(help: "Seconds to warm up, not counted.") var warmUp = 0.5
     @Flag(name: .long, help: "Print one JSON document.") var json = false
@@ -75,30 +76,26 @@ private struct RecordsRun {
         let used = Counter(sample.count)
         let sample = sample
         let known: @Sendable () -> Int = { Int.random(in: 0..<sample.count) }
-        for clients in options.clients.values {
-            rows.append(
-                try row("save", clients) { _ in
-                    let number = used.take(1)
-                    return sample.save(number..<number + 1)
-                })
+        func measure(
+            _ operation: String, _ clients: [Int], each: Int = 1, _ next: @escaping @Sendable (Int) -> LoadRequest?
+        ) throws {
+            guard options.only.map({ $0 == operation }) ?? true else { return }
+            for count in clients { rows.append(try row(operation, count, each: each, next)) }
         }
-        rows.append(try row("change", 16) { _ in sample.change(known(), to: known()) })
-        for clients in [1, 4] {
-            rows.append(
-                try row("save of 400", clients, each: Self.batch) { _ in
-                    let first = used.take(Self.batch)
-                    return sample.save(first..<first + Self.batch)
-                })
+        try measure("save", options.clients.values) { _ in
+            let number = used.take(1)
+            return sample.save(number..<number + 1)
         }
-        for clients in options.clients.values {
-            rows.append(try row("fetch", clients) { _ in sample.fetch(known()) })
+        try measure("change", [16]) { _ in sample.change(known(), to: known()) }
+        try measure("save of 400", [1, 4], each: Self.batch) { _ in
+            let first = used.take(Self.batch)
+            return sample.save(first..<first + Self.batch)
         }
-        for clients in [1, 16] {
-            rows.append(try row("kind ==", clients) { _ in sample.equal(to: known()) })
-            rows.append(try row("rank >=, by rank", clients) { _ in sample.range(from: known()) })
-            rows.append(try row("self CONTAINS", clients) { _ in sample.words(of: known()) })
-        }
-        rows.append(try sync())
+        try measure("fetch", options.clients.values) { _ in sample.fetch(known()) }
+        try measure("kind ==", [1, 16]) { _ in sample.equal(to: known()) }
+        try measure("rank >=, by rank", [1, 16]) { _ in sample.range(from: known()) }
+        try measure("self CONTAINS", [1, 16]) { _ in sample.words(of: known()) }
+        if options.only.map({ $0 == "whole zone" }) ?? true { rows.append(try sync()) }
         return rows
     }
 

@@ -76,6 +76,28 @@ struct SampleRecords: Sendable {
         return LoadRequest(method: "ModifyRecords", body: Frame(encoding: request))
     }
 
+    /// The public database's one record, which the first save makes, with another content.
+    func publicSave(_ title: UInt64, bytes: Int) -> WireModifyRecords {
+        var count = WireRecordField()
+        (count.name, count.value) = ("count", .integer(Int64(clamping: title)))
+        var data = WireRecordField()
+        (data.name, data.value) = ("data", .data(Data(repeating: 0x5a, count: bytes)))
+        var change = WireRecordChange()
+        change.record = Self.name(0)
+        change.save.version = Data((0..<16).map { _ in UInt8.random(in: 0...255) })
+        change.save.type = Self.type
+        change.save.policy = .changedKeys
+        change.save.fields = [count, data]
+        var zone = WireZoneChanges()
+        zone.zoneID = Self.zone
+        zone.changes = [change]
+        var request = WireModifyRecords()
+        request.container = container
+        request.zones = [zone]
+        request.database = .public
+        return request
+    }
+
     /// New records.
     func save(_ numbers: Range<Int>) -> LoadRequest {
         request(numbers.map { change($0, policy: .ifServerRecordUnchanged, title: $0) })

@@ -107,7 +107,7 @@ final class Connection: Sendable {
 }
 
 /// What the connections of one socket may make the process hold of what they send.
-final class ConnectionLimits: Sendable {
+package final class ConnectionLimits: Sendable {
     /// Bytes that have arrived on one connection and have not come out of the socket.
     let unreadPerConnectionMax: Int
     /// The same of all connections together.
@@ -117,7 +117,7 @@ final class ConnectionLimits: Sendable {
     /// Connections that were cut.
     private let cuts = Atomic(0)
 
-    init(unreadPerConnectionMax: Int, unreadMax: Int, silenceMax: Duration? = nil) {
+    package init(unreadPerConnectionMax: Int, unreadMax: Int, silenceMax: Duration? = nil) {
         self.unreadPerConnectionMax = unreadPerConnectionMax
         self.unreadMax = unreadMax
         self.silenceMax = silenceMax

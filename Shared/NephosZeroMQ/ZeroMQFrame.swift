@@ -1,6 +1,6 @@
 internal import CZeroMQ
 internal import Foundation
-package import NephosBus
+internal import NephosBus
 
 /// The bytes of a frame in the `zmq_msg_t` that libzmq received them into.
 ///
