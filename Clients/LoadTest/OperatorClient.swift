@@ -55,31 +55,57 @@ struct OperatorClient: Sendable {
     }
 }
 
-/// One call over a connection of its own, waited for.
-enum Call {
-    static func make<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
-        _ request: Request, to service: ServerAddress, keys: KeyPair, accessToken: String = "",
-        transport: ZeroMQTransport, returning: Response.Type
+/// Calls over a connection of its own, each waited for.
+final class Call: Sendable {
+    private let loop: any LoopHandle
+    private let client: LoopBound<RequestClient>
+
+    /// - Throws: ``CloudError`` of the address.
+    init(to service: ServerAddress, keys: KeyPair, transport: ZeroMQTransport) throws {
+        let made = Mutex<LoopBound<RequestClient>?>(nil)
+        loop = try transport.startLoop(named: "calls") { loop in
+            let client = try RequestClient(
+                loop: loop,
+                socket: RequestSocketOptions(endpoints: [service.endpoint], serverKey: service.key, keys: keys))
+            made.withLock { $0 = LoopBound(client, to: loop) }
+        }
+        guard let client = made.withLock({ $0 }) else {
+            throw CloudError(.internalError, "A connection was not made.")
+        }
+        self.client = client
+    }
+
+    func close() { loop.stop() }
+
+    func make<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ request: Request, accessToken: String = "", returning: Response.Type
     ) throws -> Response {
         let answer = Mutex<Result<Frame, CloudError>?>(nil)
         let answered = DispatchSemaphore(value: 0)
         let method = String(Request.protoMessageName.split(separator: ".").last ?? "")
         let body = Frame(encoding: request)
-        let loop = try transport.startLoop(named: "enrolment") { loop in
-            let client = try RequestClient(
-                loop: loop,
-                socket: RequestSocketOptions(endpoints: [service.endpoint], serverKey: service.key, keys: keys))
-            client.call(method, body: body, accessToken: accessToken, timeout: .seconds(30)) { reply in
-                // The pending call keeps its client.
-                withExtendedLifetime(client) { answer.withLock { $0 = reply.result } }
-                answered.signal()
+        loop.execute { [client] loop in
+            client.withValue(on: loop) { client in
+                _ = client.call(method, body: body, accessToken: accessToken, timeout: .seconds(30)) { reply in
+                    answer.withLock { $0 = reply.result }
+                    answered.signal()
+                }
             }
         }
-        defer { loop.stop() }
         answered.wait()
         guard let result = answer.withLock({ $0 }) else {
             throw CloudError(.internalError, "A call ended without an answer.")
         }
         return try result.get().decode(Response.self)
+    }
+
+    /// One over a connection that is made for it.
+    static func make<Request: SwiftProtobuf.Message, Response: SwiftProtobuf.Message>(
+        _ request: Request, to service: ServerAddress, keys: KeyPair, accessToken: String = "",
+        transport: ZeroMQTransport, returning: Response.Type
+    ) throws -> Response {
+        let line = try Call(to: service, keys: keys, transport: transport)
+        defer { line.close() }
+        return try line.make(request, accessToken: accessToken, returning: returning)
     }
 }

@@ -163,6 +163,8 @@ private struct RecordsRun {
         progress.show("\(sample.count) records: whole zone")
         let device = devices[0]
         var reading = ChangesReading(.scope("\(enrolment.container)/\(SampleRecords.zone)"), after: .zero)
+        let line = try Call(to: enrolment.records, keys: device.keys, transport: transport)
+        defer { line.close() }
         let start = usedTimes
         let began = monotonicNanoseconds()
         var count = 0
@@ -170,9 +172,8 @@ private struct RecordsRun {
         var isComplete = false
         while !isComplete {
             let asked = monotonicNanoseconds()
-            let page = try enrolment.call(
-                reading.request, to: enrolment.records, keys: device.keys, accessToken: device.accessToken,
-                returning: WireReadChangesReply.self)
+            let page = try line.make(
+                reading.request, accessToken: device.accessToken, returning: WireReadChangesReply.self)
             pages.record(.nanoseconds(Int64(monotonicNanoseconds() - asked)))
             count += page.changes.count
             isComplete = try reading.take(page)

@@ -20,6 +20,7 @@ public struct OwnerKey: Sendable {
     static let byteCount = 32
     private let key: SymmetricKey
     private let prepared: PreparedKey?
+    private let others = DerivedKeys()
 
     init(_ key: SymmetricKey) {
         self.key = key
@@ -37,13 +38,16 @@ public struct OwnerKey: Sendable {
     var bytes: [UInt8] { key.withUnsafeBytes { [UInt8]($0) } }
 
     /// Another key of the owner, for a purpose of its own: HKDF of this one, with SHA-256. It is as good as destroyed
-    /// when the owner's key is.
+    /// when the owner's key is. Derived once: that takes as long as to seal ten small values.
     ///
+    /// - Parameter purpose: One of a service's few.
     /// - Returns: 32 bytes.
     public func derived(for purpose: String) -> [UInt8] {
-        let derived = HKDF<SHA256>.deriveKey(
-            inputKeyMaterial: key, info: [UInt8](purpose.utf8), outputByteCount: Self.byteCount)
-        return derived.withUnsafeBytes { [UInt8]($0) }
+        others.key(for: purpose) {
+            let derived = HKDF<SHA256>.deriveKey(
+                inputKeyMaterial: key, info: [UInt8](purpose.utf8), outputByteCount: Self.byteCount)
+            return derived.withUnsafeBytes { [UInt8]($0) }
+        }
     }
 
     /// The bytes, sealed. They open again only with the same context.
@@ -96,6 +100,20 @@ public struct OwnerKey: Sendable {
     private static var unopened: CloudError {
         CloudError(
             .internalError, "A stored value does not open. Check the master key, or restore the last backup.")
+    }
+}
+
+/// What was derived of an owner's key, by purpose.
+private final class DerivedKeys: Sendable {
+    private let keys = Mutex<[String: [UInt8]]>([:])
+
+    func key(for purpose: String, _ derive: () -> [UInt8]) -> [UInt8] {
+        keys.withLock { keys in
+            if let known = keys[purpose] { return known }
+            let key = derive()
+            keys[purpose] = key
+            return key
+        }
     }
 }
 
