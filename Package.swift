@@ -215,8 +215,8 @@ let package = Package(
             tests(
                 "BulkTests",
                 [
-                    "NephosBulk", "NephosSimulation", "NephosKit", "NephosServiceKit", "NephosContent", "NephosStorage",
-                    "NephosBus", "NephosWire", "NephosCore", protobuf,
+                    "NephosBulk", "NephosSimulation", "NephosKit", "NephosServiceKit", "NephosContent", "NephosChunks",
+                    "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("HTTPTests", ["NephosHTTP", "NephosCore"]),
             tests("ChunksTests", ["NephosChunks", "NephosCore", "CZstd"]),

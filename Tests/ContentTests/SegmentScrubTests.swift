@@ -14,11 +14,11 @@ import Testing
     }
 
     func add(_ chunks: [StoredChunk]) throws {
-        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
+        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, in: $0) }
     }
 
     func row(_ chunk: StoredChunk) -> IndexedChunk {
-        IndexedChunk(owner: owner, id: chunk.id, place: chunk.place, suite: 1)
+        IndexedChunk(owner: owner, id: chunk.id, place: chunk.place)
     }
 
     /// All steps' findings; how many steps there were.
@@ -120,7 +120,7 @@ import Testing
         for bytesMax in [1, 1 << 20] {
             #expect(try scrub(segment, in: store, bytesMax: bytesMax).findings == [row, .damaged(self.row(chunks[3]))])
         }
-        _ = try engine.write { try ChunkIndex.replace([chunks[1]], of: owner, suite: 1, in: $0) }
+        _ = try engine.write { try ChunkIndex.replace([chunks[1]], of: owner, in: $0) }
         #expect(try scrub(segment, in: store).findings == [.damaged(self.row(chunks[3]))])
     }
 
