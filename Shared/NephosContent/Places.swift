@@ -66,7 +66,7 @@ public struct SealedForm: Hashable, Sendable {
     /// Whether so many sealed bytes can be of this form. What is compressed is shorter than the chunk.
     func fits(_ length: Int) -> Bool {
         switch ChunkSealer.encoding(ofSuite: suite) {
-        case .zstandard: contentLength > length - ChunkSealer.overhead && contentLength <= ChunkGroup.chunkBytesMax
+        case .zstandard: contentLength > length - ChunkSealer.overhead && contentLength <= BulkLimits.chunkBytesMax
         case .plain: contentLength == max(0, length - ChunkSealer.overhead)
         // A newer version knows.
         case nil: true
