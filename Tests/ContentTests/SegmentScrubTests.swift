@@ -54,6 +54,21 @@ import Testing
         }
     }
 
+    /// Nothing could rest on such a chunk, and who asks what is missing would not be told of it.
+    @Test func aRowWhoseLengthsCannotBothBeTrueIsDamaged() throws {
+        let store = try store(folder)
+        let chunks = try store.put(0..<3, count: 100)
+        try add(chunks)
+        _ = try engine.write {
+            try $0.execute(
+                SQL("UPDATE content_chunks SET content_length = 72 WHERE id = ?1"), [.blob(chunks[1].id.bytes)])
+        }
+        let segment = try #require(chunks.first).place.segment
+        let form = SealedForm(suite: 1, contentLength: 72)
+        let damaged = IndexedChunk(owner: owner, id: chunks[1].id, place: chunks[1].place, form)
+        #expect(try scrub(segment, in: store).findings == [.damaged(damaged)])
+    }
+
     @Test func eachCutLeavesWhatIsMissing() throws {
         let store = try store(folder)
         let chunks = try store.put(0..<3, count: 11)

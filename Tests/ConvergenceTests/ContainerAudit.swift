@@ -141,7 +141,7 @@ struct ContainerAudit {
         guard Set(rows.chunks.keys) == chunks else {
             throw Violation("\(rows.chunks.count) chunks lie there, \(chunks.count) are used")
         }
-        charged += rows.chunks.values.reduce(0) { $0 + $1 - Int64(ChunkSealer.overhead) }
+        charged += rows.chunks.values.reduce(0, +)
         guard rows.charged == charged else { throw Violation("The account is charged \(rows.charged), not \(charged)") }
         let renditions = containers.values.flatMap { $0.items.values }.reduce(0) { $0 + Int64($1.renditions.count) }
         guard rows.renditions == renditions else {
@@ -166,7 +166,7 @@ struct ContainerAudit {
 
     private static let selectUses = SQL("SELECT container, chunk, is_node, use_count FROM content_uses")
     private static let selectNodes = SQL("SELECT container, node FROM content_nodes")
-    private static let selectChunks = SQL("SELECT id, length FROM content_chunks")
+    private static let selectChunks = SQL("SELECT id, content_length FROM content_chunks")
     private static let selectItems = SQL("SELECT item, counted FROM document_items")
     private static let selectSum = SQL("SELECT SUM(bytes) FROM content_sums")
     private static let selectUsed = SQL("SELECT used FROM storage_owners")
