@@ -175,7 +175,7 @@ import Testing
     @Test func anOlderDatabaseHasChunksAsTheyAre() throws {
         let engine = try SQLiteEngine.inMemory()
         try engine.migrate(ContentSchema.migrations.filter { $0.name != "content-004" })
-        try engine.write {
+        _ = try engine.write {
             try $0.execute(
                 SQL(
                     "INSERT INTO content_chunks (partition_number, owner, id, segment_number, segment_offset, length, "
