@@ -407,7 +407,10 @@ import Testing
             let one = try await cloud.open()
             try await one.settle()
             try await cloud.uploads(of: one) { $0.askedMax = 1 }
-            try await one.container.put(film(30), at: "film")
+            // Its chunks have a mebibyte each.
+            var film = Data(count: 30 << 20)
+            for place in 0..<30 { film[place << 20] = UInt8(place) }
+            try await one.container.put(film, at: "film")
             for _ in 0..<5 {
                 cloud.simulation.pass(.seconds(4))
                 cloud.simulation.use { $0.crash(.documents) }

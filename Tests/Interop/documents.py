@@ -35,15 +35,15 @@ DOCUMENTS = bytes(15) + b"\x01"
 class Container:
     """A container of a device's app."""
 
+    # Whether it knows Zstandard, and how many bytes of chunks came.
+    compresses = False
+    taken = 0
+
     def __init__(self, device):
         self.device = device
         self.id = device.containers[0]
         self.requests = device.door("documents")
         self.bulk = Bulk(device)
-        # Whether it knows Zstandard.
-        self.compresses = False
-        # Bytes of chunks that came.
-        self.taken = 0
         # Named where the service wants it in any case.
         self.of_content = ""
         self.folder = DOCUMENTS
@@ -156,6 +156,15 @@ class Container:
             if of == ticket:
                 return kind, number, chunk, content
             check_silently((kind, chunk) == (REFUSED, NO_CHUNK), "the ticket of a closed upload is refused")
+
+    def refusal(self, ticket, sent):
+        """Why a frame under the ticket is refused."""
+        self.bulk.socket.send(sent)
+        kind, _, _, content = self.receive(ticket)
+        check_silently(kind == REFUSED, "it is refused")
+        failure = errors_pb2.Failure()
+        failure.ParseFromString(content)
+        return failure.code
 
     def take_stored(self, ticket, waiting):
         kind, number, chunk, _ = self.receive(ticket)
@@ -361,12 +370,13 @@ def check_hostile_frames(writer):
             ("one that is longer than its chunk", padded, b"x", 1, invalid),
             ("what is none", text, text, 1, invalid),
             ("an encoding that nobody knows", packed, text, 2, unknown)):
-        code = writer.bulk.refusal(frame(CHUNK, opened.ticket, 1, chunks.chunk_id(chunk), content, encoding))
-        check(code == expected, what + " is refused")
-    code = writer.bulk.refusal(frame(CREDIT, opened.ticket, 1, encoding=1))
-    check_silently(code == unknown, "credit has no encoding")
-    kind, _, _, chunk, _ = writer.bulk.ask(frame(CHUNK, opened.ticket, 2, chunks.chunk_id(text), packed, 1))
-    check((kind, chunk) == (STORED, chunks.chunk_id(text)), "an honest one is stored then")
+        check(
+            writer.refusal(opened.ticket, frame(CHUNK, opened.ticket, 1, chunks.chunk_id(chunk), content, encoding))
+            == expected, what + " is refused")
+    check_silently(
+        writer.refusal(opened.ticket, frame(CREDIT, opened.ticket, 1, encoding=1)) == unknown, "credit has no encoding")
+    writer.bulk.socket.send(frame(CHUNK, opened.ticket, 2, chunks.chunk_id(text), packed, 1))
+    check(writer.receive(opened.ticket)[:3] == (STORED, 2, chunks.chunk_id(text)), "an honest one is stored then")
 
 
 def check_notification(writer, reader):
