@@ -65,6 +65,9 @@ public final class Transfers {
         _ container: String, _ purpose: ContentPlace.Purpose, _ caller: Caller, any HandlerTransaction
     ) throws -> ContentPlace
     public var placing: Placing?
+    /// Tells devices that chunks were found damaged on which contents of these containers of an owner rest: of a chunk
+    /// that many have, two of them. In the transaction that notes it. Set before the start.
+    public var onLoss: ((Owner, Set<String>, any HandlerTransaction) throws -> Void)?
     private let transport: any Transport
     private var generator: any RandomNumberGenerator
     private(set) weak var host: (any ServiceRuntime)?

@@ -198,6 +198,18 @@ def set_digest(items, digest_key):
     return struct.pack("<4Q", *lanes)
 
 
+def folder_digests(items, digest_key):
+    """The digest of each folder, by its id's digits: of what lies in it, however deep.
+
+    `items` has each item's folder, by its digits, and body."""
+    inside = {}
+    for digits, (parent, body) in items.items():
+        while parent is not None:
+            inside.setdefault(parent, {})[digits] = body
+            parent = bytes(16).hex() if parent == DOCUMENTS.hex() else items.get(parent, (None,))[0]
+    return {folder: set_digest(all_of_it, digest_key) for folder, all_of_it in inside.items()}
+
+
 def page(section):
     """A section of docs/protocol.md."""
     path = os.path.join(os.path.dirname(__file__), "../../docs/protocol.md")
@@ -238,6 +250,28 @@ def check_digest_vectors():
     sets = [{name: items[name]} for name in items] + [items]
     digests = [f"`{set_digest(one, bytes(range(32))).hex()}`" for one in sets]
     check(digests == [row[1] for row in rows(text, "items")], "their digests are those of the vectors")
+
+
+def check_folders(container, items, last):
+    """The digests of all folders, read a few items at a time, are those of what lies in them."""
+    parents = {digits: (documents_pb2.DocumentItem.FromString(body).parent.hex(), body) for digits, body in items.items()}
+    expected = folder_digests(parents, last.digest_key)
+    folders, read = [bytes(16)], set()
+    while folders:
+        request = documents_pb2.ListItemDigests(container=container.id, folder=folders.pop(), items_max=3)
+        while True:
+            reply = container.call(request)
+            digest = expected.get(request.folder.hex(), bytes(32))
+            check_silently(reply.folder_digest == digest, "a folder's digest is that of what lies in it")
+            for entry in reply.entries:
+                read.add(entry.item.hex())
+                if entry.folder_digest or entry.item == DOCUMENTS:
+                    folders.append(entry.item)
+            if not reply.more:
+                break
+            request.after = reply.entries[-1].item
+    check(read - {DOCUMENTS.hex()} == set(items), f"the digests of {len(read)} items lead to all of them")
+    check(reply.digest == last.digest, "the container's digest is told with them")
 
 
 def zeros_then(zeros, seed):
@@ -309,6 +343,7 @@ def check_files(writer, reader):
     written[b"long again"] = written[b"long"]
     items, last = reader.list()
     check(set_digest(items, last.digest_key) == last.digest, "the digest is the documented one")
+    check_folders(reader, items, last)
     info = documents_pb2.ContainerInfo()
     info.ParseFromString(last.info)
     check(info.item_count == len(items) and info.name_rule == 2, "the last page says how full the container is")
