@@ -31,44 +31,28 @@ struct RecordsCommand: ParsableCommand {
     }
 
     func run() throws {
-        var rows: [RecordsRow] = []
-        for count in records.values {
-            let deployment = try LoadDeployment(directory: nil)
-            defer { deployment.close() }
-            rows += try RecordsRun(self, deployment, count: count).rows()
+        let rows = try RecordsBench.rows(of: records, quiet: quiet) {
+            try RecordsRun(self, $0, count: $1).rows()
         }
-        Progress(quiet: quiet).done()
         try report(RecordsSummary(rows: rows), json: json)
     }
 }
 
-/// One deployment with so many records, and what is measured of it.
+/// What is measured of so many records.
 private struct RecordsRun {
     private static let devicesMax = 16
-    private static let batch = 400
 
     let options: RecordsCommand
-    let deployment: LoadDeployment
-    let transport = ZeroMQTransport()
-    let enrolment: Enrolment
-    let devices: [LoadDevice]
-    let sample: SampleRecords
-    let progress: Progress
+    let bench: RecordsBench
+    private var sample: SampleRecords { bench.sample }
 
     init(_ options: RecordsCommand, _ deployment: LoadDeployment, count: Int) throws {
         self.options = options
-        self.deployment = deployment
-        progress = Progress(quiet: options.quiet)
-        progress.show("signing in")
-        enrolment = try Enrolment(in: deployment, transport: transport)
-        devices = try enrolment.devices(Self.devicesMax)
-        sample = SampleRecords(container: enrolment.container, count: count)
+        bench = try RecordsBench(deployment, clients: Self.devicesMax, count: count, quiet: options.quiet)
     }
 
     func rows() throws -> [RecordsRow] {
-        _ = try enrolment.call(
-            sample.indexes, to: enrolment.records, keys: devices[0].keys, accessToken: devices[0].accessToken,
-            returning: WireModifyRecordIndexesReply.self)
+        _ = try bench.call(sample.indexes, returning: WireModifyRecordIndexesReply.self)
         var rows = [try fill()]
         try waitForIndexes()
         // What was saved since: new records have new numbers.
@@ -85,9 +69,9 @@ private struct RecordsRun {
         rows.append(try row("change", 16) { _ in sample.change(known(), to: known()) })
         for clients in [1, 4] {
             rows.append(
-                try row("save of 400", clients, each: Self.batch) { _ in
-                    let first = used.take(Self.batch)
-                    return sample.save(first..<first + Self.batch)
+                try row("save of 400", clients, each: RecordsBench.batch) { _ in
+                    let first = used.take(RecordsBench.batch)
+                    return sample.save(first..<first + RecordsBench.batch)
                 })
         }
         for clients in options.clients.values {
@@ -104,14 +88,8 @@ private struct RecordsRun {
 
     /// They are declared before the first record, and looked for records all the same.
     private func waitForIndexes() throws {
-        var request = WireListRecordIndexes()
-        request.container = enrolment.container
-        while true {
-            let reply = try enrolment.call(
-                request, to: enrolment.records, keys: devices[0].keys, accessToken: devices[0].accessToken,
-                returning: WireListRecordIndexesReply.self)
-            guard reply.indexes.contains(where: { $0.state == .building }) else { return }
-            progress.show("\(sample.count) records: indexes are being made")
+        while try bench.indexes().contains(where: { $0.state == .building }) {
+            bench.progress.show("\(sample.count) records: indexes are being made")
             usleep(200_000)
         }
     }
@@ -120,10 +98,10 @@ private struct RecordsRun {
     private func fill() throws -> RecordsRow {
         let left = Counter(0)
         let sample = sample
-        var row = try row("fill", 4, each: Self.batch, isWhole: true) { _ in
-            let first = left.take(Self.batch)
+        var row = try row("fill", 4, each: RecordsBench.batch, isWhole: true) { _ in
+            let first = left.take(RecordsBench.batch)
             guard first < sample.count else { return nil }
-            return sample.save(first..<min(first + Self.batch, sample.count))
+            return sample.save(first..<min(first + RecordsBench.batch, sample.count))
         }
         row.perSecond = Double(sample.count) / row.seconds
         return row
@@ -137,18 +115,11 @@ private struct RecordsRun {
         _ next: @escaping @Sendable (Int) -> LoadRequest?
     ) throws -> RecordsRow {
         let outcome = WriteOutcome()
-        let plan = (address: enrolment.records, devices: (0..<clients).map { devices[$0 % devices.count] })
         let (warmUp, duration): (Duration, Duration) =
             isWhole ? (.zero, .seconds(7200)) : (.seconds(options.warmUp), .seconds(options.seconds))
         let start = usedTimes
-        let (figures, _) = try measure(
-            deployment, transport, outcome, label: "\(sample.count) records: \(operation), \(clients) clients",
-            quiet: options.quiet
-        ) {
-            try ClosedLoop(
-                loop: $0, to: plan.address, devices: plan.devices, warmUp: warmUp, duration: duration,
-                outcome: outcome, next: next)
-        }
+        let figures = try bench.measureClients(
+            clients, "\(operation), \(clients) clients", warmUp: warmUp, duration: duration, outcome, next)
         return RecordsRow(
             records: sample.count, operation: operation, clients: clients,
             perSecond: Double(figures.answered * each) / max(figures.seconds, 1e-9), reply: figures.replies.summary,
@@ -158,14 +129,13 @@ private struct RecordsRun {
 
     /// Processor time of the service and of this program.
     private var usedTimes: (service: Duration, own: Duration) {
-        (deployment.processorTime(of: .records), LoadDeployment.ownProcessorTime)
+        (bench.deployment.processorTime(of: .records), LoadDeployment.ownProcessorTime)
     }
 
     /// The whole zone, as a device gets it that has nothing.
     private func sync() throws -> RecordsRow {
-        progress.show("\(sample.count) records: whole zone")
-        let device = devices[0]
-        var reading = ChangesReading(.scope("\(enrolment.container)/\(SampleRecords.zone)"), after: .zero)
+        bench.progress.show("\(sample.count) records: whole zone")
+        var reading = ChangesReading(.scope("\(bench.enrolment.container)/\(SampleRecords.zone)"), after: .zero)
         let start = usedTimes
         let began = monotonicNanoseconds()
         var count = 0
@@ -173,9 +143,7 @@ private struct RecordsRun {
         var isComplete = false
         while !isComplete {
             let asked = monotonicNanoseconds()
-            let page = try enrolment.call(
-                reading.request, to: enrolment.records, keys: device.keys, accessToken: device.accessToken,
-                returning: WireReadChangesReply.self)
+            let page = try bench.call(reading.request, returning: WireReadChangesReply.self)
             pages.record(.nanoseconds(Int64(monotonicNanoseconds() - asked)))
             count += page.changes.count
             isComplete = try reading.take(page)
