@@ -26,6 +26,7 @@ let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistog
 let heap = Target.Dependency.product(name: "HeapModule", package: "swift-collections")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let nio = ["NIOCore", "NIOPosix", "NIOHTTP1"].map { Target.Dependency.product(name: $0, package: "swift-nio") }
+let nioSSL = Target.Dependency.product(name: "NIOSSL", package: "swift-nio-ssl")
 let protobuf = Target.Dependency.product(name: "SwiftProtobuf", package: "swift-protobuf")
 let unixSignals = Target.Dependency.product(name: "UnixSignals", package: "swift-service-lifecycle")
 
@@ -85,6 +86,7 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/apple/swift-nio", from: "2.101.2"),
+        .package(url: "https://github.com/apple/swift-nio-ssl", from: "2.37.6"),
         .package(url: "https://github.com/apple/swift-protobuf", from: "1.39.0", traits: []),
         .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
@@ -100,7 +102,7 @@ let package = Package(
         shared("NephosFiles", ["CFiles"]),
         shared("NephosChunks", ["NephosCore", "CZstd"]),
         shared("NephosPredicates", ["NephosCore"]),
-        shared("NephosHTTP", ["NephosCore"] + nio),
+        shared("NephosHTTP", ["NephosCore", nioSSL] + nio),
         shared("NephosWire", ["NephosCore", protobuf]),
         // What may be done to a record, and how a predicate sees one: the same on devices and in the service.
         shared("NephosRecordRules", ["NephosCore", "NephosPredicates", "NephosWire", protobuf]),
@@ -219,8 +221,8 @@ let package = Package(
             tests(
                 "BulkTests",
                 [
-                    "NephosBulk", "NephosSimulation", "NephosKit", "NephosServiceKit", "NephosContent", "NephosStorage",
-                    "NephosBus", "NephosWire", "NephosCore", protobuf,
+                    "NephosBulk", "NephosSimulation", "NephosKit", "NephosServiceKit", "NephosContent", "NephosChunks",
+                    "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("HTTPTests", ["NephosHTTP", "NephosCore"]),
             tests("ChunksTests", ["NephosChunks", "NephosCore", "CZstd"]),

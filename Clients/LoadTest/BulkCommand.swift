@@ -8,7 +8,8 @@ struct BulkCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "bulk", abstract: "How fast content is stored and fetched, and how long a small write takes then.",
         discussion: """
-            A deployment of its own. Devices of one account store chunks of random bytes for as long as --seconds says, \
+            A deployment of its own. Devices of one account store chunks of random bytes, or of words, which are \
+            compressed on their way to less than half, for as long as --seconds says, \
             each answered once it is sealed, on disk and in the index; then they fetch them again. A device of another \
             account writes 50 small values a second: first alone, and then beside each. What fails is exit code 1.
             """)
@@ -16,6 +17,7 @@ struct BulkCommand: ParsableCommand {
     @Option(help: "Seconds to measure, for each direction.") var seconds = 5.0
     @Option(help: "Devices that store and fetch.") var devices = 1
     @Option(help: "Bytes of a chunk.") var chunkBytes = 256 << 10
+    @Flag(name: .long, help: "Chunks of words instead of random bytes.") var compressible = false
     @Flag(name: .long, help: "Print one JSON document.") var json = false
     @Flag(name: .long, help: "No progress on standard error.") var quiet = false
 
@@ -50,7 +52,8 @@ struct BulkCommand: ParsableCommand {
         let alone = try writer.run(for: .seconds(seconds))
         let movers = try moving.devices(devices).map {
             BulkMover(
-                moving, $0, transport: transport, chunkBytes: chunkBytes, roomBytes: 4_800_000_000 / UInt64(devices))
+                moving, $0, transport: transport, chunkBytes: chunkBytes, isCompressible: compressible,
+                roomBytes: 4_800_000_000 / UInt64(devices))
         }
         progress.show("storing")
         let up = try run(.store, movers, beside: writer, deployment)
@@ -73,6 +76,7 @@ struct BulkCommand: ParsableCommand {
         func milliseconds(_ time: Duration) -> Double { Double(time.nanoseconds) / 1e6 / max(1, megabytes) }
         return BulkSummary.Leg(
             megabytesPerSecond: outcomes.reduce(0) { $0 + $1.bytesPerSecond } / 1e6, megabytes: megabytes,
+            movedMegabytes: Double(outcomes.reduce(0) { $0 + $1.bytesMoved }) / 1e6,
             writes: writes.latencies.summary,
             serviceMillisecondsPerMegabyte: milliseconds(deployment.processorTime(of: .documents) - start.0),
             ownMillisecondsPerMegabyte: milliseconds(LoadDeployment.ownProcessorTime - start.1),
@@ -85,6 +89,8 @@ struct BulkSummary: RunSummary {
     struct Leg: Encodable {
         var megabytesPerSecond: Double
         var megabytes: Double
+        /// What went over the line for them.
+        var movedMegabytes: Double
         /// The writer's latencies meanwhile.
         var writes: LatencySummary?
         /// Processor time, of the service and of this process, for each megabyte.
@@ -105,8 +111,9 @@ struct BulkSummary: RunSummary {
         func line(_ name: String, _ leg: Leg) -> String {
             name
                 + String(
-                    format: "  %.0f MB/s (%.0f MB; %.2f ms/MB in the service, %.2f here; service %d MB)",
-                    leg.megabytesPerSecond, leg.megabytes, leg.serviceMillisecondsPerMegabyte,
+                    format: "  %.0f MB/s (%.0f MB, %.0f on the line; %.2f ms/MB in the service, %.2f here; service %d "
+                        + "MB)",
+                    leg.megabytesPerSecond, leg.megabytes, leg.movedMegabytes, leg.serviceMillisecondsPerMegabyte,
                     leg.ownMillisecondsPerMegabyte, leg.serviceMegabytes)
         }
         func line(_ name: String, _ writes: LatencySummary?) -> String {

@@ -14,6 +14,8 @@ final class BulkMover: Sendable {
 
     struct Outcome: Sendable {
         var bytes = 0
+        /// What went over the line for them.
+        var bytesMoved = 0
         /// From the first chunk to the last answer in time.
         var elapsed: Duration = .zero
         var failures: [String: Int] = [:]
@@ -41,18 +43,21 @@ final class BulkMover: Sendable {
     private let device: LoadDevice
     private let transport: ZeroMQTransport
     private let chunkBytes: Int
+    private let isCompressible: Bool
     private let roomBytes: UInt64
     private let upload: [UInt8]
     private let stored = Shared<[ChunkID]>([])
 
     init(
-        _ enrolment: Enrolment, _ device: LoadDevice, transport: ZeroMQTransport, chunkBytes: Int, roomBytes: UInt64
+        _ enrolment: Enrolment, _ device: LoadDevice, transport: ZeroMQTransport, chunkBytes: Int,
+        isCompressible: Bool, roomBytes: UInt64
     ) {
         documents = enrolment.documents
         bulk = enrolment.bulk
         self.device = device
         self.transport = transport
         self.chunkBytes = chunkBytes
+        self.isCompressible = isCompressible
         self.roomBytes = roomBytes
         var generator = SystemRandomNumberGenerator()
         upload = (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
@@ -135,6 +140,7 @@ final class BulkMover: Sendable {
                     $0.failures["\(error.code)", default: 0] += 1
                 } else {
                     $0.bytes += bytes
+                    $0.bytesMoved = client.progress.bytesMoved
                     $0.elapsed = elapsed
                 }
             }
@@ -145,35 +151,50 @@ final class BulkMover: Sendable {
 
     private final class Storing: Counting {
         private let mover: BulkMover
-        private let random: [UInt8]
+        private let content: [UInt8]
         private var number: UInt64 = 0
         private var ids: [UInt64: ChunkID] = [:]
 
         init(_ client: BulkClient, _ loop: any BusLoop, _ mover: BulkMover, _ run: Run, for duration: Duration) {
             self.mover = mover
-            var generator = SystemRandomNumberGenerator()
-            let words = (0..<(mover.chunkBytes + 7) / 8).map { _ in generator.next() }
-            random = words.withUnsafeBytes { [UInt8]($0.prefix(mover.chunkBytes)) }
+            content = mover.isCompressible ? Self.words(mover.chunkBytes) : Self.random(mover.chunkBytes)
             super.init(client, loop, run, for: duration)
+        }
+
+        private static func random(_ count: Int) -> [UInt8] {
+            var generator = SystemRandomNumberGenerator()
+            let words = (0..<(count + 7) / 8).map { _ in generator.next() }
+            return words.withUnsafeBytes { [UInt8]($0.prefix(count)) }
+        }
+
+        /// Of a thousand words, each as likely.
+        private static func words(_ count: Int) -> [UInt8] {
+            let letters = UInt8(ascii: "a")...UInt8(ascii: "z")
+            let words = (0..<1000).map { _ in
+                (0..<Int.random(in: 2...10)).map { _ in UInt8.random(in: letters) } + [UInt8(ascii: " ")]
+            }
+            var text: [UInt8] = []
+            while text.count < count { text += words[Int.random(in: words.indices)] }
+            return Array(text.prefix(count))
         }
 
         func begin() { client.onRoom = { self.storeMore() } }
 
         private func storeMore() {
-            while !isOver, client.room >= random.count {
+            while !isOver, client.room >= content.count {
                 noteBegun()
                 number += 1
                 let number = number
                 // Before its completion runs.
-                ids[number] = client.store(bytes: random.count) { room in
-                    random.withUnsafeBytes { room.copyMemory(from: $0) }
+                ids[number] = client.store(bytes: content.count) { room in
+                    content.withUnsafeBytes { room.copyMemory(from: $0) }
                     // Each chunk is another.
                     room.storeBytes(of: number, as: UInt64.self)
                     return ChunkID(hashing: UnsafeRawBufferPointer(room))
                 } then: { [self] result in
                     let id = ids.removeValue(forKey: number)
                     if let id, case .success = result { mover.stored.state.withLock { $0.append(id) } }
-                    if case .failure(let error) = result { note(0, error) } else { note(random.count, nil) }
+                    if case .failure(let error) = result { note(0, error) } else { note(content.count, nil) }
                 }
             }
         }

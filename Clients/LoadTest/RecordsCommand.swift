@@ -32,44 +32,28 @@ struct RecordsCommand: ParsableCommand {
     }
 
     func run() throws {
-        var rows: [RecordsRow] = []
-        for count in records.values {
-            let deployment = try LoadDeployment(directory: nil)
-            defer { deployment.close() }
-            rows += try RecordsRun(self, deployment, count: count).rows()
+        let rows = try RecordsBench.rows(of: records, quiet: quiet) {
+            try RecordsRun(self, $0, count: $1).rows()
         }
-        Progress(quiet: quiet).done()
         try report(RecordsSummary(rows: rows), json: json)
     }
 }
 
-/// One deployment with so many records, and what is measured of it.
+/// What is measured of so many records.
 private struct RecordsRun {
     private static let devicesMax = 16
-    private static let batch = 400
 
     let options: RecordsCommand
-    let deployment: LoadDeployment
-    let transport = ZeroMQTransport()
-    let enrolment: Enrolment
-    let devices: [LoadDevice]
-    let sample: SampleRecords
-    let progress: Progress
+    let bench: RecordsBench
+    private var sample: SampleRecords { bench.sample }
 
     init(_ options: RecordsCommand, _ deployment: LoadDeployment, count: Int) throws {
         self.options = options
-        self.deployment = deployment
-        progress = Progress(quiet: options.quiet)
-        progress.show("signing in")
-        enrolment = try Enrolment(in: deployment, transport: transport)
-        devices = try enrolment.devices(Self.devicesMax)
-        sample = SampleRecords(container: enrolment.container, count: count)
+        bench = try RecordsBench(deployment, clients: Self.devicesMax, count: count, quiet: options.quiet)
     }
 
     func rows() throws -> [RecordsRow] {
-        _ = try enrolment.call(
-            sample.indexes, to: enrolment.records, keys: devices[0].keys, accessToken: devices[0].accessToken,
-            returning: WireModifyRecordIndexesReply.self)
+        _ = try bench.call(sample.indexes, returning: WireModifyRecordIndexesReply.self)
         var rows = [try fill()]
         try waitForIndexes()
         // What was saved since: new records have new numbers.
@@ -87,9 +71,9 @@ private struct RecordsRun {
             return sample.save(number..<number + 1)
         }
         try measure("change", [16]) { _ in sample.change(known(), to: known()) }
-        try measure("save of 400", [1, 4], each: Self.batch) { _ in
-            let first = used.take(Self.batch)
-            return sample.save(first..<first + Self.batch)
+        try measure("save of 400", [1, 4], each: RecordsBench.batch) { _ in
+            let first = used.take(RecordsBench.batch)
+            return sample.save(first..<first + RecordsBench.batch)
         }
         try measure("fetch", options.clients.values) { _ in sample.fetch(known()) }
         try measure("kind ==", [1, 16]) { _ in sample.equal(to: known()) }
@@ -101,14 +85,8 @@ private struct RecordsRun {
 
     /// They are declared before the first record, and looked for records all the same.
     private func waitForIndexes() throws {
-        var request = WireListRecordIndexes()
-        request.container = enrolment.container
-        while true {
-            let reply = try enrolment.call(
-                request, to: enrolment.records, keys: devices[0].keys, accessToken: devices[0].accessToken,
-                returning: WireListRecordIndexesReply.self)
-            guard reply.indexes.contains(where: { $0.state == .building }) else { return }
-            progress.show("\(sample.count) records: indexes are being made")
+        while try bench.indexes().contains(where: { $0.state == .building }) {
+            bench.progress.show("\(sample.count) records: indexes are being made")
             usleep(200_000)
         }
     }
@@ -117,10 +95,10 @@ private struct RecordsRun {
     private func fill() throws -> RecordsRow {
         let left = Counter(0)
         let sample = sample
-        var row = try row("fill", 4, each: Self.batch, isWhole: true) { _ in
-            let first = left.take(Self.batch)
+        var row = try row("fill", 4, each: RecordsBench.batch, isWhole: true) { _ in
+            let first = left.take(RecordsBench.batch)
             guard first < sample.count else { return nil }
-            return sample.save(first..<min(first + Self.batch, sample.count))
+            return sample.save(first..<min(first + RecordsBench.batch, sample.count))
         }
         row.perSecond = Double(sample.count) / row.seconds
         return row
@@ -134,18 +112,11 @@ private struct RecordsRun {
         _ next: @escaping @Sendable (Int) -> LoadRequest?
     ) throws -> RecordsRow {
         let outcome = WriteOutcome()
-        let plan = (address: enrolment.records, devices: (0..<clients).map { devices[$0 % devices.count] })
         let (warmUp, duration): (Duration, Duration) =
             isWhole ? (.zero, .seconds(7200)) : (.seconds(options.warmUp), .seconds(options.seconds))
         let start = usedTimes
-        let (figures, _) = try measure(
-            deployment, transport, outcome, label: "\(sample.count) records: \(operation), \(clients) clients",
-            quiet: options.quiet
-        ) {
-            try ClosedLoop(
-                loop: $0, to: plan.address, devices: plan.devices, warmUp: warmUp, duration: duration,
-                outcome: outcome, next: next)
-        }
+        let figures = try bench.measureClients(
+            clients, "\(operation), \(clients) clients", warmUp: warmUp, duration: duration, outcome, next)
         return RecordsRow(
             records: sample.count, operation: operation, clients: clients,
             perSecond: Double(figures.answered * each) / max(figures.seconds, 1e-9), reply: figures.replies.summary,
@@ -155,15 +126,15 @@ private struct RecordsRun {
 
     /// Processor time of the service and of this program.
     private var usedTimes: (service: Duration, own: Duration) {
-        (deployment.processorTime(of: .records), LoadDeployment.ownProcessorTime)
+        (bench.deployment.processorTime(of: .records), LoadDeployment.ownProcessorTime)
     }
 
     /// The whole zone, as a device gets it that has nothing.
     private func sync() throws -> RecordsRow {
-        progress.show("\(sample.count) records: whole zone")
-        let device = devices[0]
-        var reading = ChangesReading(.scope("\(enrolment.container)/\(SampleRecords.zone)"), after: .zero)
-        let line = try Call(to: enrolment.records, keys: device.keys, transport: transport)
+        bench.progress.show("\(sample.count) records: whole zone")
+        var reading = ChangesReading(.scope("\(bench.enrolment.container)/\(SampleRecords.zone)"), after: .zero)
+        let device = bench.devices[0]
+        let line = try Call(to: bench.enrolment.records, keys: device.keys, transport: bench.transport)
         defer { line.close() }
         let start = usedTimes
         let began = monotonicNanoseconds()

@@ -30,37 +30,24 @@ struct ScopeCommand: ParsableCommand {
     }
 
     func run() throws {
-        var rows: [ScopeRow] = []
-        for count in items.values {
-            let deployment = try LoadDeployment(directory: nil)
-            defer { deployment.close() }
-            rows += try ScopeRun(self, deployment, count: count).rows()
-        }
-        Progress(quiet: quiet).done()
+        let rows = try RecordsBench.rows(of: items, quiet: quiet) { try ScopeRun(self, $0, count: $1).rows() }
         try report(ScopeSummary(rows: rows), json: json)
     }
 }
 
-/// One deployment with so many records, and a device's home.
+/// What a device does with so many records, and its home.
 private struct ScopeRun {
-    private static let batch = 400
     private static let clients = 4
 
     let options: ScopeCommand
-    let deployment: LoadDeployment
-    let transport = ZeroMQTransport()
-    let enrolment: Enrolment
-    let devices: [LoadDevice]
-    let sample: SampleRecords
-    let progress: Progress
+    let bench: RecordsBench
+    private var deployment: LoadDeployment { bench.deployment }
+    private var sample: SampleRecords { bench.sample }
 
     init(_ options: ScopeCommand, _ deployment: LoadDeployment, count: Int) throws {
         self.options = options
-        self.deployment = deployment
-        progress = Progress(quiet: options.quiet)
-        enrolment = try Enrolment(in: deployment, transport: transport)
-        devices = try enrolment.devices(Self.clients)
-        sample = SampleRecords(container: enrolment.container, count: count, dataBytes: options.bytes)
+        bench = try RecordsBench(
+            deployment, clients: Self.clients, count: count, dataBytes: options.bytes, quiet: options.quiet)
     }
 
     func rows() throws -> [ScopeRow] {
@@ -78,19 +65,10 @@ private struct ScopeRun {
 
     /// Sends requests for all these records.
     private func write(_ count: Int, _ request: @escaping @Sendable (Range<Int>) -> LoadRequest) throws {
-        let outcome = WriteOutcome()
-        let plan = (address: enrolment.records, devices: devices)
         let taken = Counter(0)
-        let (figures, _) = try measure(
-            deployment, transport, outcome, label: "\(sample.count) records: \(count) are saved", quiet: options.quiet
-        ) { loop in
-            try ClosedLoop(
-                loop: loop, to: plan.address, devices: plan.devices, warmUp: .zero, duration: .seconds(7200),
-                outcome: outcome
-            ) { _ in
-                let first = taken.take(Self.batch)
-                return first < count ? request(first..<min(first + Self.batch, count)) : nil
-            }
+        let figures = try bench.measureClients(Self.clients, "\(count) are saved", WriteOutcome()) { _ in
+            let first = taken.take(RecordsBench.batch)
+            return first < count ? request(first..<min(first + RecordsBench.batch, count)) : nil
         }
         guard figures.failures == 0 else {
             throw CloudError(.internalError, "Records could not be saved.", details: ["failed": "\(figures.failures)"])
@@ -109,23 +87,20 @@ private struct ScopeRun {
             }
             usleep(20_000)
         }
-        var request = WireListRecordIndexes()
-        request.container = enrolment.container
         // It waits until the service answers.
-        _ = try enrolment.call(
-            request, to: enrolment.records, keys: devices[0].keys, accessToken: devices[0].accessToken,
-            returning: WireListRecordIndexesReply.self)
+        _ = try bench.indexes()
     }
 
     /// What a device does, in a process of its own.
     private func row(_ step: String, _ items: Int, _ home: TemporaryFolder) throws -> ScopeRow {
-        progress.show("\(sample.count) records: \(step)")
+        bench.progress.show("\(sample.count) records: \(step)")
         try renewService()
         let service = Memory(of: try deployment.processID(of: .records))
         let before = service.resident
         let device = try ScopeDevice.run(
             [
-                "--deployment", deployment.directory, "--account", enrolment.account, "--app", enrolment.store,
+                "--deployment", deployment.directory, "--account", bench.enrolment.account, "--app",
+                bench.enrolment.store,
                 "--home", home.path + "/home", "--items", "\(sample.count)",
             ] + (step == "verify" ? ["--verify"] : []))
         return ScopeRow(

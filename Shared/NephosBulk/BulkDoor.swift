@@ -175,7 +175,8 @@ final class BulkDoor {
         case .chunk: refusal = receiving.take(frame, ticket, of: peer)
         case .get:
             refusal = sending.take(
-                ChunkRequest(ticket: ticket, number: frame.number, chunk: frame.chunk), of: peer)
+                ChunkRequest(ticket: ticket, number: frame.number, chunk: frame.chunk, accepts: frame.encoding),
+                of: peer)
         case .credit: sending.addCredit(frame.number, ticket, of: peer)
         case .stored, .refused, .greeting:
             refusal = CloudError(.malformedRequest, "A device sends no such frames.")

@@ -1,4 +1,5 @@
 internal import NephosBus
+private import NephosChunks
 internal import NephosContent
 internal import NephosCore
 internal import NephosServiceKit
@@ -31,10 +32,15 @@ struct IncomingChunk: Sendable {
     let peer: Peer
     let ticket: Ticket
     let frame: BulkFrame
+    /// Bytes of the chunk as it is, as the frame says. More than the frame has, if that is compressed.
+    let contentLength: Int
     /// Set: nothing is written for it; it is stored only if it is there already.
-    let shortage: Shortage?
+    var shortage: Shortage?
 
+    /// What it takes of the credit, of memory and of the disk.
     var counted: Int { BulkLimits.counted(frame.contentBytes) }
+    /// What it takes of its upload's room, and so of the plan.
+    var filling: UInt64 { UInt64(BulkLimits.counted(contentLength)) }
     var holder: Room.Holder { Room.Holder(account: ticket.account, key: ticket.key) }
 }
 
@@ -43,6 +49,8 @@ struct ChunkRequest: Sendable {
     let ticket: Ticket
     let number: UInt64
     let chunk: ChunkID
+    /// How it may be encoded, if not as it is.
+    let accepts: ChunkEncoding
 }
 
 /// What somebody who read a chunk has to say of it.
@@ -69,8 +77,8 @@ extension ChunkFailure {
 
 /// What is done with content on a work pool's threads: hashing, sealing and writing; reading and opening.
 struct ChunkWork: Sendable {
-    private let store: any BlobStore
-    private let snapshots: any Snapshots
+    let store: any BlobStore
+    let snapshots: any Snapshots
     private let groups = GroupPool()
     /// Bytes of the disk that content leaves free: for the rows, and for what makes room.
     private let roomKeptBytes: Int
@@ -118,9 +126,11 @@ struct ChunkWork: Sendable {
     /// - Parameter chunks: All of one partition.
     func store(_ chunks: [IncomingChunk], in partition: Int) -> Batch {
         var batch = Batch(chunks: chunks, results: [], groups: [])
+        let coder = ChunkCoder()
         batch.results = chunks.map { chunk in
-            let isTrue = chunk.frame.withContent { ChunkID(hashing: $0) } == chunk.frame.chunk
-            return isTrue ? .known : .refused(Self.wrongHash)
+            do { return try Self.id(of: chunk, coder) == chunk.frame.chunk ? .known : .refused(Self.wrongHash) } catch {
+                return .refused(CloudError(wrapping: error))
+            }
         }
         do {
             try put(&batch, but: try known(batch, in: partition), in: partition)
@@ -133,6 +143,10 @@ struct ChunkWork: Sendable {
             }
         }
         return batch
+    }
+
+    private static func id(of chunk: IncomingChunk, _ coder: ChunkCoder) throws -> ChunkID {
+        try chunk.frame.withContent { try coder.withDecoded($0, chunk.frame.encoding) { ChunkID(hashing: $0) } }
     }
 
     private static let wrongHash = CloudError(
@@ -151,8 +165,11 @@ struct ChunkWork: Sendable {
 
     private func known(_ batch: Batch, in partition: Int) throws -> Known {
         var ids: [Owner: [ChunkID]] = [:]
+        var lengths: [ChunkID: Int] = [:]
         for (chunk, result) in zip(batch.chunks, batch.results) {
-            if case .known = result { ids[chunk.ticket.owner, default: []].append(chunk.frame.chunk) }
+            guard case .known = result else { continue }
+            ids[chunk.ticket.owner, default: []].append(chunk.frame.chunk)
+            lengths[chunk.frame.chunk] = chunk.contentLength
         }
         let rows = try snapshots.read { snapshot in
             try ids.flatMap { owner, ids in
@@ -165,7 +182,8 @@ struct ChunkWork: Sendable {
         for (row, isNoted) in rows {
             let key = Key(owner: row.owner, id: row.id)
             // What was noted may be more than its bytes show: that it does not open.
-            if try !isNoted && canBeRead(row) { known.readable.insert(key) } else { known.damaged.insert(key) }
+            let isTrue = row.isSound && row.form.contentLength == lengths[row.id]
+            if try !isNoted && isTrue && canBeRead(row) { known.readable.insert(key) } else { known.damaged.insert(key) }
         }
         return known
     }
@@ -202,142 +220,15 @@ struct ChunkWork: Sendable {
                 continue
             }
             if !group.hasRoom(forUnsealed: chunk.frame.contentBytes) { try flush(&batch) }
+            // As it came: it opens to what it should.
             try chunk.frame.withContent {
-                try group.append(chunk.frame.chunk, sealing: $0, with: chunk.ticket.sealer)
+                try group.append(
+                    chunk.frame.chunk, sealing: $0, chunk.frame.encoding, contentLength: chunk.contentLength,
+                    with: chunk.ticket.sealer)
             }
             waiting.append(index)
         }
         try flush(&batch)
-    }
-
-    // MARK: Fetching
-
-    /// The answer to a request.
-    struct Fetched: Sendable {
-        /// The chunk, or why it is not there.
-        var frame: Frame
-        /// What it takes of the credit.
-        var counted: Int
-        /// What is to be noted of it: that it could not be read, or that it could although there is a note.
-        var finding: ChunkFinding?
-    }
-
-    /// Reads chunks that were asked for, as long as they fit.
-    ///
-    /// - Returns: The answers to the first of the requests. Fewer than there are: the next one does not fit.
-    func fetch(_ requests: [ChunkRequest], bytesMax: Int) -> [Fetched] {
-        var answers: [Fetched] = []
-        var rest = bytesMax
-        var sealed: [UInt8] = []
-        for request in requests {
-            var found: Found?
-            do {
-                found = try find(request)
-                guard let chunk = found?.chunk else { throw Self.unknown }
-                guard chunk.place.isSound else { throw ChunkFailure.damaged(chunk.place) }
-                let bytes = chunk.place.length - ChunkSealer.overhead
-                guard bytes > 0, bytes <= BulkLimits.chunkBytesMax else { throw ChunkFailure.damaged(chunk.place) }
-                let counted = BulkLimits.counted(bytes)
-                guard counted <= rest else { break }
-                let frame = try frame(chunk, for: request, contentBytes: bytes, &sealed)
-                answers.append(Fetched(frame: frame, counted: counted, finding: found?.recovered))
-                rest -= counted
-            } catch {
-                answers.append(
-                    Fetched(
-                        frame: BulkFrame.refused(
-                            request.ticket.id, number: request.number, chunk: request.chunk, Self.reply(to: error)),
-                        counted: 0, finding: found?.damaged(by: error)))
-            }
-        }
-        return answers
-    }
-
-    /// A chunk as it was looked up.
-    private struct Found {
-        var chunk: IndexedChunk
-        var isNoted: Bool
-
-        var recovered: ChunkFinding? { isNoted ? .recovered(RecoveredChunk(chunk, isOpened: true)) : nil }
-
-        /// Nil: what ails it is noted, so that whoever asks for it again and again costs the service's loop nothing; or
-        /// it is not damaged.
-        func damaged(by error: any Error) -> ChunkFinding? {
-            guard !isNoted, let damage = (error as? ChunkFailure)?.damage else { return nil }
-            return .damaged(DamagedChunk(chunk, damage: damage))
-        }
-    }
-
-    private static func reply(to error: any Error) -> CloudError {
-        switch error {
-        case ChunkFailure.suiteUnknown: sealedAnew
-        case is ChunkFailure: damaged
-        default: CloudError(wrapping: error)
-        }
-    }
-
-    private static let sealedAnew = CloudError(
-        .storageFailure, "The chunk was sealed by a newer version of the service. Upgrade the service.",
-        details: ["reason": "version"])
-    private static let unknown = CloudError(.unknownItem, "There is no such chunk.")
-    private static let damaged = CloudError(
-        .storageFailure, "The chunk cannot be read any more. Another device may have it.",
-        details: ["reason": "damaged"])
-
-    private func find(_ request: ChunkRequest) throws -> Found? {
-        let (ticket, id) = (request.ticket, request.chunk)
-        return try snapshots.read {
-            guard try mayFetch(id, ticket, in: $0),
-                let chunk = try ChunkIndex.find(id, of: ticket.owner, in: ticket.partition, in: $0)
-            else { return nil }
-            return Found(
-                chunk: chunk,
-                isNoted: try DamagedChunks.isNoted(id, of: ticket.owner, in: ticket.partition, in: $0))
-        }
-    }
-
-    /// Whether a content of the app's containers rests on the chunk, or one of the app's uploads has stored it. What else
-    /// the account has answers like what it has not: so nothing can be probed by its hash.
-    private func mayFetch(_ chunk: ChunkID, _ ticket: Ticket, in snapshot: any ReadTransaction) throws -> Bool {
-        let place = HoldStore.Place(owner: ticket.owner, partition: ticket.partition)
-        for container in ticket.containers where try UseStore.isUsed(chunk, by: container, at: place, in: snapshot) {
-            return true
-        }
-        // Of what is no account's, uploads are of others, too.
-        guard ticket.owner.account != nil else { return false }
-        return try HoldStore.uploads(of: chunk, at: place, in: snapshot).contains { upload in
-            try StorageLedger.app(ofReservation: upload, of: ticket.owner, in: snapshot) == ticket.reservingApp
-        }
-    }
-
-    /// - Parameter sealed: Memory for the chunk as it lies on disk; used again for the next.
-    private func frame(
-        _ chunk: IndexedChunk, for request: ChunkRequest, contentBytes: Int, _ sealed: inout [UInt8]
-    ) throws -> Frame {
-        if sealed.count < chunk.place.length { sealed = [UInt8](repeating: 0, count: chunk.place.length) }
-        return try sealed.withUnsafeMutableBytes { memory in
-            let sealed = UnsafeMutableRawBufferPointer(rebasing: memory[..<chunk.place.length])
-            try read(chunk, for: request, into: sealed)
-            return try BulkFrame.chunk(request.ticket.id, number: request.number, contentBytes: contentBytes) {
-                try request.ticket.sealer.open(UnsafeRawBufferPointer(sealed), id: request.chunk, into: $0)
-                return request.chunk
-            }
-        }
-    }
-
-    private func read(
-        _ chunk: IndexedChunk, for request: ChunkRequest, into sealed: UnsafeMutableRawBufferPointer
-    ) throws {
-        var place = chunk.place
-        while true {
-            do { return try store.read(place, of: request.chunk, into: sealed) } catch ChunkFailure.moved {
-                // It was moved since it was looked up.
-                guard let now = try find(request)?.chunk.place, now != place, now.length == sealed.count else {
-                    throw ChunkFailure.missing(place)
-                }
-                place = now
-            }
-        }
     }
 }
 

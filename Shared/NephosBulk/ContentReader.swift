@@ -69,7 +69,8 @@ public struct ContentReader: Sendable {
         guard let found else { throw Self.damaged }
         do {
             let sealed = try store.read(chunk.id, of: place.owner, in: place.partition, through: snapshots)
-            let bytes = try sealed.map { try sealer.open($0, id: chunk.id) } ?? []
+            guard let sealed else { throw ChunkFailure.notAuthentic }
+            let bytes = try Self.decoded(sealer.open(sealed, id: chunk.id))
             guard bytes.count == chunk.length, bytes.withUnsafeBytes({ ChunkID(hashing: $0) }) == chunk.id else {
                 throw ChunkFailure.notAuthentic
             }
@@ -81,6 +82,15 @@ public struct ContentReader: Sendable {
             guard !isNoted, let damage = failure.damage else { throw Self.damaged }
             throw DamagedContent(chunk: DamagedChunk(found, damage: damage))
         }
+    }
+
+    private static func decoded(_ opened: (bytes: [UInt8], encoding: ChunkEncoding)) throws -> [UInt8] {
+        guard opened.encoding != .plain else { return opened.bytes }
+        do {
+            return try opened.bytes.withUnsafeBytes { bytes in
+                try ChunkCoder().withDecoded(bytes, opened.encoding) { [UInt8]($0) }
+            }
+        } catch { throw ChunkFailure.notAuthentic }
     }
 
     private static let damaged = CloudError(

@@ -94,13 +94,16 @@ final class DamageNotes {
         }
         var found: [Owner: Found] = [:]
         var forgotten = 0
-        host.submit { [damaged, recovered] in
+        host.submit { [damaged, recovered, transfers] in
             found = [:]
             for chunk in try DamagedChunks.note(damaged, at: host.loop.wallClock.now, in: $0) {
                 let place = HoldStore.Place(owner: chunk.owner, partition: chunk.place.segment.partition)
                 let containers = try UseStore.containers(using: UseStore.Part(id: chunk.id), at: place, in: $0)
                 found[chunk.owner, default: Found()].count += 1
                 found[chunk.owner, default: Found()].containers.formUnion(containers)
+            }
+            for owner in found.keys.sorted(by: { $0.rawValue < $1.rawValue }) {
+                try transfers.onLoss?(owner, found[owner]?.containers ?? [], $0)
             }
             forgotten = try DamagedChunks.forget(recovered, in: $0)
             try body($0)
@@ -121,7 +124,8 @@ final class DamageNotes {
     private func tell(_ found: [Owner: Found], _ host: any ServiceRuntime) {
         for (owner, found) in found.sorted(by: { $0.key.rawValue < $1.key.rawValue }) {
             host.report(
-                "Chunks of content cannot be read any more. A device that has the files heals them: put them again",
+                "Chunks of content cannot be read any more. A device that has the files heals them once it "
+                    + "synchronises. Else put them again, or restore a backup",
                 details: [
                     "account": owner.rawValue, "chunks": "\(found.count)",
                     "containers": found.containers.sorted().prefix(Self.namedMax).joined(separator: " "),

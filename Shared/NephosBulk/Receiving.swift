@@ -1,4 +1,5 @@
 internal import NephosBus
+private import NephosChunks
 internal import NephosContent
 internal import NephosCore
 
@@ -7,7 +8,7 @@ internal import NephosCore
 ///
 /// On the loop of content only.
 final class Receiving {
-    /// Bytes of content that are sealed and flushed in one go.
+    /// Bytes of content that are verified, sealed and flushed in one go: as they are, since that is the work.
     private static let batchBytesMax = 7 << 20
     /// Chunks of them: their rows take the service's loop a few milliseconds, and everybody waits for those.
     private static let batchCountMax = 64
@@ -108,21 +109,26 @@ final class Receiving {
     func take(_ frame: BulkFrame, _ ticket: Ticket, of peer: Peer) -> CloudError? {
         guard let upload = ticket.upload, let filling = fillings[upload], let spending = spendings[upload.account]
         else { return Self.onlyFetching }
-        let bytes = BulkLimits.counted(frame.contentBytes)
-        let shortage =
+        let length: Int
+        // What says that it opens to more than a chunk is not held, and nothing is allocated for it.
+        do { length = try frame.withContent { try ChunkCoder.length(ofEncoded: $0, frame.encoding) } } catch {
+            return CloudError(wrapping: error)
+        }
+        var chunk = IncomingChunk(peer: peer, ticket: ticket, frame: frame, contentLength: length)
+        let onDisk = UInt64(chunk.counted)
+        chunk.shortage =
             isShortOfRoom
             ? Shortage.ofDisk(.diskFull)
-            : filling.shortage(for: UInt64(bytes)).map { .ofUpload($0) }
-                ?? spending.shortage(for: UInt64(bytes), at: loop.monotonicNow).map { .ofDisk($0) }
-        let chunk = IncomingChunk(peer: peer, ticket: ticket, frame: frame, shortage: shortage)
+            : filling.shortage(for: chunk.filling).map { .ofUpload($0) }
+                ?? spending.shortage(for: onDisk, at: loop.monotonicNow).map { .ofDisk($0) }
         switch room.take(chunk.counted, for: chunk.holder) {
         case .taken: break
         case .beyondOwn: return Self.beyondCredit
         case .beyondAll: return Self.busy
         }
         if chunk.shortage == nil {
-            fillings[upload]?.pending += UInt64(bytes)
-            spendings[upload.account]?.pending += UInt64(bytes)
+            fillings[upload]?.pending += chunk.filling
+            spendings[upload.account]?.pending += onDisk
         }
         waiting.add(chunk, of: chunk.ticket.partition)
         return nil
@@ -133,7 +139,7 @@ final class Receiving {
         while running < Self.runningMax {
             var (bytes, count) = (0, 0)
             let next = waiting.next {
-                bytes += $0.counted
+                bytes += Int($0.filling)
                 count += 1
                 return bytes <= Self.batchBytesMax && count <= Self.batchCountMax
             }
@@ -175,7 +181,7 @@ final class Receiving {
         for (chunk, error) in zip(chunks, committed.errors) {
             room.give(chunk.counted, of: chunk.holder)
             if chunk.shortage == nil, let upload = chunk.ticket.upload {
-                fillings[upload]?.pending -= UInt64(chunk.counted)
+                fillings[upload]?.pending -= chunk.filling
                 spendings[upload.account]?.pending -= UInt64(chunk.counted)
             }
             answer(chunk, error)

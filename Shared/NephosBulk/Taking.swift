@@ -121,7 +121,7 @@ struct Taking {
         let isThere = try isHeld || store.isUsed(id) || source?.isUsed(id) ?? false
         guard isThere, try !DamagedChunks.isNoted(id, of: place.owner, in: place.partition, in: store.transaction),
             let chunk = try ChunkIndex.find(id, of: place.owner, in: place.partition, in: store.transaction),
-            UInt64(max(0, chunk.place.length - ChunkSealer.overhead)) == length
+            UInt64(clamping: chunk.form.contentLength) == length
         else {
             throw CloudError(
                 .unknownItem, "A chunk that the content rests on was not stored, or is not as long as was said.",

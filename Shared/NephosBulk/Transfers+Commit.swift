@@ -35,6 +35,7 @@ extension Transfers {
         let stored = zip(batch.chunks, committed.errors).filter { $1 == nil }.map(\.0)
         host.count("content.received.chunks", by: stored.count)
         host.count("content.received.bytes", by: stored.reduce(0) { $0 + $1.counted })
+        host.count("content.received.plain_bytes", by: stored.reduce(0) { $0 + Int($1.filling) })
     }
 
     /// Decides for each chunk, and adds the rows of those that are stored.
@@ -68,7 +69,7 @@ extension Transfers {
                 healed.insert(key)
                 return nil
             }
-            guard standing.filled + UInt64(chunk.counted) <= standing.reserved else {
+            guard standing.filled + chunk.filling <= standing.reserved else {
                 // A repeat finds it healed.
                 return try isUsed(id, under: ticket, at: place, in: transaction) ? nil : .uploadIsFull(standing)
             }
@@ -80,13 +81,13 @@ extension Transfers {
             {
                 return Self.removedMeanwhile
             }
-            try HoldStore.add(id, counted: chunk.counted, for: upload.id, at: place, in: transaction)
-            fillings.fill(upload, by: UInt64(chunk.counted))
+            try HoldStore.add(id, counted: Int(chunk.filling), for: upload.id, at: place, in: transaction)
+            fillings.fill(upload, by: chunk.filling)
             return nil
         }
         for (owner, chunks) in added {
             // Those that came meanwhile another way are replaced too: these bytes are as good.
-            try ChunkIndex.replace(chunks, of: owner, suite: ChunkSealer.suite, in: transaction)
+            try ChunkIndex.replace(chunks, of: owner, in: transaction)
         }
         try fillings.save(until: now.advanced(by: configuration.retention))
         return Receiving.Committed(

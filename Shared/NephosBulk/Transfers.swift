@@ -65,6 +65,9 @@ public final class Transfers {
         _ container: String, _ purpose: ContentPlace.Purpose, _ caller: Caller, any HandlerTransaction
     ) throws -> ContentPlace
     public var placing: Placing?
+    /// Tells devices that chunks were found damaged on which contents of these containers of an owner rest: of a chunk
+    /// that many have, two of them. In the transaction that notes it. Set before the start.
+    public var onLoss: ((Owner, Set<String>, any HandlerTransaction) throws -> Void)?
     private let transport: any Transport
     private var generator: any RandomNumberGenerator
     private(set) weak var host: (any ServiceRuntime)?
@@ -308,8 +311,8 @@ public final class Transfers {
             guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
             let reservation = try host.storage.reserve(
                 request.uploadBytes, under: upload.id, for: place.owner, at: place.partition, on: place.room,
-                app: place.app, device: caller.device, until: context.now.advanced(by: configuration.retention),
-                now: context.now, in: transaction)
+                app: place.app, device: caller.device, account: caller.account,
+                until: context.now.advanced(by: configuration.retention), now: context.now, in: transaction)
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)
             writing = try self.writing(
                 of: caller.account, in: place.partition, at: context.now, host, in: transaction)

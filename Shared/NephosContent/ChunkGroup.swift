@@ -12,6 +12,7 @@ public struct ChunkGroup: Sendable {
 
     struct Entry {
         var header: RecordHeader
+        var form: SealedForm
         /// Where its record begins in ``bytes``.
         var start: Int
     }
@@ -37,10 +38,11 @@ public struct ChunkGroup: Sendable {
 
     /// Adds a chunk whose sealed bytes the closure writes. If it throws, nothing was added.
     ///
+    /// - Parameter form: Nil: it is sealed as it is.
     /// - Throws: ``CloudError`` `.limitExceeded` when there is no room (``hasRoom(for:)``): put the group first.
     ///   What the closure throws.
     public mutating func append(
-        _ id: ChunkID, length: Int, _ write: (UnsafeMutableRawBufferPointer) throws -> Void
+        _ id: ChunkID, length: Int, _ form: SealedForm? = nil, _ write: (UnsafeMutableRawBufferPointer) throws -> Void
     ) throws {
         guard hasRoom(for: length) else {
             throw CloudError(
@@ -54,7 +56,10 @@ public struct ChunkGroup: Sendable {
             try write(room)
             return Checksum.of(UnsafeRawBufferPointer(room))
         }
-        entries.append(Entry(header: RecordHeader(id: id, length: length, payloadSum: sum), start: start))
+        entries.append(
+            Entry(
+                header: RecordHeader(id: id, length: length, payloadSum: sum),
+                form: form ?? .plain(sealedLength: length), start: start))
         used = payload + length
     }
 
@@ -82,7 +87,7 @@ public struct ChunkGroup: Sendable {
                 let header = UnsafeMutableRawBufferPointer(rebasing: bytes[entry.start...])
                 entry.header.write(to: header, in: segment, at: offset + entry.start)
                 let place = SegmentPlace(segment: segment, offset: offset + entry.start, length: entry.header.length)
-                return StoredChunk(id: entry.header.id, place: place)
+                return StoredChunk(id: entry.header.id, place: place, entry.form)
             }
         }
     }

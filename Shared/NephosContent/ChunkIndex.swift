@@ -6,15 +6,18 @@ public struct IndexedChunk: Hashable, Sendable {
     public var owner: Owner
     public var id: ChunkID
     public var place: SegmentPlace
-    /// How it was sealed (``ChunkSealer``), so that what an old suite sealed can be found.
-    public var suite: UInt8
+    public var form: SealedForm
 
-    public init(owner: Owner, id: ChunkID, place: SegmentPlace, suite: UInt8) {
+    /// - Parameter form: Nil: it was sealed as it is.
+    public init(owner: Owner, id: ChunkID, place: SegmentPlace, _ form: SealedForm? = nil) {
         self.owner = owner
         self.id = id
         self.place = place
-        self.suite = suite
+        self.form = form ?? .plain(sealedLength: place.length)
     }
+
+    /// Whether the row's numbers are such as were put. Those of a damaged row need not be.
+    public var isSound: Bool { place.isSound && form.fits(place.length) }
 }
 
 /// A chunk's row as it is, which may be damaged.
@@ -24,11 +27,13 @@ struct ChunkRow: Hashable {
     var id: [UInt8]
     var place: SegmentPlace
     var suite: Int64
+    var contentLength: Int
 
     /// Nil: no chunk has such an id, or none is sealed so.
     var chunk: IndexedChunk? {
         guard let id = ChunkID(bytes: id), let suite = UInt8(exactly: suite) else { return nil }
-        return IndexedChunk(owner: owner, id: id, place: place, suite: suite)
+        return IndexedChunk(
+            owner: owner, id: id, place: place, SealedForm(suite: suite, contentLength: contentLength))
     }
 
     /// The values that name it.
@@ -59,9 +64,9 @@ public enum ChunkIndex {
     /// - Throws: ``CloudError`` `.invalidArguments`: no store gives such a place.
     @discardableResult
     public static func add(
-        _ chunks: [StoredChunk], of owner: Owner, suite: UInt8, in transaction: any Transaction
+        _ chunks: [StoredChunk], of owner: Owner, in transaction: any Transaction
     ) throws -> Int {
-        try add(chunks, of: owner, suite: suite, replacing: false, in: transaction)
+        try add(chunks, of: owner, replacing: false, in: transaction)
     }
 
     /// Adds the chunks of an owner that were put, also where it has them already: those get the new place, and what
@@ -72,14 +77,13 @@ public enum ChunkIndex {
     /// - Throws: ``CloudError`` `.invalidArguments`: no store gives such a place.
     @discardableResult
     public static func replace(
-        _ chunks: [StoredChunk], of owner: Owner, suite: UInt8, in transaction: any Transaction
+        _ chunks: [StoredChunk], of owner: Owner, in transaction: any Transaction
     ) throws -> Int {
-        try add(chunks, of: owner, suite: suite, replacing: true, in: transaction)
+        try add(chunks, of: owner, replacing: true, in: transaction)
     }
 
     private static func add(
-        _ chunks: [StoredChunk], of owner: Owner, suite: UInt8, replacing: Bool,
-        in transaction: any Transaction
+        _ chunks: [StoredChunk], of owner: Owner, replacing: Bool, in transaction: any Transaction
     ) throws -> Int {
         var tally = Tally()
         for chunk in chunks {
@@ -88,7 +92,7 @@ public enum ChunkIndex {
             let values: [SQLValue] = [
                 .integer(Int64(place.segment.partition)), .text(owner.rawValue), .blob(chunk.id.bytes),
                 .integer(place.segment.number), .integer(Int64(place.offset)), .integer(Int64(place.length)),
-                .integer(Int64(suite)),
+                .integer(Int64(chunk.form.suite)), .integer(Int64(chunk.form.contentLength)),
             ]
             let isNew = try transaction.execute(ContentStatements.insertChunk, values) == 1
             // The bytes of one that is not new are noted too: that is how they are known to be dead.
@@ -111,7 +115,7 @@ public enum ChunkIndex {
         try transaction.execute(ContentStatements.replaceChunk, values)
         try transaction.execute(ContentStatements.forgetDamaged, old.key)
         tally.lost(old.place)
-        // A damaged length says nothing of what was counted once; it is the same chunk, and so was as long.
+        // A damaged length says nothing of what was counted once: about as much, if it was not compressed otherwise.
         if case .integer(let length) = values[5], let before = old.place.soundLength {
             tally.count(0, Int(length) - before, of: old.owner, in: Int(partition))
         }
@@ -120,7 +124,7 @@ public enum ChunkIndex {
     /// The chunk's row, or nil.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`: the row is damaged. Put the chunk again, and
-    ///   ``replace(_:of:suite:in:)``.
+    ///   ``replace(_:of:in:)``.
     public static func find(
         _ id: ChunkID, of owner: Owner, in partition: Int, in transaction: any ReadTransaction
     ) throws -> IndexedChunk? {
@@ -218,7 +222,9 @@ public enum ChunkIndex {
     static func row(_ row: any SQLRow, in partition: Int) -> ChunkRow {
         let segment = SegmentID(partition: partition, number: row.integer(2))
         let place = SegmentPlace(segment: segment, offset: Int(row.integer(3)), length: Int(row.integer(4)))
-        return ChunkRow(owner: Owner(row.text(0)), id: row.blob(1), place: place, suite: row.integer(5))
+        return ChunkRow(
+            owner: Owner(row.text(0)), id: row.blob(1), place: place, suite: row.integer(5),
+            contentLength: Int(row.integer(6)))
     }
 }
 

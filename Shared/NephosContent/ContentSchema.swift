@@ -2,7 +2,8 @@ public import NephosStorage
 
 /// The tables of a ``ChunkIndex``.
 ///
-/// - `content_chunks`: where each chunk lies, clustered by owner; the index gives a segment's chunks in their order.
+/// - `content_chunks`: where each chunk lies, how it was sealed, and how long it is by itself, clustered by owner; the
+///   index gives a segment's chunks in their order.
 /// - `content_segments`: how long each segment is as far as rows know, and how much of it is live. What is dead is the
 ///   difference, so that the room of a group whose rows were never committed counts by itself.
 /// - `content_owners`: what each owner stores.
@@ -87,14 +88,22 @@ public enum ContentSchema {
                     is_done BIGINT NOT NULL)
                 """,
             ]),
+        Migration(
+            name: "content-004",
+            statements: [
+                // Bytes of the chunk as it is; `length` is of what lies in the segment. Until now no other were sealed.
+                "ALTER TABLE content_chunks ADD COLUMN content_length BIGINT NOT NULL DEFAULT 0",
+                "UPDATE content_chunks SET content_length = length - \(ChunkSealer.overhead)",
+            ]),
     ]
 }
 
 enum ContentStatements {
     static let insertChunk = SQL(
         """
-        INSERT INTO content_chunks (partition_number, owner, id, segment_number, segment_offset, length, suite)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (partition_number, owner, id) DO NOTHING
+        INSERT INTO content_chunks (
+            partition_number, owner, id, segment_number, segment_offset, length, suite, content_length)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (partition_number, owner, id) DO NOTHING
         """)
     static let moveChunk = SQL(
         """
@@ -103,32 +112,33 @@ enum ContentStatements {
         """)
     static let replaceChunk = SQL(
         """
-        UPDATE content_chunks SET segment_number = ?4, segment_offset = ?5, length = ?6, suite = ?7
+        UPDATE content_chunks SET
+            segment_number = ?4, segment_offset = ?5, length = ?6, suite = ?7, content_length = ?8
         WHERE partition_number = ?1 AND owner = ?2 AND id = ?3
         """)
     static let deleteChunk = SQL(
         "DELETE FROM content_chunks WHERE partition_number = ?1 AND owner = ?2 AND id = ?3")
     static let chunk = SQL(
         """
-        SELECT owner, id, segment_number, segment_offset, length, suite FROM content_chunks
+        SELECT owner, id, segment_number, segment_offset, length, suite, content_length FROM content_chunks
         WHERE partition_number = ?1 AND owner = ?2 AND id = ?3
         """)
     /// How many ids ``chunks`` takes at once.
     static let chunksMax = 32
     static let chunks = SQL(
         """
-        SELECT owner, id, segment_number, segment_offset, length, suite FROM content_chunks
+        SELECT owner, id, segment_number, segment_offset, length, suite, content_length FROM content_chunks
         WHERE partition_number = ?1 AND owner = ?2
         AND id IN (\((3..<3 + chunksMax).map { "?\($0)" }.joined(separator: ", ")))
         """)
     static let chunksOfOwner = SQL(
         """
-        SELECT owner, id, segment_number, segment_offset, length, suite FROM content_chunks
+        SELECT owner, id, segment_number, segment_offset, length, suite, content_length FROM content_chunks
         WHERE partition_number = ?1 AND owner = ?2 ORDER BY id LIMIT ?3
         """)
     static let chunksOfSegment = SQL(
         """
-        SELECT owner, id, segment_number, segment_offset, length, suite FROM content_chunks
+        SELECT owner, id, segment_number, segment_offset, length, suite, content_length FROM content_chunks
         WHERE partition_number = ?1 AND segment_number = ?2 AND segment_offset >= ?3
         ORDER BY segment_offset, owner, id LIMIT ?4
         """)

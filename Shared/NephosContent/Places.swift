@@ -44,13 +44,46 @@ public struct SegmentPlace: Hashable, Sendable {
     public var recordBytes: Int { RecordHeader.byteCount + length }
 }
 
+/// What the sealed bytes of a chunk are made of: what cannot be seen of them without the key.
+public struct SealedForm: Hashable, Sendable {
+    /// How it was sealed (``ChunkSealer``), so that what an old suite sealed can be found.
+    public var suite: UInt8
+    /// Bytes of the chunk as it is, before it was compressed and sealed.
+    public var contentLength: Int
+
+    public init(suite: UInt8, contentLength: Int) {
+        self.suite = suite
+        self.contentLength = contentLength
+    }
+
+    /// Of a chunk that was sealed as it is.
+    ///
+    /// - Parameter length: Bytes, sealed.
+    public static func plain(sealedLength length: Int) -> SealedForm {
+        SealedForm(suite: ChunkSealer.suite(of: .plain), contentLength: max(0, length - ChunkSealer.overhead))
+    }
+
+    /// Whether so many sealed bytes can be of this form. What is compressed is shorter than the chunk.
+    func fits(_ length: Int) -> Bool {
+        switch ChunkSealer.encoding(ofSuite: suite) {
+        case .zstandard: contentLength > length - ChunkSealer.overhead && contentLength <= BulkLimits.chunkBytesMax
+        case .plain: contentLength == max(0, length - ChunkSealer.overhead)
+        // A newer version knows.
+        case nil: true
+        }
+    }
+}
+
 /// A chunk that was put.
 public struct StoredChunk: Hashable, Sendable {
     public var id: ChunkID
     public var place: SegmentPlace
+    public var form: SealedForm
 
-    public init(id: ChunkID, place: SegmentPlace) {
+    /// - Parameter form: Nil: it was sealed as it is.
+    public init(id: ChunkID, place: SegmentPlace, _ form: SealedForm? = nil) {
         self.id = id
         self.place = place
+        self.form = form ?? .plain(sealedLength: place.length)
     }
 }

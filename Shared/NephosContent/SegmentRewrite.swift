@@ -103,7 +103,7 @@ public struct SegmentRewrite: Sendable {
             }
             guard group.isEmpty || group.hasRoom(for: chunk.place.length) else { break }
             do {
-                try group.append(chunk.id, length: chunk.place.length) {
+                try group.append(chunk.id, length: chunk.place.length, chunk.form) {
                     try store.read(chunk.place, of: chunk.id, into: $0)
                 }
                 copied.append(chunk)

@@ -109,9 +109,10 @@ public struct SegmentScrub: Sendable {
             return header.isPayload(UnsafeRawBufferPointer(rebasing: bytes[RecordHeader.byteCount...]))
         }
         // A place within another chunk's record was compared with its own header, and is none.
-        if !isWhole { findings.append(.damaged(chunk)) }
+        let isSound = isWhole && chunk.isSound
+        if !isSound { findings.append(.damaged(chunk)) }
         offset = max(offset, place.end)
-        return isWhole
+        return isSound
     }
 
     /// Looks at a record that no row names, if there is one.

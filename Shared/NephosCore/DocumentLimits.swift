@@ -87,4 +87,7 @@ public enum DocumentLimits {
     public static let damagedChunksMax = 256
     /// Nodes that are read in one request.
     public static let nodesReadMax = 32
+    /// Digests of a folder's items in one page; and items of which they are asked for themselves.
+    public static let digestsMax = 2048
+    public static let digestsAskedMax = 256
 }

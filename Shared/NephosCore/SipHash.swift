@@ -16,6 +16,9 @@ public struct SipHash: Sendable {
         self.key = (word(key.prefix(8)), word(key.dropFirst(8)))
     }
 
+    /// Under the key that is all zeros, where there is nothing to keep secret.
+    public init() { key = (0, 0) }
+
     /// The hash of four words, each as its eight bytes, least significant first.
     public func hash(_ first: UInt64, _ second: UInt64, _ third: UInt64, _ fourth: UInt64) -> UInt64 {
         var state = State(key)

@@ -61,7 +61,7 @@ final class ConnectionTable: Sendable {
             state.addresses[address, default: 0] += 1
             return (true, gone)
         }
-        gone?.channel.close(promise: nil)
+        gone?.channel.cut()
         guard isIn else { return false }
         let id = ObjectIdentifier(channel)
         channel.closeFuture.whenComplete { _ in self.leave(id) }

@@ -1,6 +1,7 @@
 internal import NIOCore
 internal import NIOHTTP1
 internal import NIOPosix
+internal import NIOSSL
 public import NephosCore
 
 /// A small HTTP/1.1 server: GET and HEAD, answers piece by piece, and bounds on all that somebody can take of it.
@@ -9,7 +10,8 @@ public import NephosCore
 ///         answer(HTTPResponse(200, text: "Hello."))
 ///     }
 ///
-/// Without TLS: behind a proxy that has it, or for this machine alone. Runs on a thread of its own.
+/// With a certificate it speaks TLS 1.2 and 1.3 alone; without, it is for behind a proxy that has one, or for this machine.
+/// Runs on a thread of its own.
 public final class HTTPServer: Sendable {
     /// Where it listens; chosen by the system if the port was 0.
     public let port: Int
@@ -20,9 +22,12 @@ public final class HTTPServer: Sendable {
 
     /// Begins to answer.
     ///
+    /// - Parameter certificate: Nil: without TLS. The limits hold for its handshake too: it has to end within
+    ///   ``HTTPLimits/headerTime``.
     /// - Throws: ``CloudError`` `.configurationInvalid` where it cannot listen there.
     public init(
-        host: String, port: Int, limits: HTTPLimits = HTTPLimits(), handler: @escaping HTTPHandler
+        host: String, port: Int, limits: HTTPLimits = HTTPLimits(), certificate: HTTPCertificate? = nil,
+        handler: @escaping HTTPHandler
     ) throws(CloudError) {
         let connections = ConnectionTable(limits)
         let rates = RequestRates(limits)
@@ -39,6 +44,10 @@ public final class HTTPServer: Sendable {
                     return channel.eventLoop.makeFailedFuture(ChannelError.operationUnsupported)
                 }
                 return channel.eventLoop.makeCompletedFuture {
+                    if let certificate {
+                        try channel.pipeline.syncOperations.addHandler(
+                            NIOSSLServerHandler(context: certificate.context))
+                    }
                     try channel.pipeline.syncOperations.addHandlers(
                         Self.handlers(limits, rates, connections, Address(channel.remoteAddress), handler))
                 }
@@ -85,7 +94,7 @@ public final class HTTPServer: Sendable {
         for channel in open { channel.pipeline.fireUserInboundEventTriggered(ServerStops()) }
         let loop = listener.eventLoop
         let cut = loop.scheduleTask(in: TimeAmount(graceTime)) {
-            for channel in open { channel.close(promise: nil) }
+            for channel in open { channel.cut() }
         }
         EventLoopFuture.andAllComplete(open.map(\.closeFuture) + [listener.closeFuture], on: loop).whenComplete {
             [group] _ in

@@ -5,7 +5,7 @@ package import NephosKit
 internal import NephosServiceKit
 internal import NephosWire
 
-/// A signed-in device that moves content, at documents' real doors.
+/// A device that moves content, at documents' real doors.
 package final class TestBulk {
     package let client: TestClient
     package private(set) var accessToken: String
@@ -41,6 +41,16 @@ package final class TestBulk {
         self.account = AccountID(reply.accountID)
         device = DeviceID(reply.device.deviceID)
         name = "bulk of \(device)"
+    }
+
+    /// One without an account, as far as an access token goes.
+    package init(of cloud: TestCloud, _ client: TestClient, accessToken: String) {
+        self.cloud = cloud
+        self.client = client
+        self.accessToken = accessToken
+        refreshToken = ""
+        (account, device) = (AccountID(""), DeviceID(""))
+        name = "bulk of \(client.name)"
     }
 
     // MARK: As a client of the SDK

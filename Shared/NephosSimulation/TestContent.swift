@@ -10,11 +10,13 @@ package struct TestContent {
     package let depth: Int
     package let length: Int
 
-    /// - Parameter seed: Of the first chunk; the others are random by it too, so that contents may share a beginning.
-    package init(seed: UInt64, chunks lengths: [Int]) {
+    /// - Parameters:
+    ///   - seed: Of the first chunk; the others are random by it too, so that contents may share a beginning.
+    ///   - bytes: Which there are in it: of few it compresses.
+    package init(seed: UInt64, chunks lengths: [Int], of bytes: ClosedRange<UInt8> = .min ... .max) {
         chunks = lengths.enumerated().map { index, length in
             var generator = SplitMix64(seed: seed << 32 + UInt64(index))
-            return (0..<length).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
+            return (0..<length).map { _ in UInt8.random(in: bytes, using: &generator) }
         }
         ids = chunks.map { $0.withUnsafeBytes { ChunkID(hashing: $0) } }
         (nodes, root, depth, length) = Self.list(ids, lengths)

@@ -92,7 +92,7 @@ final class BackupHouse {
         let owner = Owner(AccountID("acc_one"))
         let place = try #require(put.chunks.first).place
         try database(of: service).write {
-            _ = try ChunkIndex.add(put.chunks, of: owner, suite: 1, in: $0)
+            _ = try ChunkIndex.add(put.chunks, of: owner, in: $0)
         }
         put.release()
         contents[service]?.stored.append((id, place))

@@ -115,14 +115,15 @@ final class Results<Value> {
     }
 }
 
-/// Bytes that are this chunk's alone.
+/// Bytes that are this chunk's alone, and do not compress.
 func content(_ number: Int, count: Int = 100_000) -> [UInt8] {
-    var bytes = [UInt8](repeating: UInt8(truncatingIfNeeded: number &* 31 &+ 7), count: count)
-    withUnsafeBytes(of: UInt64(number).littleEndian) {
-        bytes.replaceSubrange(0..<min(8, count), with: $0.prefix(count))
-    }
-    return bytes
+    var generator = SplitMix64(seed: UInt64(number))
+    let words = (0..<(count + 7) / 8).map { _ in generator.next() }
+    return words.withUnsafeBytes { [UInt8]($0.prefix(count)) }
 }
+
+/// Bytes that are this chunk's alone, and compress to about half.
+func digits(_ number: Int, count: Int = 100_000) -> [UInt8] { content(number, count: count).map { 48 + $0 % 10 } }
 
 func id(of chunk: [UInt8]) -> ChunkID { chunk.withUnsafeBytes { ChunkID(hashing: $0) } }
 

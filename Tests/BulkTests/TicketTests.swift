@@ -184,9 +184,11 @@ import Testing
             (changed(0, 2), .malformedRequest),
             (changed(0, 4), .malformedRequest),
             (changed(1, 2), .incompatibleVersion),
-            (changed(2, 1), .incompatibleVersion),
+            (changed(2, 1), .invalidArguments),
+            (changed(2, 2), .incompatibleVersion),
             (changed(3, 1), .malformedRequest),
             (BulkFrame.control(.stored, good), .malformedRequest),
+            (BulkFrame.control(.credit, good, number: 1, encoding: .zstandard), .incompatibleVersion),
         ]
         for (request, expected) in bad {
             #expect(try send(request, mover, house)?.failure.code == expected)

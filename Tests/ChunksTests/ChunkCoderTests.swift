@@ -7,9 +7,21 @@ import Testing
 @Suite struct ChunkCoderTests {
     let coder = ChunkCoder()
 
-    func encoded(_ chunk: [UInt8]) throws -> [UInt8] { try chunk.withUnsafeBytes { try coder.encode($0) } }
-    func decoded(_ coded: [UInt8]) throws -> [UInt8] { try coded.withUnsafeBytes { try coder.decode($0) } }
-    func refusal(_ coded: [UInt8]) -> CloudError.Code? { code { _ = try decoded(coded) } }
+    /// Nil: it stays as it is.
+    func compressed(_ chunk: [UInt8]) -> [UInt8]? {
+        chunk.withUnsafeBytes { coder.withCompressed($0) { [UInt8]($0) } }
+    }
+
+    func decoded(_ bytes: [UInt8], _ encoding: ChunkEncoding = .zstandard) throws -> [UInt8] {
+        let length = try bytes.withUnsafeBytes { try ChunkCoder.length(ofEncoded: $0, encoding) }
+        let chunk = try bytes.withUnsafeBytes { try coder.withDecoded($0, encoding) { [UInt8]($0) } }
+        #expect(chunk.count == length)
+        return chunk
+    }
+
+    func refusal(_ bytes: [UInt8], _ encoding: ChunkEncoding = .zstandard) -> CloudError.Code? {
+        code { _ = try decoded(bytes, encoding) }
+    }
 
     /// A frame of Zstandard as another program may make it.
     func frame(_ bytes: [UInt8]) -> [UInt8] {
@@ -18,63 +30,107 @@ import Testing
         }
     }
 
-    @Test(arguments: [1, 7, 8, 100, 65_536, 1 << 20])
+    /// Digits, of which three bytes have as much as one.
+    func digits(_ number: UInt64, count: Int) -> [UInt8] { content(number, count: count).map { 48 + $0 % 10 } }
+
+    @Test(arguments: [100, 32_768, 32_769, 65_536, 1 << 20])
     func aChunkComesBack(count: Int) throws {
-        let text = [UInt8]((0..<count).map { UInt8($0 / 7 % 50) })
-        for chunk in [text, content(3, count: count), [UInt8](repeating: 0, count: count)] {
-            let coded = try encoded(chunk)
-            #expect(coded.count <= count + ChunkCoder.overhead)
-            #expect(try coded.withUnsafeBytes { try ChunkCoder.decodedLength(of: $0) } == count)
-            #expect(try decoded(coded) == chunk)
+        for chunk in [digits(3, count: count), [UInt8](repeating: 0, count: count)] {
+            let frame = try #require(compressed(chunk))
+            #expect(frame.count <= count - count / 8)
+            #expect(try decoded(frame) == chunk)
         }
+        #expect(compressed(content(3, count: count)) == nil)
+        #expect(try decoded(content(3, count: count), .plain) == content(3, count: count))
     }
 
-    @Test func theCodedFormsOfTheProtocolAreRead() throws {
+    @Test func theFrameOfTheProtocolIsRead() throws {
         let frame: [UInt8] = [
             0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x70, 0xad, 0, 0, 0x70, 0x68, 0x65, 0x6c, 0x6c, 0x6f, 0x2c, 0x20, 0x6e, 0x65,
             0x70, 0x68, 0x6f, 0x73, 0x0a, 1, 0, 0x1f, 0xd3, 0x54, 2,
         ]
         let text = Array("hello, nephos\n".utf8)
-        #expect(try decoded([1] + frame) == [[UInt8]](repeating: text, count: 8).flatMap { $0 })
-        #expect(try decoded([0] + text) == text)
-        #expect(try encoded(text) == [0] + text)
+        #expect(try decoded(frame) == [[UInt8]](repeating: text, count: 8).flatMap { $0 })
+        #expect(compressed(text) == nil)
     }
 
     @Test func whatDoesNotGetAnEighthSmallerStaysAsItIs() throws {
         // So many bytes that do not compress, and zeros.
-        func coding(random: Int) throws -> UInt8? {
-            try encoded(content(1, count: random) + [UInt8](repeating: 0, count: 100_000 - random)).first
+        func isCompressed(random: Int) -> Bool {
+            compressed(content(1, count: random) + [UInt8](repeating: 0, count: 100_000 - random)) != nil
         }
-        #expect(try coding(random: 100_000) == 0)
-        #expect(try coding(random: 90_000) == 0)
-        #expect(try coding(random: 80_000) == 1)
-        let coded = try encoded([UInt8](repeating: 0, count: 1 << 20))
-        #expect(coded.first == 1)
-        #expect(coded.count < 200)
+        #expect(!isCompressed(random: 100_000))
+        #expect(!isCompressed(random: 90_000))
+        #expect(isCompressed(random: 80_000))
+        #expect(try #require(compressed([UInt8](repeating: 0, count: 1 << 20))).count < 200)
+        for length in 1..<8 { #expect(compressed([UInt8](repeating: 0, count: length)) == nil) }
+    }
+
+    /// One place that compresses is enough to try it, wherever it is.
+    @Test(arguments: [0, 1, 2, 3])
+    func aChunkThatCompressesInOnePlaceIsTried(quarter: Int) {
+        var chunk = content(1, count: 400_000)
+        chunk.replaceSubrange(quarter * 100_000..<(quarter + 1) * 100_000, with: [UInt8](repeating: 7, count: 100_000))
+        #expect(compressed(chunk) != nil)
     }
 
     @Test func noChunkHasNoByteOrMoreThanAMebibyte() {
-        #expect(code { _ = try encoded([]) } == .invalidArguments)
-        #expect(code { _ = try encoded([UInt8](repeating: 0, count: 1 << 20 + 1)) } == .invalidArguments)
+        #expect(compressed([]) == nil)
+        #expect(compressed([UInt8](repeating: 0, count: 1 << 20 + 1)) == nil)
         #expect(refusal([]) == .invalidArguments)
-        #expect(refusal([0]) == .invalidArguments)
-        #expect(refusal([1]) == .invalidArguments)
-        #expect(refusal([0] + [UInt8](repeating: 0, count: 1 << 20 + 1)) == .invalidArguments)
-        #expect(refusal([1] + frame([])) == .invalidArguments)
+        #expect(refusal([], .plain) == .invalidArguments)
+        #expect(refusal([UInt8](repeating: 0, count: 1 << 20 + 1), .plain) == .invalidArguments)
+        #expect(refusal(frame([])) == .invalidArguments)
     }
 
-    @Test func anUnknownCodingIsRefused() {
-        for coding in 2...255 as ClosedRange<UInt8> { #expect(refusal([coding, 1, 2]) == .incompatibleVersion) }
+    /// It would take more room than it counts.
+    @Test func aFrameThatIsNotShorterThanItsChunkIsRefused() throws {
+        #expect(refusal(frame(content(1, count: 5000))) == .invalidArguments)
+        // A byte, in blocks of which all but the last are empty.
+        let padded: [UInt8] = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 1] + (0..<1000).flatMap { _ in [0, 0, 0] as [UInt8] }
+        #expect(refusal(padded + [9, 0, 0, 7]) == .invalidArguments)
+        // The library takes it.
+        var room: UInt8 = 0
+        try #require(ZSTD_decompress(&room, 1, padded + [9, 0, 0, 7], padded.count + 4) == 1)
+    }
+
+    /// Whoever takes it piece by piece would need so much memory.
+    @Test func aFrameWithALargerWindowThanAChunkIsRefused() throws {
+        let zeros = [UInt8](repeating: 0, count: 100_000)
+        func frame(window: Int32) throws -> [UInt8] {
+            let context = try #require(ZSTD_createCCtx())
+            defer { ZSTD_freeCCtx(context) }
+            ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window)
+            // As one that does not know the length yet: it keeps the window.
+            return [UInt8](unsafeUninitializedCapacity: 200_000) { output, count in
+                zeros.withUnsafeBytes { bytes in
+                    var input = ZSTD_inBuffer(src: bytes.baseAddress, size: bytes.count / 2, pos: 0)
+                    var out = ZSTD_outBuffer(dst: output.baseAddress, size: 200_000, pos: 0)
+                    ZSTD_compressStream2(context, &out, &input, ZSTD_e_flush)
+                    input = ZSTD_inBuffer(src: bytes.baseAddress, size: bytes.count, pos: bytes.count / 2)
+                    ZSTD_compressStream2(context, &out, &input, ZSTD_e_end)
+                    count = out.pos
+                }
+            }
+        }
+        // It does not tell its length: another header is put before its blocks.
+        func told(_ frame: [UInt8]) -> [UInt8] {
+            Array(frame[..<4]) + [0x80, frame[5]] + [0xa0, 0x86, 1, 0] + Array(frame[6...])
+        }
+        #expect(try decoded(told(frame(window: 20))) == zeros)
+        #expect(refusal(try told(frame(window: 21))) == .invalidArguments)
+        #expect(refusal(try told(frame(window: 27))) == .invalidArguments)
     }
 
     @Test func bombsAreRefusedByTheirFirstBytes() throws {
         // 1 GiB of zeros in 33 KB, and a byte more than a chunk may have.
         for size in [1 << 30, 1 << 20 + 1] {
-            let bomb = [1] + frame([UInt8](repeating: 0, count: size))
-            #expect(code { _ = try bomb.withUnsafeBytes { try ChunkCoder.decodedLength(of: $0) } } == .invalidArguments)
+            let bomb = frame([UInt8](repeating: 0, count: size))
+            let length = { try bomb.withUnsafeBytes { try ChunkCoder.length(ofEncoded: $0, .zstandard) } }
+            #expect(code { _ = try length() } == .invalidArguments)
             #expect(refusal(bomb) == .invalidArguments)
         }
-        #expect(try decoded([1] + frame([UInt8](repeating: 0, count: 1 << 20))).count == 1 << 20)
+        #expect(try decoded(frame([UInt8](repeating: 0, count: 1 << 20))).count == 1 << 20)
     }
 
     @Test func whatSaysAnotherSizeThanItHasIsRefused() throws {
@@ -85,19 +141,19 @@ import Testing
             var changed = zeros
             changed[5] = UInt8((size - 256) & 0xff)
             changed[6] = UInt8((size - 256) >> 8)
-            #expect(refusal([1] + changed) == .invalidArguments, "\(size)")
+            #expect(refusal(changed) == .invalidArguments, "\(size)")
         }
-        #expect(try decoded([1] + zeros).count == 10_000)
+        #expect(try decoded(zeros).count == 10_000)
     }
 
     @Test(arguments: [0, 9_999, 10_001, 20_000])
     func theRoomIsAsLongAsTheChunk(length: Int) {
         let zeros = [UInt8](repeating: 0, count: 10_000)
-        for coded in [[0] + zeros, [1] + frame(zeros)] {
+        for (bytes, encoding) in [(zeros, ChunkEncoding.plain), (frame(zeros), .zstandard)] {
             var room = [UInt8](repeating: 0, count: length)
             let end = code {
                 try room.withUnsafeMutableBytes { room in
-                    try coded.withUnsafeBytes { try coder.decode($0, into: room) }
+                    try bytes.withUnsafeBytes { try coder.decode($0, encoding, into: room) }
                 }
             }
             #expect(end == .invalidArguments)
@@ -107,17 +163,17 @@ import Testing
     @Test func aFrameFromBeforeTheStandardIsRefused() {
         // Version 0.7: the library may know it, and other programs do not.
         let old: [UInt8] = [0x27, 0xb5, 0x2f, 0xfd, 0x20, 5, 0x40, 0, 5, 1, 2, 3, 4, 5, 0xc0, 0, 0]
-        #expect(refusal([1] + old) == .invalidArguments)
+        #expect(refusal(old) == .invalidArguments)
     }
 
     @Test func nothingMayStandBehindTheFrame() {
         let good = frame([UInt8](repeating: 9, count: 5000))
-        #expect(refusal([1] + good) == nil)
-        #expect(refusal([1] + good + [0]) == .invalidArguments)
+        #expect(refusal(good) == nil)
+        #expect(refusal(good + [0]) == .invalidArguments)
         // What the library passes over by itself: an empty frame, and one to be skipped.
-        #expect(refusal([1] + good + frame([])) == .invalidArguments)
-        #expect(refusal([1] + good + [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0]) == .invalidArguments)
-        #expect(refusal([1] + [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0] + good) == .invalidArguments)
+        #expect(refusal(good + frame([])) == .invalidArguments)
+        #expect(refusal(good + [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0]) == .invalidArguments)
+        #expect(refusal([0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0] + good) == .invalidArguments)
     }
 
     @Test func aFrameThatDoesNotTellItsSizeIsRefused() throws {
@@ -128,13 +184,12 @@ import Testing
         let untold = [UInt8](unsafeUninitializedCapacity: ZSTD_compressBound(bytes.count)) { output, count in
             count = ZSTD_compress2(context, output.baseAddress, output.count, bytes, bytes.count)
         }
-        #expect(refusal([1] + untold) == .invalidArguments)
+        #expect(refusal(untold) == .invalidArguments)
     }
 
     @Test func damageIsRefusedOrDecodesToAsManyBytes() throws {
         let text = [UInt8]((0..<3000).map { UInt8($0 * $0 % 97) })
-        let coded = try encoded(text)
-        try #require(coded.first == 1)
+        let coded = try #require(compressed(text))
         for place in coded.indices {
             for bit in 0..<8 {
                 var damaged = coded

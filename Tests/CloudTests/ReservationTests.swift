@@ -79,6 +79,45 @@ private final class Keeper: CloudService, @unchecked Sendable {
         return used
     }
 
+    /// That it became smaller is told once.
+    @Test func aPlanThatBecomesSmallerIsHeededByAServiceThatDiesMeanwhile() throws {
+        try cloud.savePlan("large", bytes: 1 << 30)
+        let owner = Owner(try cloud.createAccount("large", plan: "large"))
+        func charge(_ bytes: UInt64) throws {
+            try keeper.run(on: cloud) {
+                try $0.charge(bytes, to: owner, app: AppID("app"), device: DeviceID("dev"), in: $1)
+            }
+        }
+        // It has got more than it has asked for.
+        try charge(1 << 20)
+        cloud.network.run(for: .seconds(10))
+        try cloud.faults.leaveHalfDone("records.commit")
+        try cloud.savePlan("large", bytes: 2 << 20)
+        cloud.network.run(for: .seconds(20))
+        #expect(try cloud.faults.count("records.commit") == 1)
+        let error = #expect(throws: CloudError.self) { try charge(3 << 20) }
+        #expect(error?.code == .quotaExceeded)
+        try charge(1 << 20)
+    }
+
+    /// What is used is told by the same question that asks for room. One that was on its way already, and asked for none,
+    /// refuses nobody.
+    @Test func whoWantsRoomWhileWhatIsUsedIsToldIsNotRefused() throws {
+        try cloud.savePlan("large", bytes: 1 << 40)
+        let owner = Owner(try cloud.createAccount("large", plan: "large"))
+        cloud.network.faults = Faults(latency: .milliseconds(40)...(.milliseconds(40)))
+        for step in 0..<40 {
+            // A service that starts tells what is used.
+            cloud.crash(.records)
+            try cloud.start(.records)
+            cloud.network.run(for: .milliseconds(5 * step))
+            // More than a service gets beyond what it asks for.
+            try keeper.run(on: cloud) {
+                try $0.charge(100 << 20, to: owner, app: AppID("app"), device: DeviceID("dev"), in: $1)
+            }
+        }
+    }
+
     @Test func itCountsAsIfItWereUsedUntilItIsSettled() throws {
         defer { cloud.close() }
         _ = try reserve(4_000_000_000)

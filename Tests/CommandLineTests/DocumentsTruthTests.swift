@@ -292,6 +292,10 @@ import Testing
             let got = try await one.run("docs", "get", "a.txt", house.folder + "/got", "--json")
             #expect(got.status == 0 && got.output.contains(#""unkept_attributes":["user."#), "\(got)")
             #expect(got.errors.contains("the disk did not take the extended attribute user. of"), "\(got)")
+            // And nothing is trashed of which all is here alone.
+            let moved = try await one.run("docs", "get", "--move", "a.txt", house.folder + "/moved")
+            #expect(moved.status == 1 && moved.errors.contains("it stays in the container"), "\(moved)")
+            #expect(try await two.run("docs", "ls", "--fresh").output.contains("a.txt"))
         }
     }
 

@@ -81,7 +81,8 @@ import Testing
                     values = Self.values(try await Self.scrape(port))
                 }
                 for name in [
-                    "received_bytes_total", "received_chunks_total", "sent_bytes_total", "sent_chunks_total",
+                    "received_bytes_total", "received_plain_bytes_total", "received_chunks_total", "sent_bytes_total",
+                    "sent_chunks_total",
                     "held_bytes", "unsent_bytes", "segments", "segment_bytes", "live_bytes", "damaged_chunks",
                 ] {
                     #expect(values["nephos_content_" + name] == (isTold ? 0 : nil), "\(service) \(name)")

@@ -41,6 +41,30 @@ import Testing
         }
     }
 
+    @Test func aFileIsPublishedOverTLSWithACertificateThatIsGiven() async throws {
+        let port = try Web.freePort()
+        let certificates = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .appending(path: "Certificates")
+        try await withHousehold { house in
+            let (chain, key) = (certificates.appending(path: "first.pem").path, house.folder + "/key.pem")
+            let bytes = try Data(contentsOf: certificates.appending(path: "first.key"))
+            #expect(
+                FileManager.default.createFile(atPath: key, contents: bytes, attributes: [.posixPermissions: 0o600]))
+            try await house.begin([
+                "NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(port)", "NEPHOS_DOCUMENTS_PUBLISH_CERTIFICATE": chain,
+                "NEPHOS_DOCUMENTS_PUBLISH_KEY": key,
+            ])
+            let (person, file) = (house.person, house.folder + "/a.txt")
+            try Data("hello".utf8).write(to: URL(fileURLWithPath: file))
+            #expect(try await person.run("docs", "put", file).status == 0)
+            let made = try await person.run("docs", "publish", "a.txt")
+            let url = try #require(made.output.split(whereSeparator: \.isWhitespace).first { $0.hasPrefix("https://") })
+            #expect(url.hasPrefix("https://127.0.0.1:\(port)/p/"), "\(made)")
+            let got = try await person.run(shell: "curl -s --cacert '\(chain)' '\(url)'")
+            #expect(got.status == 0 && got.output == "hello", "\(got)")
+        }
+    }
+
     @Test func aDeploymentThatPublishesNothingSaysSo() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -21,7 +21,8 @@ import Testing
         (try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []
     }
 
-    @Test func aGetThatIsKilledIsGoneOnWithAndChecksWhatItFinds() async throws {
+    @Test(arguments: [UInt8.min...UInt8.max, 48...57])
+    func aGetThatIsKilledIsGoneOnWithAndChecksWhatItFinds(bytes: ClosedRange<UInt8>) async throws {
         let port = try Web.freePort()
         try await withHousehold { house in
             try await house.begin(["NEPHOS_DOCUMENTS_HEALTH_PORT": "\(port)"])
@@ -30,7 +31,9 @@ import Testing
             let size = 24_000_000
             var content = Data(capacity: size + 8)
             while content.count < size { withUnsafeBytes(of: random.next()) { content.append(contentsOf: $0) } }
-            content = content.prefix(size)
+            // Of few bytes it travels and lies compressed.
+            let count = Int(bytes.upperBound) - Int(bytes.lowerBound) + 1
+            content = Data(content.prefix(size).map { bytes.lowerBound + UInt8(Int($0) % count) })
             let folder = house.folder + "/target"
             try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
             try content.write(to: URL(fileURLWithPath: house.folder + "/film"))

@@ -8,10 +8,10 @@ import Testing
 
     init() throws { sealer = try ChunkSealer(key: [UInt8](repeating: 7, count: 32), owner: owner) }
 
-    func sealed(_ chunk: [UInt8], _ number: Int) throws -> [UInt8] {
+    func sealed(_ chunk: [UInt8], _ number: Int, _ encoding: ChunkEncoding = .plain) throws -> [UInt8] {
         var sealed = [UInt8](repeating: 0, count: chunk.count + ChunkSealer.overhead)
         try chunk.withUnsafeBytes { chunk in
-            try sealed.withUnsafeMutableBytes { try sealer.seal(chunk, id: id(number), into: $0) }
+            try sealed.withUnsafeMutableBytes { try sealer.seal(chunk, encoding, id: id(number), into: $0) }
         }
         return sealed
     }
@@ -21,14 +21,23 @@ import Testing
         return nil
     }
 
-    @Test(arguments: [0, 1, 15, 16, 17, 100_000])
-    func aChunkComesBack(count: Int) throws {
+    @Test(arguments: [0, 1, 15, 16, 17, 100_000], [ChunkEncoding.plain, .zstandard])
+    func aChunkComesBack(count: Int, encoding: ChunkEncoding) throws {
         let chunk = content(1, count: count)
-        let sealed = try sealed(chunk, 1)
-        #expect(try sealer.open(sealed, id: id(1)) == chunk)
-        #expect(sealed.first == ChunkSealer.suite)
+        let sealed = try sealed(chunk, 1, encoding)
+        #expect(try sealer.open(sealed, id: id(1)) == (chunk, encoding))
+        #expect(sealed.first == (encoding == .plain ? 1 : 2))
         // The nonce is new each time.
-        #expect(try self.sealed(chunk, 1) != sealed)
+        #expect(try self.sealed(chunk, 1, encoding) != sealed)
+    }
+
+    /// Who can write to the disk does not have the bytes of a chunk taken for a frame.
+    @Test func theEncodingIsAuthenticated() throws {
+        for (encoding, other) in [(ChunkEncoding.plain, UInt8(2)), (.zstandard, 1)] {
+            var sealed = try sealed([1, 2, 3], 1, encoding)
+            sealed[0] = other
+            #expect(failure { _ = try sealer.open(sealed, id: id(1)) } == .notAuthentic)
+        }
     }
 
     @Test func anotherOwnerIdOrKeyDoesNotOpenIt() throws {
@@ -47,7 +56,7 @@ import Testing
         }
         let decomposed = try ChunkSealer(key: key, owner: Owner("e\u{301}"))
         #expect(failure { _ = try decomposed.open(bytes, id: id(1)) } == .notAuthentic)
-        #expect(try composed.open(bytes, id: id(1)) == [])
+        #expect(try composed.open(bytes, id: id(1)) == ([], .plain))
     }
 
     @Test func everyFlippedBitAndEveryCutIsFound() throws {
@@ -92,8 +101,9 @@ import Testing
         let stored = try store.put(&group, in: 3)
         stored.release()
         #expect(stored.chunks.count == 3)
+        #expect(stored.chunks.allSatisfy { $0.form == SealedForm(suite: 1, contentLength: 1000) })
         for stored in stored.chunks {
-            #expect(try sealer.open(store.read(stored.place, of: stored.id), id: stored.id) == chunk)
+            #expect(try sealer.open(store.read(stored.place, of: stored.id), id: stored.id) == (chunk, .plain))
         }
         group.removeAll()
         #expect(group.isEmpty && group.hasRoom(forUnsealed: chunk.count))

@@ -87,7 +87,7 @@ import Testing
             guard Int.random(in: 0..<5, using: &random) > 0 else { return }
             try engine.write { transaction in
                 for (chunk, (key, bytes)) in zip(stored.chunks, keys) {
-                    try ChunkIndex.add([chunk], of: key.owner, suite: 1, in: transaction)
+                    try ChunkIndex.add([chunk], of: key.owner, in: transaction)
                     if model[key] == nil { model[key] = bytes }
                 }
             }

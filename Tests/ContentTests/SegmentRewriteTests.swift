@@ -21,7 +21,7 @@ import Testing
     /// Chunks with rows in a segment that is full, a quarter of them live.
     func mostlyDead(_ store: SegmentStore, count: Int = 40, bytes: Int = 1000) throws -> [StoredChunk] {
         let chunks = try store.put(0..<count, count: bytes)
-        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
+        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, in: $0) }
         _ = try store.put(1000..<1001, count: 900_000)
         let dead = chunks.indices.filter { $0 % 4 != 0 }.map { chunks[$0].id }
         _ = try engine.write { try ChunkIndex.remove(dead, of: owner, in: 7, in: $0) }
@@ -94,7 +94,7 @@ import Testing
         #expect(try rewrite(segment, in: store) == .notClosed)
         let far = Timestamp(milliseconds: .max)
         #expect(try SegmentRewrite.removeUnknown(in: 7, of: store, begunBefore: far, through: engine.snapshots) == 0)
-        _ = try engine.write { try ChunkIndex.add(group.chunks, of: owner, suite: 1, in: $0) }
+        _ = try engine.write { try ChunkIndex.add(group.chunks, of: owner, in: $0) }
         group.release()
         #expect(try SegmentRewrite.removeUnknown(in: 7, of: store, begunBefore: far, through: engine.snapshots) == 0)
         #expect(try rewrite(segment, in: store) == .done)
@@ -140,7 +140,7 @@ import Testing
         let store = try shortStore()
         _ = try store.put(0..<4)
         let chunks = try store.put(4..<8)
-        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
+        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, in: $0) }
         // The dead room counts.
         let use = try #require(try engine.write { try ChunkIndex.use(of: chunks[0].place.segment, in: $0) })
         #expect(use.length - use.liveBytes == SegmentHeader.byteCount + 4 * 156)
@@ -161,7 +161,7 @@ import Testing
         bytes[live[3].place.offset + 100] ^= 1
         bytes[live[6].place.offset + 2] ^= 1
         try folder.write(bytes, to: segment)
-        let damaged = [3, 6].map { IndexedChunk(owner: owner, id: live[$0].id, place: live[$0].place, suite: 1) }
+        let damaged = [3, 6].map { IndexedChunk(owner: owner, id: live[$0].id, place: live[$0].place) }
         #expect(try rewrite(segment, in: store, capacity: 4096) == .damaged(damaged))
         #expect(folder.has(segment))
         for (number, chunk) in live.enumerated() where number != 3 && number != 6 {
@@ -256,7 +256,7 @@ import Testing
     @Test func anOlderDatabaseFindsItsChunksUntilTheGraceIsOver() throws {
         let store = try shortStore()
         let chunks = try store.put(0..<10)
-        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
+        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, in: $0) }
         _ = try store.put(1000..<1001, count: 899_000)
         let old = try engine.copyInMemory()
         _ = try engine.write { try ChunkIndex.remove((0..<8).map { try id($0) }, of: owner, in: 7, in: $0) }
@@ -279,11 +279,11 @@ import Testing
             let store = try shortStore()
             let chunks = try store.put(0..<10)
             segment = chunks[0].place.segment
-            _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
+            _ = try engine.write { try ChunkIndex.add(chunks, of: owner, in: $0) }
             _ = try engine.write { try ChunkIndex.remove((0..<8).map { try id($0) }, of: owner, in: 7, in: $0) }
             old = try engine.copyInMemory()
             let more = try store.put(100..<400, count: 2000)
-            _ = try engine.write { try ChunkIndex.add(more, of: owner, suite: 1, in: $0) }
+            _ = try engine.write { try ChunkIndex.add(more, of: owner, in: $0) }
         }
         let store = try shortStore()
         var rewrite = SegmentRewrite(segment, in: store)
@@ -386,7 +386,7 @@ import Testing
         init(_ engine: SQLiteEngine) { self.engine = engine }
 
         func add(_ chunks: [StoredChunk]) throws {
-            _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
+            _ = try engine.write { try ChunkIndex.add(chunks, of: owner, in: $0) }
         }
     }
 }

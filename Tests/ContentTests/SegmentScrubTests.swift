@@ -14,11 +14,11 @@ import Testing
     }
 
     func add(_ chunks: [StoredChunk]) throws {
-        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, suite: 1, in: $0) }
+        _ = try engine.write { try ChunkIndex.add(chunks, of: owner, in: $0) }
     }
 
     func row(_ chunk: StoredChunk) -> IndexedChunk {
-        IndexedChunk(owner: owner, id: chunk.id, place: chunk.place, suite: 1)
+        IndexedChunk(owner: owner, id: chunk.id, place: chunk.place)
     }
 
     /// All steps' findings; how many steps there were.
@@ -52,6 +52,21 @@ import Testing
             #expect(try scrub(segment, in: store).findings == [expected], "bit \(bit)")
             if let chunk { #expect(isDamaged { _ = try store.read(chunk.place, of: chunk.id) }) }
         }
+    }
+
+    /// Nothing could rest on such a chunk, and who asks what is missing would not be told of it.
+    @Test func aRowWhoseLengthsCannotBothBeTrueIsDamaged() throws {
+        let store = try store(folder)
+        let chunks = try store.put(0..<3, count: 100)
+        try add(chunks)
+        _ = try engine.write {
+            try $0.execute(
+                SQL("UPDATE content_chunks SET content_length = 72 WHERE id = ?1"), [.blob(chunks[1].id.bytes)])
+        }
+        let segment = try #require(chunks.first).place.segment
+        let form = SealedForm(suite: 1, contentLength: 72)
+        let damaged = IndexedChunk(owner: owner, id: chunks[1].id, place: chunks[1].place, form)
+        #expect(try scrub(segment, in: store).findings == [.damaged(damaged)])
     }
 
     @Test func eachCutLeavesWhatIsMissing() throws {
@@ -120,7 +135,7 @@ import Testing
         for bytesMax in [1, 1 << 20] {
             #expect(try scrub(segment, in: store, bytesMax: bytesMax).findings == [row, .damaged(self.row(chunks[3]))])
         }
-        _ = try engine.write { try ChunkIndex.replace([chunks[1]], of: owner, suite: 1, in: $0) }
+        _ = try engine.write { try ChunkIndex.replace([chunks[1]], of: owner, in: $0) }
         #expect(try scrub(segment, in: store).findings == [.damaged(self.row(chunks[3]))])
     }
 

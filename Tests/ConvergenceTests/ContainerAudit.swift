@@ -12,6 +12,8 @@ struct ContainerAudit {
     private struct Contents {
         var items: [DocumentID: WireDocumentItem] = [:]
         var versions: [DocumentID: [WireDocumentContent]] = [:]
+        /// Each item's share in the container's digest.
+        var shares: [DocumentID: SetDigest] = [:]
     }
 
     private var containers: [String: Contents] = [:]
@@ -37,8 +39,10 @@ struct ContainerAudit {
                 throw Violation("An item is called \(change.item)")
             }
             contents.items[id] = try WireDocumentItem(serializedBytes: change.body)
-            digest.add(
-                SetDigest(ofItem: [UInt8](listing.digestKey) + [UInt8](change.item.utf8) + [0] + [UInt8](change.body)))
+            let share = SetDigest(
+                ofItem: [UInt8](listing.digestKey) + [UInt8](change.item.utf8) + [0] + [UInt8](change.body))
+            contents.shares[id] = share
+            digest.add(share)
             var request = WireListVersions()
             request.container = container
             request.item = Data(id.bytes)
@@ -69,6 +73,7 @@ struct ContainerAudit {
 
     func check() throws {
         for contents in containers.values { try checkTree(contents) }
+        for (name, contents) in containers { try checkFolders(contents, of: name) }
         try checkContents()
     }
 
@@ -97,6 +102,29 @@ struct ContainerAudit {
             }
         }
     }
+
+    /// A folder's digest is of all that lies in it, and there is one for each folder and no other.
+    private func checkFolders(_ contents: Contents, of container: String) throws {
+        var digests: [DocumentID: SetDigest] = [:]
+        for (id, share) in contents.shares {
+            var next = contents.items[id].flatMap { DocumentID(bytes: $0.parent) }
+            while let folder = next {
+                digests[folder, default: .empty].add(share)
+                next = folder == .documents ? .top : contents.items[folder].flatMap { DocumentID(bytes: $0.parent) }
+            }
+        }
+        for (id, item) in contents.items where item.kind == .folder { digests[id] = digests[id] ?? .empty }
+        digests = digests.filter { !$0.key.isFixed || $0.value != .empty }
+        let rows = try storage.write { transaction in
+            try transaction.all(Self.selectTrees, [.text(container)]) { ($0.blob(0), $0.blob(1)) }
+        }
+        let kept = Dictionary(
+            rows.map { (DocumentID(bytes: $0) ?? .top, SetDigest(bytes: $1) ?? .empty) }
+        ) { $1 }
+        guard kept == digests else { throw Violation("Folders' digests are \(kept), and should be \(digests)") }
+    }
+
+    private static let selectTrees = SQL("SELECT folder, digest FROM document_trees WHERE container = ?1")
 
     private struct Part: Hashable {
         /// Chunks are the account's; what each container rests on it counts for itself.
@@ -141,7 +169,7 @@ struct ContainerAudit {
         guard Set(rows.chunks.keys) == chunks else {
             throw Violation("\(rows.chunks.count) chunks lie there, \(chunks.count) are used")
         }
-        charged += rows.chunks.values.reduce(0) { $0 + $1 - Int64(ChunkSealer.overhead) }
+        charged += rows.chunks.values.reduce(0, +)
         guard rows.charged == charged else { throw Violation("The account is charged \(rows.charged), not \(charged)") }
         let renditions = containers.values.flatMap { $0.items.values }.reduce(0) { $0 + Int64($1.renditions.count) }
         guard rows.renditions == renditions else {
@@ -166,7 +194,7 @@ struct ContainerAudit {
 
     private static let selectUses = SQL("SELECT container, chunk, is_node, use_count FROM content_uses")
     private static let selectNodes = SQL("SELECT container, node FROM content_nodes")
-    private static let selectChunks = SQL("SELECT id, length FROM content_chunks")
+    private static let selectChunks = SQL("SELECT id, content_length FROM content_chunks")
     private static let selectItems = SQL("SELECT item, counted FROM document_items")
     private static let selectSum = SQL("SELECT SUM(bytes) FROM content_sums")
     private static let selectUsed = SQL("SELECT used FROM storage_owners")

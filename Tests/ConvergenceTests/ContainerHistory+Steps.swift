@@ -137,9 +137,12 @@ extension ContainerHistory {
         let text = Data("put \(counter)".utf8)
         guard flip(0.35) else { return text }
         let lengths = [5000, 70_000, 300_000, 900_000]
-        var shared = SplitMix64(seed: .random(in: 1...2, using: &generator))
+        let seed = UInt64.random(in: 1...2, using: &generator)
+        var shared = SplitMix64(seed: seed)
         let length = lengths.randomElement(using: &generator) ?? 5000
-        let body = Data((0..<length / 8).flatMap { _ in withUnsafeBytes(of: shared.next()) { Array($0) } })
+        let random = (0..<length / 8).flatMap { _ in withUnsafeBytes(of: shared.next()) { Array($0) } }
+        // Of one of the two the chunks are compressed.
+        let body = Data(seed == 1 ? random : random.map { 48 + $0 % 10 })
         return flip(0.5) ? text + body : body + text
     }
 

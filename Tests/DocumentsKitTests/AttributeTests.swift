@@ -176,6 +176,61 @@ import Testing
         }
     }
 
+    /// A file that is moved away is the only one that has what was set since it was sent.
+    @Test func aFileStaysOfWhichSomethingWasSetSinceItWasPut() async throws {
+        try await withDevices { cloud, one, _ in
+            let file = cloud.root + "/file"
+            try Data("x".utf8).write(to: URL(fileURLWithPath: file))
+            guard try set("user.colour", to: "red", of: file) else { return }
+            let made = try await one.container.put(file: file, at: "x")
+            try await settle(one)
+            for (name, value) in [("user.colour", "blue"), ("user.size", "big")] {
+                #expect(try set(name, to: value, of: file))
+                #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: made.id) == .changed)
+                #expect(FileManager.default.fileExists(atPath: file))
+                // Put once more it is all there.
+                _ = try await one.container.put(file: file, at: "x")
+                try await settle(one)
+            }
+            #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: made.id) == .removed)
+            #expect(!FileManager.default.fileExists(atPath: file))
+            #expect(try await one.container.attributes(of: "x").extended.count == 2)
+        }
+    }
+
+    /// A device that was away brings back what a restored server has lost, and undoes nothing that was set since.
+    @Test func whatWasSetSinceARestoreIsNotUndoneByWhoOffersAgain() async throws {
+        try await withDevices { cloud, one, two in
+            try await one.container.put(Data("x".utf8), at: "x")
+            try await settle(one, two)
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await one.container.setAttributes(
+                [
+                    .tag("lost"), .favouriteRank(3), .extended("user.mark", Data("old".utf8)),
+                    .extended("user.lost", Data("1".utf8)),
+                ], of: "x")
+            try await settle(one, two)
+            for device in [one, two] { device.setOffline(true) }
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            let three = try await cloud.open()
+            try await settle(three)
+            try await three.container.setAttributes(
+                [.tag("new"), .favouriteRank(7), .extended("user.mark", Data("new".utf8))], of: "x")
+            try await settle(three)
+            for device in [one, two] {
+                device.setOffline(false)
+                try await settle(device, three)
+                let now = try await three.container.attributes(of: "x")
+                #expect(now.tags.sorted() == ["lost", "new"] && now.favouriteRank == 7)
+                #expect(
+                    now.extended == [
+                        Data("user.mark".utf8): Data("new".utf8), Data("user.lost".utf8): Data("1".utf8),
+                    ])
+                #expect(try await device.container.attributes(of: "x") == now)
+            }
+        }
+    }
+
     @Test func whatTheDiskDoesNotTakeIsSaidAndTheFileIsThere() async throws {
         try await withDevices { cloud, one, _ in
             let file = cloud.root + "/got"

@@ -59,7 +59,7 @@ import Testing
             let parts = try #require(BegunParts(home: home))
             let (one, two) = (Data(count: 32), Data([1]) + Data(count: 31))
             let first = try #require(parts.open(one, for: target(folder + "/a"), isExecutable: false))
-            #expect(first.isEmpty)
+            #expect(first.before == nil)
             // Another writes it in this moment.
             #expect(try parts.open(one, for: target(folder + "/a"), isExecutable: false) == nil)
             let others = [
@@ -70,6 +70,35 @@ import Testing
             #expect(Set((others + [first]).map(\.part)).count == 4)
             #expect(names(folder).allSatisfy { LocalParts.isPart($0.utf8) })
             for part in others + [first] { LocalParts.remove(part.part) }
+        }
+    }
+
+    /// Whoever goes on with it may have given it its place by then, where a person has changed it.
+    @Test func whatIsLateWritesNothingToAPartThatAnotherGoesOnWith() throws {
+        try withFolder { home, folder in
+            let parts = try #require(BegunParts(home: home))
+            let root = Data(count: 32)
+            func begin() throws -> (part: PartFile, sink: EndingSink) {
+                let target = try target(folder + "/a")
+                let part = PartFile(try #require(parts.open(root, for: target, isExecutable: false)), for: target)
+                return (part, EndingSink(FileSink(file: part.file, name: part.name)))
+            }
+            func write(_ text: String, to sink: EndingSink) throws {
+                try Array(text.utf8).withUnsafeBytes { try sink.write($0, at: 0) }
+            }
+            var first: (part: PartFile, sink: EndingSink)? = try begin()
+            let late = try #require(first?.sink)
+            try write("begun", to: late)
+            first?.part.leave()
+            first = nil
+            // As long as it may be written nobody else has it.
+            #expect(try parts.open(root, for: target(folder + "/a"), isExecutable: false) == nil)
+            late.end()
+            let second = try begin()
+            #expect(second.part.before != nil)
+            try second.part.takePlace()
+            #expect(throws: CloudError.self) { try write("late!", to: late) }
+            #expect(try Data(contentsOf: URL(fileURLWithPath: folder + "/a")) == Data("begun".utf8))
         }
     }
 
@@ -125,6 +154,31 @@ import Testing
             task.cancel()
             _ = await task.result
             #expect(names(folder) == ["film"])
+        }
+    }
+
+    /// What lies in a part is believed by its hash alone, chunk by chunk.
+    @Test func whatWasDamagedInAPartIsFetchedAnew() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            for device in [one, two] { try await device.settle() }
+            let content = bytes(Int(BegunParts.bytesMin) + 1_000_000, seed: 2)
+            try await one.container.put(content, at: "film")
+            for device in [one, two] { try await device.settle() }
+            let folder = cloud.root + "/files"
+            try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+            await #expect(throws: CloudError.self) {
+                try await two.container.get("film", to: folder + "/film", timeout: .seconds(5)) { done, _ in
+                    if done > 4_000_000 { two.setOffline(true) }
+                }
+            }
+            let part = try #require(names(folder).first)
+            let file = try FileHandle(forUpdating: URL(fileURLWithPath: folder + "/" + part))
+            try file.write(contentsOf: bytes(500_000, seed: 3))
+            try file.close()
+            two.setOffline(false)
+            try await two.container.get("film", to: folder + "/film")
+            #expect(try Data(contentsOf: URL(fileURLWithPath: folder + "/film")) == content)
         }
     }
 }

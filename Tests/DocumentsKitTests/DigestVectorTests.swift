@@ -4,6 +4,8 @@ import NephosWire
 import SwiftProtobuf
 import Testing
 
+@testable import NephosKit
+
 /// The items of docs/protocol.md, and their digests.
 @Suite struct DigestVectorTests {
     private static func bytes(from first: UInt8, count: Int = 16) -> Data { Data(first..<first + UInt8(count)) }
@@ -72,5 +74,56 @@ import Testing
         var both = shares[0]
         both.add(shares[1])
         #expect(both.description == "3ccf444a13eca040357379980d424b0064eaa0da503230d7a89cf34a4673f8ae")
+    }
+
+    private struct FolderVector: Decodable {
+        struct Item: Decodable {
+            var name: String
+            var body: String
+        }
+        var key: String
+        var items: [Item]
+        var folders: [String: String]
+    }
+
+    private struct Vectors: Decodable {
+        enum CodingKeys: String, CodingKey { case folderDigests = "folder_digests" }
+        var folderDigests: [FolderVector]
+    }
+
+    private static func bytes(_ hexadecimal: String) -> Data {
+        let digits = Array(hexadecimal)
+        return Data(stride(from: 0, to: digits.count, by: 2).map { UInt8(String(digits[$0...$0 + 1]), radix: 16) ?? 0 })
+    }
+
+    /// `docs/vectors.json`.
+    @Test func theFoldersOfTheVectorsHaveTheirDigests() throws {
+        let page = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().appending(path: "docs/vectors.json")
+        let vectors = try JSONDecoder().decode(Vectors.self, from: Data(contentsOf: page)).folderDigests
+        #expect(!vectors.isEmpty)
+        for vector in vectors {
+            let local = try LocalStore()
+            try local.prepare(DocumentTransaction.migrations)
+            let (key, scope) = (
+                [UInt8](Self.bytes(vector.key)), LocalScope(account: AccountID("a"), service: .documents, path: "c")
+            )
+            let digests = try local.write { database in
+                let documents = DocumentTransaction(ScopeTransaction(database, scope))
+                var state = ScopeState()
+                state.digestKey = key
+                for item in vector.items {
+                    let synced = DocumentTransaction.Synced(
+                        name: ItemName(item.name), sequence: 1, body: Self.bytes(item.body))
+                    try documents.put(synced, replacing: nil, &state)
+                }
+                let all = try documents.computedDigest(key: key)
+                #expect(try all == documents.folderDigest(of: .top, key: key) && all == state.digest)
+                return try vector.folders.keys.map { folder in
+                    (folder, try documents.folderDigest(of: DocumentID(folder) ?? .top, key: key).description)
+                }
+            }
+            #expect(Dictionary(digests) { $1 } == vector.folders)
+        }
     }
 }

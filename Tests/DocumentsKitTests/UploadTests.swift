@@ -162,13 +162,13 @@ import Testing
 
     // MARK: Going on
 
-    /// Bytes that are quickly made, and whose chunks have a mebibyte each.
+    /// Bytes that are quickly made, the first the same whatever its length, and do not compress.
     private func film(_ megabytes: Int) -> Data {
+        var random = SplitMix64(seed: 1)
         var data = Data(count: megabytes << 20)
-        for number in 0..<megabytes << 4 {
-            withUnsafeBytes(of: UInt64(number + 1).littleEndian) {
-                data.replaceSubrange(number << 16..<number << 16 + 8, with: $0)
-            }
+        data.withUnsafeMutableBytes { bytes in
+            let words = bytes.bindMemory(to: UInt64.self)
+            for place in words.indices { words[place] = random.next() }
         }
         return data
     }
@@ -407,7 +407,10 @@ import Testing
             let one = try await cloud.open()
             try await one.settle()
             try await cloud.uploads(of: one) { $0.askedMax = 1 }
-            try await one.container.put(film(30), at: "film")
+            // Its chunks have a mebibyte each.
+            var film = Data(count: 30 << 20)
+            for place in 0..<30 { film[place << 20] = UInt8(place) }
+            try await one.container.put(film, at: "film")
             for _ in 0..<5 {
                 cloud.simulation.pass(.seconds(4))
                 cloud.simulation.use { $0.crash(.documents) }

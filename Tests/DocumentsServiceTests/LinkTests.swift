@@ -43,6 +43,18 @@ import Testing
         #expect(try house.head(link).status == 200)
     }
 
+    /// What lies compressed is read as it is, and counts on the plan so.
+    @Test func aCompressedContentIsReadAsItIs() throws {
+        let bytes = TestContent(seed: 2, chunks: [100_000, 70_000], of: 48...57)
+        let file = ContainerDevice.makeID()
+        try here.put(bytes, as: [.create(file, "long.bin", bytes.content())])
+        let link = try here.publish(file)
+        let all = bytes.chunks.flatMap { $0 }
+        #expect(try house.get(link).body == all)
+        #expect(try house.get(link, ["Range": "bytes=99990-100009"]).body == Array(all[99_990..<100_010]))
+        #expect(try here.fetch(bytes.ids[1]) == bytes.chunks[1])
+    }
+
     @Test func aLongContentComesInPartsToo() throws {
         let bytes = TestContent(seed: 2, chunks: [100_000] + Array(repeating: 3000, count: 600))
         let file = ContainerDevice.makeID()

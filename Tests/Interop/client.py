@@ -128,8 +128,8 @@ CHUNK, GET, CREDIT, STORED, REFUSED, GREETING = range(1, 7)
 NO_CHUNK = bytes(32)
 
 
-def frame(kind, ticket, number=0, chunk=NO_CHUNK, content=b""):
-    return struct.pack("<BBBBIQ16s32s", kind, 1, 0, 0, len(content), number, ticket, chunk) + content
+def frame(kind, ticket, number=0, chunk=NO_CHUNK, content=b"", encoding=0):
+    return struct.pack("<BBBBIQ16s32s", kind, 1, encoding, 0, len(content), number, ticket, chunk) + content
 
 
 class Bulk:
@@ -139,6 +139,8 @@ class Bulk:
         address = device.services[service]
         door = Door(device.context, address.bulk_endpoints[0], address.public_key.encode(), device.keys)
         self.socket = door.socket
+        # The greatest that is asked for, and that of the last frame.
+        self.encoding_max = self.encoding = 0
         check_silently(self.receive()[0] == GREETING, "the socket for content greets")
 
     def receive(self):
@@ -146,7 +148,9 @@ class Bulk:
             raise TimeoutError("no frame in time")
         received = self.socket.recv()
         kind, version, encoding, zero, length, number, ticket, chunk = struct.unpack("<BBBBIQ16s32s", received[:64])
-        check_silently((version, encoding, zero, length) == (1, 0, 0, len(received) - 64), "a frame's header")
+        check_silently((version, zero, length) == (1, 0, len(received) - 64), "a frame's header")
+        check_silently(encoding <= self.encoding_max, "in an encoding that was asked for")
+        self.encoding = encoding
         return kind, number, ticket, chunk, received[64:]
 
     def ask(self, *frames):

@@ -19,6 +19,7 @@ import tempfile
 import zmq
 
 import chunks
+import compression
 from chunks import Child, Root
 from client import (
     CHUNK, CREDIT, GET, NO_CHUNK, REFUSED, STORED, Bulk, Device, call_patiently, check, check_silently, expect, frame,
@@ -33,6 +34,10 @@ DOCUMENTS = bytes(15) + b"\x01"
 
 class Container:
     """A container of a device's app."""
+
+    # Whether it knows Zstandard, and how many bytes of chunks came.
+    compresses = False
+    taken = 0
 
     def __init__(self, device):
         self.device = device
@@ -133,11 +138,14 @@ class Container:
         opened = open_upload(self.requests, room, transfer, self.device.token, self.of_content)
         waiting, unanswered = {}, 0
         for number, piece in enumerate(pieces):
-            while waiting and unanswered + max(COUNTED_MIN, len(piece)) > opened.credit_bytes:
+            packed = compression.compressed(piece) if self.compresses else None
+            content = piece if packed is None else packed
+            while waiting and unanswered + max(COUNTED_MIN, len(content)) > opened.credit_bytes:
                 unanswered -= self.take_stored(opened.ticket, waiting)
-            waiting[number] = piece
-            unanswered += max(COUNTED_MIN, len(piece))
-            self.bulk.socket.send(frame(CHUNK, opened.ticket, number, chunks.chunk_id(piece), piece))
+            waiting[number] = piece, len(content)
+            unanswered += max(COUNTED_MIN, len(content))
+            self.bulk.socket.send(
+                frame(CHUNK, opened.ticket, number, chunks.chunk_id(piece), content, 0 if packed is None else 1))
         while waiting:
             self.take_stored(opened.ticket, waiting)
 
@@ -149,11 +157,20 @@ class Container:
                 return kind, number, chunk, content
             check_silently((kind, chunk) == (REFUSED, NO_CHUNK), "the ticket of a closed upload is refused")
 
+    def refusal(self, ticket, sent):
+        """Why a frame under the ticket is refused."""
+        self.bulk.socket.send(sent)
+        kind, _, _, content = self.receive(ticket)
+        check_silently(kind == REFUSED, "it is refused")
+        failure = errors_pb2.Failure()
+        failure.ParseFromString(content)
+        return failure.code
+
     def take_stored(self, ticket, waiting):
         kind, number, chunk, _ = self.receive(ticket)
-        piece = waiting.pop(number)
+        piece, length = waiting.pop(number)
         check_silently((kind, chunk) == (STORED, chunks.chunk_id(piece)), "a chunk is stored")
-        return max(COUNTED_MIN, len(piece))
+        return max(COUNTED_MIN, length)
 
     def get(self, content):
         """The bytes of a DocumentContent."""
@@ -177,15 +194,18 @@ class Container:
         ticket = self.requests.call(
             bulk_pb2.OpenTransfer(container=self.of_content), bulk_pb2.OpenTransferReply, self.device.token).ticket
         credit, pieces = chunks.CHUNK_MAX, {}
+        self.bulk.encoding_max = 1 if self.compresses else 0
         self.bulk.socket.send(frame(CREDIT, ticket, credit))
         for number, one in enumerate(ids):
-            self.bulk.socket.send(frame(GET, ticket, number, one))
+            self.bulk.socket.send(frame(GET, ticket, number, one, encoding=self.bulk.encoding_max))
         for number, one in enumerate(ids):
-            kind, answered, chunk, piece = self.receive(ticket)
+            kind, answered, chunk, content = self.receive(ticket)
             check_silently((kind, answered, chunk) == (CHUNK, number, one), "chunks come in the order asked")
+            piece = compression.decompressed(content) if self.bulk.encoding else content
             check_silently(chunks.chunk_id(piece) == one, "a chunk's bytes are those of its id")
             pieces[one] = piece
-            credit += max(COUNTED_MIN, len(piece))
+            self.taken += len(content)
+            credit += max(COUNTED_MIN, len(content))
             self.bulk.socket.send(frame(CREDIT, ticket, credit))
         return pieces
 
@@ -196,6 +216,18 @@ def set_digest(items, digest_key):
         share = hashlib.sha256(digest_key + digits.encode() + b"\0" + body).digest()
         lanes = [(lane + value) % 2**64 for lane, value in zip(lanes, struct.unpack("<4Q", share))]
     return struct.pack("<4Q", *lanes)
+
+
+def folder_digests(items, digest_key):
+    """The digest of each folder, by its id's digits: of what lies in it, however deep.
+
+    `items` has each item's folder, by its digits, and body."""
+    inside = {}
+    for digits, (parent, body) in items.items():
+        while parent is not None:
+            inside.setdefault(parent, {})[digits] = body
+            parent = bytes(16).hex() if parent == DOCUMENTS.hex() else items.get(parent, (None,))[0]
+    return {folder: set_digest(all_of_it, digest_key) for folder, all_of_it in inside.items()}
 
 
 def page(section):
@@ -240,6 +272,28 @@ def check_digest_vectors():
     check(digests == [row[1] for row in rows(text, "items")], "their digests are those of the vectors")
 
 
+def check_folders(container, items, last):
+    """The digests of all folders, read a few items at a time, are those of what lies in them."""
+    parents = {digits: (documents_pb2.DocumentItem.FromString(body).parent.hex(), body) for digits, body in items.items()}
+    expected = folder_digests(parents, last.digest_key)
+    folders, read = [bytes(16)], set()
+    while folders:
+        request = documents_pb2.ListItemDigests(container=container.id, folder=folders.pop(), items_max=3)
+        while True:
+            reply = container.call(request)
+            digest = expected.get(request.folder.hex(), bytes(32))
+            check_silently(reply.folder_digest == digest, "a folder's digest is that of what lies in it")
+            for entry in reply.entries:
+                read.add(entry.item.hex())
+                if entry.folder_digest or entry.item == DOCUMENTS:
+                    folders.append(entry.item)
+            if not reply.more:
+                break
+            request.after = reply.entries[-1].item
+    check(read - {DOCUMENTS.hex()} == set(items), f"the digests of {len(read)} items lead to all of them")
+    check(reply.digest == last.digest, "the container's digest is told with them")
+
+
 def zeros_then(zeros, seed):
     return bytes(zeros) + chunks.split_mix_bytes(seed, (1 << 20) - zeros)
 
@@ -275,15 +329,7 @@ def check_vectors():
         chunks.encode_node(0, two) == node and chunks.chunk_id(node).hex() in text
         and chunks.decode_node(node, Child(chunks.chunk_id(node), 19), 0, True) == two,
         "a node is the documented one, and is read")
-    check(decode_coded(coded) == b"hello, nephos\n" * 8, "the coded chunk is decoded")
-
-
-def decode_coded(coded):
-    """A chunk from its coded form, with the program `zstd` for the compressed one."""
-    if coded[0] == 0:
-        return coded[1:]
-    check_silently(coded[0] == 1, "a coding that is known")
-    return subprocess.run(["zstd", "-d", "-q", "-c"], input=coded[1:], stdout=subprocess.PIPE, check=True).stdout
+    check(compression.decompressed(coded) == b"hello, nephos\n" * 8, "the compressed chunk is decoded")
 
 
 def check_files(writer, reader):
@@ -309,10 +355,63 @@ def check_files(writer, reader):
     written[b"long again"] = written[b"long"]
     items, last = reader.list()
     check(set_digest(items, last.digest_key) == last.digest, "the digest is the documented one")
+    check_folders(reader, items, last)
     info = documents_pb2.ContainerInfo()
     info.ParseFromString(last.info)
     check(info.item_count == len(items) and info.name_rule == 2, "the last page says how full the container is")
     return written
+
+
+def lines(count):
+    """A text that compresses to a fifth or so, unlike any other."""
+    return b"".join(
+        b"%d. what is written in line %s\n" % (number, os.urandom(4).hex().encode()) for number in range(count))
+
+
+def check_compression(writer, reader):
+    """What is stored compressed is got so, or as it is by whoever does not know it; and the other way round."""
+    written = {}
+    for name, compresses in ((b"text", False), (b"compressed text", True)):
+        writer.compresses, content = compresses, lines(40_000)
+        _, _, stored = writer.put(name, content)
+        check_silently(stored > 1, "it has several chunks")
+        written[name] = content
+        for reader.compresses in (False, True):
+            reader.taken = 0
+            item = reader.find(name)[1]
+            check(reader.get(item.content) == content, f"{name.decode()}: the same with Zstandard or without")
+            check_silently(
+                (reader.taken < len(content) // 2) == (compresses and reader.compresses), "it travels as it lies")
+    writer.compresses = reader.compresses = False
+    check_hostile_frames(writer)
+    return written
+
+
+def check_hostile_frames(writer):
+    """What does not open as it should is refused, and an honest chunk is stored then."""
+    text, zeros = lines(2000), bytes(chunks.CHUNK_MAX)
+    packed, bomb = compression.compressed(text), compression.compressed(zeros)
+    opened = open_upload(writer.requests, 8 << 20, os.urandom(16), writer.device.token, writer.of_content)
+    invalid, unknown = errors_pb2.ERROR_CODE_INVALID_ARGUMENTS, errors_pb2.ERROR_CODE_INCOMPATIBLE_VERSION
+    padded = compression.MAGIC + b"\x20\x01" + bytes(3000) + b"\x09\0\0x"
+    for what, content, chunk, encoding, expected in (
+            ("a frame that says a byte more than a chunk has", compression.saying(bomb, chunks.CHUNK_MAX + 1), zeros, 1,
+             invalid),
+            ("one that opens to more than it says", compression.saying(bomb, chunks.CHUNK_MAX - 1), zeros[1:], 1,
+             invalid),
+            ("one that opens to less", compression.saying(packed, len(text) + 1), text, 1, invalid),
+            ("one with a byte behind it", packed + b"\0", text, 1, invalid),
+            ("one of another chunk", packed, zeros, 1, invalid),
+            ("one that is longer than its chunk", padded, b"x", 1, invalid),
+            ("what is none", text, text, 1, invalid),
+            ("an encoding that nobody knows", packed, text, 2, unknown)):
+        check(
+            writer.refusal(opened.ticket, frame(CHUNK, opened.ticket, 1, chunks.chunk_id(chunk), content, encoding))
+            == expected, what + " is refused")
+    check_silently(
+        writer.refusal(opened.ticket, frame(CREDIT, opened.ticket, 1, encoding=1)) == unknown, "credit has no encoding")
+    writer.bulk.socket.send(frame(CHUNK, opened.ticket, 2, chunks.chunk_id(text), packed, 1))
+    check(writer.receive(opened.ticket)[:3] == (STORED, 2, chunks.chunk_id(text)), "an honest one is stored then")
 
 
 def check_notification(writer, reader):
@@ -409,7 +508,9 @@ def check_program(connection, account, password, device, folder_name, written):
         def read(name):
             with open(os.path.join(folder, name), "rb") as file:
                 return file.read()
-        files = {"put small": os.urandom(300), "put long": os.urandom(1_200_000), "put many": shortest_chunk() * 40}
+        files = {
+            "put small": os.urandom(300), "put long": os.urandom(1_200_000), "put many": shortest_chunk() * 40,
+            "put text": lines(40_000)}
         for name, content in {"password": password.encode(), **files}.items():
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(content)
@@ -438,6 +539,7 @@ def main(connection, account, password):
     folder_name = "python " + os.urandom(4).hex()
     writer.folder = reader.folder = writer.make_folder(folder_name.encode())
     written = check_files(writer, reader)
+    written |= check_compression(writer, reader)
     check_notification(writer, reader)
     check_changes(writer, reader)
     del written[b"inline"]

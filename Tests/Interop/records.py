@@ -156,6 +156,7 @@ def check_vectors(here, zone):
     given = vectors.load()
     vectors.check_keys(given)
     vectors.check_digests(given)
+    vectors.check_folder_digests(given)
     record = records_pb2.Record()
     record.ParseFromString(bytes.fromhex(given["record"]["body"]))
     name = given["record"]["name"]

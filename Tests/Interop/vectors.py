@@ -10,7 +10,7 @@ import struct
 import unicodedata
 
 from client import check
-from documents import set_digest
+from documents import folder_digests, set_digest
 
 PATH = os.path.join(os.path.dirname(__file__), "../../docs/vectors.json")
 CASE, ACCENTS = 1, 2
@@ -94,3 +94,11 @@ def check_digests(vectors):
         items = {item["name"]: bytes.fromhex(item["body"]) for item in vector["items"]}
         check(set_digest(items, bytes.fromhex(vector["key"])).hex() == vector["digest"],
               f"the digest of {sorted(items)} is {vector['digest']}")
+
+
+def check_folder_digests(vectors):
+    for vector in vectors["folder_digests"]:
+        items = {item["name"]: (item["parent"], bytes.fromhex(item["body"])) for item in vector["items"]}
+        digests = folder_digests(items, bytes.fromhex(vector["key"]))
+        for folder, digest in vector["folders"].items():
+            check(digests.get(folder, bytes(32)).hex() == digest, f"the digest of the folder {folder} is {digest}")

@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 import NephosCore
+import NephosWire
 import Testing
 
 @testable import NephosKit
@@ -62,5 +63,27 @@ import Testing
             )
         }
         #expect(later == ["b"] && facts == 1)
+    }
+
+    /// Pages that were read of it and not brought in yet lie in a table of the connection.
+    @Test func whatWasStagedOfAnAccountIsGoneWithIt() throws {
+        let local = try LocalStore()
+        func scope(_ account: String) -> LocalScope {
+            LocalScope(account: AccountID(account), service: .keyValue, path: "T.app")
+        }
+        var change = WireChange()
+        change.item = "a"
+        try local.write { database in
+            for account in ["acc_one", "acc_two"] {
+                try ScopeTransaction(database, scope(account)).stage([change], isFirst: true, by: 1)
+            }
+            try ScopeTransaction.removeAll(of: AccountID("acc_one"), database)
+            for (account, count) in [("acc_one", 0), ("acc_two", 1)] {
+                let staged = try ScopeTransaction(database, scope(account)).staged(by: 1)
+                var found = 0
+                while try staged.next() != nil { found += 1 }
+                #expect(found == count, "\(account)")
+            }
+        }
     }
 }

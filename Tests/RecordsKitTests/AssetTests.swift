@@ -107,9 +107,16 @@ import Testing
             let content = bytes(400_000, seed: 1)
             try await save("a", content, one.database)
             #expect(try await data("a", one.database) == content)
+            try await save("b", content, one.database)
+            try await one.database.save(Record("plain", ["n": 1]))
             cloud.simulation.pass(.seconds(60))
+            // Whoever is about to sign out sees how much that is.
+            let unsent = try #require(try await one.session.unsentChanges().first)
+            #expect(unsent.bytes == 400_000)
+            #expect(unsent.items.map(\.bytes) == [400_000, 400_000, 0])
             one.setOffline(false)
             try await one.settle()
+            #expect(try await one.session.unsentChanges().isEmpty)
             try await two.settle()
             #expect(try await data("a", two.database) == content)
         }
@@ -449,6 +456,27 @@ import Testing
             cloud.simulation.pass(.seconds(5))
             one.setOffline(true)
             #expect(try await data("a", one.database) == content)
+        }
+    }
+
+    /// The same bytes are saved from a whole source while the copy of them is damaged: that copy becomes nobody's.
+    @Test func aDamagedCopyNeverTakesThePlaceOfGoodBytes() async throws {
+        try await withRecords { cloud in
+            let one = try await cloud.open()
+            let content = bytes(300_000, seed: 1)
+            try await save("a", content, one.database)
+            try await one.settle()
+            let file = try #require(files(one).first)
+            try bytes(300_000, seed: 2).write(to: URL(fileURLWithPath: one.session.home + "/content/" + file))
+            one.setOffline(true)
+            try await save("b", content, one.database)
+            for name in ["b", "a"] { #expect(try await data(name, one.database) == content) }
+            one.setOffline(false)
+            try await one.settle()
+            #expect(files(one).count == 1)
+            let two = try await cloud.open()
+            try await two.settle()
+            #expect(try await data("b", two.database) == content)
         }
     }
 

@@ -32,6 +32,12 @@ import Testing
         case read = "`ReadChanges`"
         case follow = "`Subscribe`"
         case history = "`ListRecordHistory`"
+        case findMissing = "`FindMissing` of its assets"
+        case openUpload = "`OpenTransfer` to store assets for it"
+        case storeNodes = "`StoreNodes` for it"
+        case saveAsset = "save a new record with an asset"
+        case fetchAsset = "fetch the bytes of its asset"
+        case readNodes = "`ReadNodes` of its asset"
         case makeIndex = "`ModifyRecordIndexes`"
         case listIndexes = "`ListRecordIndexes`"
         case setRoles = "`ModifyRecordRoles`"
@@ -100,9 +106,82 @@ import Testing
         let device = try #require(scene.devices[actor])
         let name = "\(operation)-\(actor)"
         let base = try scene.creator.save(name, ["n": .integer(1)])
+        if let asset = Self.asset(of: operation, actor) {
+            do { return try perform(operation, on: name, asset, device, scene) ? .done : .elsewhere } catch {
+                return .refused(CloudError(wrapping: error).code)
+            }
+        }
         do {
             return try perform(operation, on: name, base, device, scene) ? .done : .elsewhere
         } catch { return .refused(CloudError(wrapping: error).code) }
+    }
+
+    /// An asset that nobody else has; nil: the operation is of none.
+    private static func asset(of operation: Operation, _ actor: Asker) -> TestContent? {
+        let ofAssets: [Operation] = [.findMissing, .openUpload, .storeNodes, .saveAsset, .fetchAsset, .readNodes]
+        guard let place = ofAssets.firstIndex(of: operation), let asker = Asker.allCases.firstIndex(of: actor) else {
+            return nil
+        }
+        return TestContent(seed: UInt64(10 * place + asker + 1), chunks: [5000, 6000])
+    }
+
+    private func perform(
+        _ operation: Operation, on name: String, _ asset: TestContent, _ device: RecordDevice, _ scene: Scene
+    ) throws -> Bool {
+        let creator = scene.creator
+        /// What was stored counts for the owner of the database, or for somebody else.
+        func counts(_ body: () throws -> Void) throws -> Bool {
+            let before = try scene.house.house.used(of: Owner(rawValue: scene.owner))
+            try body()
+            return try scene.house.house.used(of: Owner(rawValue: scene.owner)) > before
+        }
+        func close(_ upload: [UInt8]) throws {
+            try device.close(upload, for: name)
+            scene.house.cloud.network.run(for: .seconds(5))
+        }
+        func saveWithAsset() throws {
+            let upload = try creator.store(asset, for: name)
+            try creator.save(name, ["photo": .asset(asset.asset)], policy: .allKeys, upload: upload)
+            try creator.close(upload, for: name)
+            scene.house.cloud.network.run(for: .seconds(5))
+        }
+        switch operation {
+        case .findMissing:
+            try saveWithAsset()
+            return try device.missing(asset.ids, for: name).isEmpty
+        case .openUpload:
+            var request = WireOpenTransfer()
+            (request.container, request.transferID) = (device.content(of: name), RecordDevice.version())
+            request.uploadBytes = 50_000
+            let isCounted = try counts { try device.call("OpenTransfer", request, as: WireOpenTransferReply.self) }
+            try close([UInt8](request.transferID))
+            return isCounted
+        case .storeNodes:
+            var request = WireStoreNodes()
+            (request.container, request.nodes) = (device.content(of: name), asset.nodes.map { Data($0) })
+            var upload = [UInt8](RecordDevice.version())
+            // Who may store nothing asks all the same.
+            let isCounted = try counts {
+                if let stored = try? device.store(asset, for: name, nodes: false) { upload = stored }
+                request.transferID = Data(upload)
+                try device.call("StoreNodes", request, as: WireStoreNodesReply.self)
+            }
+            try close(upload)
+            return isCounted
+        case .saveAsset:
+            let new = name + "-new"
+            let upload = try? device.store(asset, for: new)
+            try device.save(new, ["photo": .asset(asset.asset)], upload: upload ?? [])
+            if let upload { try device.close(upload, for: new) }
+            scene.house.cloud.network.run(for: .seconds(5))
+            return try creator.fetch([new]).count == 1
+        case .fetchAsset:
+            try saveWithAsset()
+            return try device.fetch(asset.ids[0], of: name) == asset.chunks[0]
+        default:
+            try saveWithAsset()
+            return try device.readNodes(asset, of: name) == asset.nodes
+        }
     }
 
     private func perform(
@@ -192,6 +271,7 @@ import Testing
             request.container = device.container
             try device.call("ModifyRecordRoles", request, as: WireModifyRecordRolesReply.self)
             return true
+        case .findMissing, .openUpload, .storeNodes, .saveAsset, .fetchAsset, .readNodes: return false
         case .listRoles:
             var request = WireListRecordRoles()
             request.container = device.container

@@ -4,12 +4,13 @@ import NephosBus
 import NephosChunks
 import NephosCore
 import NephosKit
-import NephosServiceKit
 import NephosSimulation
 import NephosStorage
 import NephosWire
 import SwiftProtobuf
 import Testing
+
+@testable import NephosServiceKit
 
 /// Assets lie beside records: what a record has is there before it is saved, counts once, and goes with the last that
 /// has it.
@@ -277,6 +278,36 @@ import Testing
         #expect(try house.rows(of: "record_asset_endings") == 0)
     }
 
+    /// Of zones of which nothing is done in the end as well.
+    @Test func whatFailingZonesHaveLookedAtIsBounded() throws {
+        let content = TestContent(seed: 100, chunks: Array(repeating: 4096, count: RecordLimits.assetsMax - 1))
+        let upload = try here.store(content, nodes: false)
+        // All but the last are there.
+        let ids = content.ids.map { Data($0.bytes) } + [Data(repeating: 0xff, count: 32)]
+        let photos = WireAssetList.with { list in
+            list.values = ids.map { id in .with { ($0.length, $0.root) = (4096, id) } }
+        }
+        func ask(_ zones: [String]) throws -> [CloudError.Code?] {
+            var request = WireModifyRecords()
+            request.container = here.container
+            request.transferID = Data(upload)
+            for zone in zones {
+                var changes = WireZoneChanges()
+                changes.zoneID = zone
+                changes.changes = [.save("a", ["photos": .assets(photos)])]
+                request.zones.append(changes)
+            }
+            let reply = try here.call("ModifyRecords", request, as: WireModifyRecordsReply.self)
+            return reply.zones.flatMap(\.codes)
+        }
+        let zones = try (0..<2 * RecordLimits.assetsOfRequestMax / RecordLimits.assetsMax + 1).map {
+            try here.makeZone("z\($0)")
+        }
+        let most = Array(zones.dropLast())
+        #expect(try ask(most) == most.map { _ in .assetNotAvailable })
+        expect(.limitExceeded) { _ = try ask(zones) }
+    }
+
     /// One content is named in one way.
     @Test func oneAssetNamedInTwoWaysIsRefused() throws {
         let photo = TestContent(seed: 1, chunks: [50_000])
@@ -420,6 +451,41 @@ import Testing
         try open(bert)
     }
 
+    /// However many devices it has; and others have theirs.
+    @Test func anAccountHasAPartOfAnAppsPlan() throws {
+        try house.cloud.savePlan("small", bytes: 1_000_000)
+        var plan = WireSetPlan()
+        (plan.appID, plan.planID) = (RecordHouse.app, "small")
+        try house.cloud.operate("SetPlan", plan, as: WireSetPlanReply.self)
+        house.cloud.network.run(for: .seconds(10))
+        let (ann, second) = (try house.device(), try house.device())
+        let bert = try house.device(PublicHouse.other)
+        func open(_ device: RecordDevice, _ bytes: UInt64, _ upload: Data = RecordDevice.version()) throws {
+            var open = WireOpenTransfer()
+            (open.container, open.transferID, open.uploadBytes) = (device.content(of: "sea"), upload, bytes)
+            try device.call("OpenTransfer", open, as: WireOpenTransferReply.self)
+        }
+        expect(.limitExceeded) { try open(ann, 500_001) }
+        let upload = RecordDevice.version()
+        try open(ann, 300_000, upload)
+        expect(.serviceBusy) { try open(second, 300_000) }
+        try open(second, 200_000)
+        // It goes on with what it has.
+        try open(ann, 300_000, upload)
+        expect(.serviceBusy) { try open(ann, 300_001, upload) }
+        try open(bert, 400_000)
+        try ann.close([UInt8](upload), for: "sea")
+        try open(second, 100_000)
+    }
+
+    /// Of a large plan it is a sixteenth, of a small one at most half.
+    @Test func thePartOfAnAppsPlanFollowsItsSize() {
+        #expect(StorageLedger.reservedForAppMax(plan: 0) == 0)
+        #expect(StorageLedger.reservedForAppMax(plan: 100 << 20) == 50 << 20)
+        #expect(StorageLedger.reservedForAppMax(plan: 512 << 20) == 64 << 20)
+        #expect(StorageLedger.reservedForAppMax(plan: 64 << 30) == 4 << 30)
+    }
+
     /// What nobody saves ends with its time, in the partition of the database.
     @Test func anUploadThatNobodySavesEnds() throws {
         let ann = try house.device()
@@ -504,16 +570,24 @@ extension RecordDevice {
         return upload
     }
 
-    func close(_ upload: [UInt8]) throws {
+    func close(_ upload: [UInt8], for record: String = "") throws {
         var request = WireCloseTransfer()
         request.transferID = Data(upload)
-        request.container = content()
+        request.container = content(of: record)
         try call("CloseTransfer", request, as: WireCloseTransferReply.self)
     }
 
     func fetch(_ chunk: ChunkID, of record: String = "") throws -> [UInt8] {
+        try fetch(chunk, by: connectBulk(for: record))
+    }
+
+    /// A client that fetches assets of the record.
+    func connectBulk(for record: String = "") throws -> BulkClient {
         (mover.service, mover.container) = (.records, content(of: record))
-        let client = try mover.connect(BulkClient.Purpose())
+        return try mover.connect(BulkClient.Purpose())
+    }
+
+    func fetch(_ chunk: ChunkID, by client: BulkClient) throws -> [UInt8] {
         let fetched = Fetched()
         client.fetch(chunk) { fetched.result = $0 }
         run(until: { fetched.result != nil || client.ended != nil })

@@ -161,6 +161,22 @@ import struct Foundation.Data
         #expect(try house.house.rows(of: "record_role_changes") == 0)
     }
 
+    /// What was said of one type is taken back: what is said of all others holds for it again.
+    @Test func rolesOfATypeAreTakenBack() throws {
+        _ = try here.modify([.save("a", type: "Report")])
+        let stranger = try house.stranger()
+        try house.setRoles(of: "Report", everyone: .none)
+        #expect(try stranger.list().isEmpty && stranger.fetch(["a"]).isEmpty)
+        var request = WireModifyRecordRoles()
+        (request.container, request.delete) = (RecordHouse.container, ["Report", "never"])
+        let administrator = try house.device(PublicHouse.administrator)
+        let reply = try administrator.call("ModifyRecordRoles", request, as: WireModifyRecordRolesReply.self)
+        #expect(reply.roles.types.map(\.type) == [""])
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try stranger.list().keys.sorted() == ["a"])
+        #expect(try house.house.rows(of: "record_roles") == 0)
+    }
+
     // MARK: What hangs together
 
     @Test func strangersHangNothingOnARecord() throws {

@@ -152,6 +152,22 @@ import Testing
         #expect(code { _ = try stranger.list() } == .notAuthenticated)
     }
 
+    /// Of what it has fetched some may be on its way still, and its ticket would be good for an hour.
+    @Test func aTokenThatIsRevokedFetchesNoMoreAssets() throws {
+        let photo = TestContent(seed: 1, chunks: [50_000, 60_000])
+        try here.save("sea", ["photo": .asset(photo.asset)], upload: try here.store(photo, for: "sea"), for: "sea")
+        let token = try house.makeAppToken()
+        let (stranger, other) = (try house.stranger(token.secret), try house.stranger())
+        let (mine, theirs) = (try stranger.connectBulk(for: "sea"), try other.connectBulk(for: "sea"))
+        for client in [mine, theirs] { #expect(try stranger.fetch(photo.ids[0], by: client) == photo.chunks[0]) }
+        var revoke = WireRevokeAppToken()
+        revoke.tokenID = token.token.tokenID
+        try house.cloud.operate("RevokeAppToken", revoke, as: WireRevokeAppTokenReply.self)
+        house.cloud.network.run(for: .seconds(1))
+        #expect(code { _ = try stranger.fetch(photo.ids[1], by: mine) } == .notAuthenticated)
+        #expect(try stranger.fetch(photo.ids[1], by: theirs) == photo.chunks[1])
+    }
+
     @Test func identityThatForgotARevocationLearnsItAgain() throws {
         let token = try house.makeAppToken()
         let copy = try house.cloud.copyStorage(of: .identity)

@@ -69,14 +69,9 @@ final class RecordHouse {
 
 /// A device that changes records.
 final class RecordDevice {
-    /// Who it is signed in as.
-    var mover: TestBulk {
-        guard let signedIn else { preconditionFailure("It has no account.") }
-        return signedIn
-    }
-    private let signedIn: TestBulk?
-    let client: TestClient
-    private let token: String
+    /// Who it is signed in as; of one without an account, what it moves content with.
+    let mover: TestBulk
+    var client: TestClient { mover.client }
     let house: RecordHouse
     var container = RecordHouse.container
     var zone = RecordLimits.defaultZone
@@ -87,23 +82,21 @@ final class RecordDevice {
 
     init(_ house: RecordHouse, _ mover: TestBulk) {
         self.house = house
-        signedIn = mover
-        (client, token) = (mover.client, "")
+        self.mover = mover
     }
 
     /// One without an account, of a public database.
     init(_ house: RecordHouse, _ client: TestClient, token: String, owner: String) {
         self.house = house
-        signedIn = nil
-        (self.client, self.token) = (client, token)
+        mover = TestBulk(of: house.cloud, client, accessToken: token)
         (database, self.owner) = (.public, owner)
     }
 
-    var accessToken: String { signedIn?.accessToken ?? token }
+    var accessToken: String { mover.accessToken }
 
     /// The same device, of the container's public database.
     func ofPublic(owner: String = RecordHouse.app, container: String = RecordHouse.container) -> RecordDevice {
-        let device = signedIn.map { RecordDevice(house, $0) } ?? self
+        let device = RecordDevice(house, mover)
         (device.database, device.owner, device.container) = (.public, owner, container)
         return device
     }

@@ -2,6 +2,7 @@ import Foundation
 import NephosBus
 import NephosCore
 import NephosSimulation
+import NephosStorage
 import NephosWire
 import Testing
 
@@ -130,6 +131,47 @@ import Testing
         #expect(try Set(device.list().keys) == ["a"])
         try device.delete("a")
         try device.save("b", ["text": .string(String(repeating: "x", count: 10_000))])
+    }
+
+    /// What was overwritten, what refers to what, what devices have left, and what an index has, go with it.
+    @Test func aClosedAccountLeavesNoRows() throws {
+        try house.cloud.createAccount("bert")
+        let bert = try house.device(account: "bert")
+        bert.zone = try bert.makeZone("work")
+        try bert.index("Note(n)")
+        try bert.save("a", ["n": .integer(1)])
+        try bert.save("b", ["to": .with("a")])
+        try bert.save("a", ["n": .integer(2)], base: RecordDevice.version(), policy: .allKeys)
+        _ = try bert.modify([.save("c", ["n": .integer(3)])], leaving: "left here")
+        try bert.settleIndexes()
+        let owner = bert.mover.account
+        func left() throws -> [String: Int64] {
+            try house.cloud.storage(of: .records).write { transaction in
+                let tables = try transaction.all(
+                    SQL(
+                        "SELECT m.name FROM sqlite_master m JOIN pragma_table_info(m.name) c "
+                            + "WHERE m.type = 'table' AND m.name LIKE 'record%' AND c.name = 'owner'"), []
+                ) { $0.text(0) }
+                var left: [String: Int64] = [:]
+                for table in tables {
+                    let count = try transaction.first(
+                        SQL("SELECT COUNT(*) FROM \(table) WHERE owner = ?1"), [.text(owner.rawValue)]
+                    ) { $0.integer(0) }
+                    if let count, count > 0 { left[table] = count }
+                }
+                return left
+            }
+        }
+        let before = try left()
+        for table in ["record_references", "record_history", "record_client_tokens", "record_indexes"] {
+            #expect(before[table] ?? 0 > 0, "\(table): \(before)")
+        }
+        #expect(try house.rows(of: "record_index") > 0)
+        var request = WireCloseAccount()
+        request.accountName = "bert"
+        try house.cloud.operate("CloseAccount", request, as: WireCloseAccountReply.self)
+        house.cloud.network.run(for: .seconds(60))
+        #expect(try left() == [:] && house.rows(of: "record_index") == 0)
     }
 
     @Test func savesOutliveTheService() throws {

@@ -76,6 +76,8 @@ struct DocumentsCommand: AsyncParsableCommand {
 
         /// How long a server is waited for of which nothing has to be known.
         private static let patience: Duration = .seconds(1)
+        /// How long a command goes on with what the server has lost and this device has.
+        private static let healingPatience: Duration = .seconds(5)
 
         /// Opens the container, with its names on this device, as new as the server says within a moment.
         ///
@@ -92,7 +94,9 @@ struct DocumentsCommand: AsyncParsableCommand {
                 if let limits = transfer?.limits { session.setTransferLimits(limits) }
                 let container = try await session.container(container, app: app.map { AppID($0) })
                 try await Self.refresh(container, within: limit, isFresh: isFresh)
-                return try await body(container, session)
+                let result = try await body(container, session)
+                if let limit { await container.scope.waitUntilHealed(within: min(limit, Self.healingPatience)) }
+                return result
             }
         }
 

@@ -78,7 +78,7 @@ private struct ContainerReport: Encodable {
             trashed,
             waiting,
             waitingBytes, refused
-        case conflicts, conflictCount, damaged, damagedChunks, leaving, paused
+        case conflicts, conflictCount, damaged, damagedHere, damagedChunks, leaving, paused
     }
 
     private static let shownMax = 20
@@ -155,6 +155,9 @@ private struct ContainerReport: Encodable {
         try container.encode(status.conflicts.map(DocumentRow.init), forKey: .conflicts)
         try container.encode(status.conflictCount, forKey: .conflictCount)
         try container.encodeIfPresent(damaged?.items.map(DocumentRow.init), forKey: .damaged)
+        try container.encodeIfPresent(
+            damaged.map { damaged in damaged.items.filter { damaged.damagedHere.contains($0.id) }.map(\.path) },
+            forKey: .damagedHere)
         try container.encode(status.damagedChunkCount, forKey: .damagedChunks)
     }
 
@@ -236,9 +239,12 @@ private struct ContainerReport: Encodable {
                 ? ["The server cannot read some of the content of former versions any more; no file's as it is now."]
                 : more
         }
-        return Self.shown(damaged.items) { "\(inLine($0.path)) is damaged on the server" } + more + [
-            "A device that has such a file heals it: put it again with nephos docs put. Else restore it from a backup, "
-                + "or put another content."
+        return Self.shown(damaged.items) { item in
+            let isHere = damaged.damagedHere.contains(item.id)
+            return "\(inLine(item.path)) is damaged on the server" + (isHere ? ", and so is this device's copy" : "")
+        } + more + [
+            "A device that has such a file heals it once it synchronises. Else put it again with nephos docs put, restore "
+                + "it from a backup, or put another content."
         ]
     }
 

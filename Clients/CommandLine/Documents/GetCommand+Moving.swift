@@ -38,6 +38,13 @@ extension DocumentsCommand.Get {
         let place = try Self.place(target, item)
         let unkept = try await fetch(item, of: container, to: place, followsLinks: true, item.version)
         unkept.list()
+        // In the trash nobody would look for the rest of it.
+        guard unkept.isEmpty else {
+            throw CloudError(
+                .constraintViolation,
+                "The disk did not take all of the file's extended attributes, so it stays in the container. Get it to another disk, or without --move.",
+                details: ["path": item.path, "file": place.text])
+        }
         // The file here is whole; once it is flushed, too, the item may go.
         try place.flushPlace()
         let batch = try await container.trash(item.id, ifVersion: item.version)

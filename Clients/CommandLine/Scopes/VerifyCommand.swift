@@ -6,10 +6,16 @@ struct VerifyCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "verify", abstract: "Prove that this device has what the server has, or say what differs.",
         discussion: """
-            Exit code 6: something differs or waits, or the server refused a write that nobody has dismissed \
-            (nephos discard).
+            Exit code 6: something differs or waits, the server refused a write that nobody has dismissed \
+            (nephos discard), or it cannot read a file's content any more that this device could not send again.
             """)
 
+    @Flag(
+        name: .customLong("all"),
+        help: ArgumentHelp(
+            "Read everything, also of containers, where else what differs is found by digests: so items are found that "
+                + "the server cannot read any more."))
+    var readsAll = false
     @OptionGroup var scopes: ScopeOptions
     @OptionGroup var wait: WaitOptions
     @OptionGroup var output: OutputOptions
@@ -29,29 +35,55 @@ struct VerifyCommand: AsyncParsableCommand {
                 "refused": .array(status.refused.map { .string($0.key.rawValue) }),
                 "differences": .dictionary(Dictionary(differences) { $1 }),
                 "more_differences": .boolean(proof.hasMore),
+                "paths": .dictionary(Dictionary(proof.differences.compactMap(Self.paths)) { $1 }),
+                "damaged_chunks": .integer(Int64(proof.damagedChunkCount)),
             ]
             return .dictionary(scope.names.merging(fields) { $1 })
         }
 
+        /// Of a container's item, where it is here and on the server.
+        private static func paths(
+            _ difference: Verification.Difference
+        ) -> (ItemName, PropertyValue)? {
+            var paths: [ItemName: PropertyValue] = [:]
+            paths["here"] = difference.path.map { .string($0) }
+            paths["server"] = difference.serverPath.map { .string($0) }
+            return paths.isEmpty ? nil : (difference.key, .dictionary(paths))
+        }
+
+        private static func line(_ difference: Verification.Difference) -> String {
+            let name = difference.path ?? difference.serverPath ?? difference.key.rawValue
+            let isElsewhere = difference.serverPath.map { $0 != name } ?? false
+            let other = isElsewhere ? " (on the server \(inLine(difference.serverPath ?? "")))" : ""
+            return "  \(inLine(name))\(other): \(difference.kind.rawValue)"
+        }
+
         var text: String {
-            let differences = proof.differences.map { "  \(inLine($0.key.rawValue)): \($0.kind.rawValue)" }
+            let differences = proof.differences.map(Self.line)
             let digests = ["  here    \(proof.localDigest)", "  server  \(proof.serverDigest)"]
             let more = proof.hasMore ? ["  and more"] : []
-            return ([standing.text] + digests + differences + more).joined(separator: "\n")
+            let damage =
+                proof.damagedChunkCount > 0
+                ? ["  The server cannot read some of the content any more. See: nephos docs status"] : []
+            return ([standing.text] + digests + differences + more + damage).joined(separator: "\n")
         }
     }
 
     func run() async throws {
         try await scopes.withScopes(within: wait.duration) { scopes, _ in
             let limit = wait.duration
-            let compared = try await scopes.each { try await Self.compare($0, within: limit) }
+            let readsAll = readsAll
+            let compared = try await scopes.each { try await Self.compare($0, within: limit, readsAll: readsAll) }
             try output.print(
                 .array(compared.map(\.json)), text: sections(compared.map { ($0.scope, $0.text) }))
             try compared.map(\.standing).end()
+            if compared.contains(where: { $0.proof.damagedChunkCount > 0 }) { throw ExitStatus.outOfStep }
         }
     }
 
-    private static func compare(_ scope: Scope, within limit: Duration) async throws -> Compared {
+    private static func compare(
+        _ scope: Scope, within limit: Duration, readsAll: Bool
+    ) async throws -> Compared {
         let asked = try await Asked(scope, within: limit)
         // What was fetched is compared, whatever holds up what still waits.
         if asked.isInVain, !asked.isHeard, let cause = Standing(asked.status, failure: asked.failure).cause {
@@ -59,7 +91,7 @@ struct VerifyCommand: AsyncParsableCommand {
             error.details["app"] = scope.id.app.rawValue
             throw error
         }
-        let proof = try await scope.verify(timeout: limit)
+        let proof = try await scope.verify(timeout: limit, readsAll: readsAll)
         let status = try await scope.status()
         return Compared(
             scope: scope, standing: Standing(status, proof: proof, failure: asked.failure), status: status,

@@ -26,7 +26,11 @@ public struct DocumentsConfiguration: Sendable {
         /// `documents.publish_host`. Which of this machine's addresses it listens at: `127.0.0.1`, for a proxy on this
         /// machine, unless it is said.
         public var host = "127.0.0.1"
-        /// `documents.publish_url`. What people reach it by, `http://HOST:PORT` unless it is said. Links are made with it.
+        /// `documents.publish_certificate` and `documents.publish_key`. PEM files: the chain of certificates, the server's
+        /// own first, and its key. Nil, the default: it answers without TLS.
+        public var certificate: Certificate?
+        /// `documents.publish_url`. What people reach it by, `http://HOST:PORT` unless it is said, or `https://HOST:PORT`
+        /// with a certificate. Links are made with it.
         public var url = ""
         /// `documents.publish_links_max`. Links of an account.
         public var linksMax = 1000
@@ -36,6 +40,12 @@ public struct DocumentsConfiguration: Sendable {
         /// behind a proxy as many. And `documents.publish_requests_of_address_per_second`, and ten times as many at
         /// once: behind a proxy as many as of all.
         public var limits = HTTPLimits()
+
+        /// Where a certificate and its key are.
+        public struct Certificate: Hashable, Sendable {
+            public var chainFile: String
+            public var keyFile: String
+        }
 
         /// How long a link is good for which nobody says it.
         static let lifetime: Duration = .seconds(7 * 86_400)
@@ -65,7 +75,14 @@ extension DocumentsConfiguration.Publishing {
     init(_ settings: Settings) throws(CloudError) {
         self.init(port: try settings.integer("publish_port", default: 0, in: 0...65_535))
         host = settings.text("publish_host") ?? host
-        url = settings.text("publish_url") ?? "http://\(host.contains(":") ? "[\(host)]" : host):\(port)"
+        switch (settings.text("publish_certificate"), settings.text("publish_key")) {
+        case (let chain?, let key?): certificate = Certificate(chainFile: chain, keyFile: key)
+        case (nil, nil): break
+        case (_?, nil): throw settings.invalid("publish_key", "It names the file of the certificate's key.")
+        case (nil, _?): throw settings.invalid("publish_certificate", "It names the file of the certificates.")
+        }
+        let scheme = certificate == nil ? "http" : "https"
+        url = settings.text("publish_url") ?? "\(scheme)://\(host.contains(":") ? "[\(host)]" : host):\(port)"
         while url.hasSuffix("/") { url.removeLast() }
         guard let parts = URL(string: url), ["http", "https"].contains(parts.scheme), parts.host != nil,
             parts.query == nil, parts.fragment == nil, url.utf8.count <= 1024

@@ -60,6 +60,9 @@ public final class DocumentsService: CloudService {
         router.bulk(
             WireFindItems.self, reserves: Self.findReserves,
             begin: { [unowned self] in try beginFindItems($0, $1, $2) }, read: Self.readItems, finish: { $0 })
+        router.bulk(
+            WireListItemDigests.self, reserves: Self.digestsReserve,
+            begin: { [unowned self] in try beginListItemDigests($0, $1, $2) }, read: Self.readDigests, finish: { $0 })
         router.write(WirePublishItem.self, idsAge: false) { [unowned self] in try publishItem($0, $1, $2) }
         router.read(WireListLinks.self) { [unowned self] in try listLinks($0, $1, $2) }
         router.write(WireRevokeLink.self, idsAge: false, makesRoom: true) { [unowned self] in
@@ -74,6 +77,7 @@ public final class DocumentsService: CloudService {
         keys = host.ownerKeys
         runtime = host
         transfers.placing = { [unowned self] in try place(of: $0, $1, $2, $3) }
+        transfers.onLoss = { [unowned self] in try tellLoss(to: $0, of: $1, $2) }
         try transfers.start(host, as: name)
         removals.start(host)
         // Also where nothing is published any more.
@@ -207,6 +211,18 @@ public final class DocumentsService: CloudService {
                 "account": scope.owner.rawValue, "container": scope.path.rawValue,
                 "items": damage.items.prefix(10).map(\.name.rawValue).joined(separator: " "),
             ])
+    }
+
+    /// The devices that follow the containers hear of it at once: one of them may have what was lost.
+    private func tellLoss(
+        to owner: Owner, of containers: Set<String>, _ transaction: any HandlerTransaction
+    ) throws {
+        for container in containers.sorted() {
+            let scope = ScopeName(owner, ItemName(container))
+            let position = try transaction.position(ofPartition: scope.partition)
+            let notification = WireNotification(infoOf: scope, name, at: try transaction.head(scope))
+            transaction.publish(OutgoingEvent(in: scope, at: position, notification: Frame(encoding: notification)))
+        }
     }
 
     // MARK: By itself

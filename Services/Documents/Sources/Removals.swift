@@ -4,6 +4,7 @@ internal import NephosCore
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
+private import SwiftProtobuf
 
 /// What follows when an item is removed for good: its versions and further contents go, and what lay in it, folder by
 /// folder. And what has lain in the trash for its time is removed, and what its container keeps for a while.
@@ -84,16 +85,19 @@ extension DocumentsService {
 
     private func remove(_ children: [DocumentID], of folder: DocumentID, in container: Container) throws {
         var gone: [ChangedItem] = []
+        // As their rows say, since one of them may be damaged.
+        var places: [DocumentID: FolderDigests.Place] = [:]
         for id in children {
             try container.rows.removeChild(id, of: folder)
             try container.rows.setTrashed(id, at: nil)
             try container.rows.addRemoval(of: id)
             try giveBackItem(id, in: container)
             if let item = try container.transaction.item(container.scope, id.name), !item.deleted {
+                places[id] = FolderDigests.Place(parent: folder, isFolder: try container.rows.tree(of: id) != nil)
                 gone.append(ChangedItem(name: id.name, body: nil))
             }
         }
-        try publish(gone, in: container)
+        try publish(gone, in: container, from: places)
     }
 
     /// What has lain in the trash for its time is removed for good.
@@ -144,13 +148,24 @@ extension DocumentsService {
     }
 
     /// Stores what the service changes by itself, and tells devices.
-    func publish(_ items: [ChangedItem], in container: Container) throws {
+    ///
+    /// - Parameter places: Where some of the items lie, as far as that is known without reading them.
+    func publish(
+        _ items: [ChangedItem], in container: Container, from places: [DocumentID: FolderDigests.Place] = [:]
+    ) throws {
         guard !items.isEmpty else { return }
         let gone = items.filter { $0.body == nil }.compactMap { DocumentID($0.name) }
         try EndedRows.add(gone, to: container.scope, in: container.transaction)
         let digestKey = gone.count < items.count ? try container.madeSetting().digestKey : []
-        let change = try container.transaction.put(
-            container.scope, items.map { try $0.stored(in: container, digestKey: digestKey) })
+        let bodies = Dictionary(items.map { ($0.name, $0.body) }) { $1 }
+        let change = try container.put(items, digestKey: digestKey) { id in
+            // Where a damaged one lay nobody knows.
+            let former = places[id] ?? (try? container.item(id)).map { FolderDigests.Place($0) }
+            let now = try (bodies[id.name] ?? nil).map {
+                FolderDigests.Place(try WireDocumentItem(serializedBytes: $0))
+            }
+            return (former, now)
+        }
         container.transaction.publish(OutgoingEvent(name, items, by: change, device: nil, nil))
     }
 }

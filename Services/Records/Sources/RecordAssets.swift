@@ -142,8 +142,10 @@ final class BroughtContents {
     /// By which record of the request a chunk was taken from the upload that is an asset as a whole: others of the same
     /// request may have it, too.
     private var takers: [ChunkID: ItemName] = [:]
-    /// What was looked at already: a zone may be decided several times.
+    /// What was found to be there: a zone may be decided several times.
     private var checked: Set<Checked> = []
+    /// How many were looked at, also of records that then lacked one.
+    private var lookedCount = 0
     /// What records have no more: given back when all of the request have what they are to have, since one may have from
     /// now on what another gives up.
     private var removed: [(assets: Set<StoredAsset>, record: ItemName, zone: ScopeName)] = []
@@ -167,14 +169,15 @@ final class BroughtContents {
     /// How many assets a request may have looked at, also of zones of which nothing is done in the end.
     private static let checkedMax = 2 * RecordLimits.assetsOfRequestMax
 
-    /// - Returns: Those that were not looked at yet.
+    /// - Returns: Those that were not found yet.
     /// - Throws: ``CloudError`` `.limitExceeded`: they are too many.
     func unchecked(
         _ assets: Set<StoredAsset>, of record: ItemName, in zone: ScopeName
     ) throws(CloudError) -> Set<StoredAsset> {
         let container = RecordsService.contentContainer(of: zone, record)
         let new = assets.filter { !checked.contains(Checked(asset: $0, container: container)) }
-        guard checked.count + new.count <= Self.checkedMax else { throw RequestRoom.tooManyAssets }
+        lookedCount += new.count
+        guard lookedCount <= Self.checkedMax else { throw RequestRoom.tooManyAssets }
         return new
     }
 

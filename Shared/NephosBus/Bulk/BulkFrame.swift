@@ -7,7 +7,8 @@ internal import SwiftProtobuf
 ///
 ///     0   kind
 ///     1   version, 1
-///     2   encoding of the content, 0: as it is
+///     2   encoding of the content, 0: as it is, 1: a Zstandard frame (``ChunkEncoding``). Of a `get`: the one that the
+///         device takes besides 0
 ///     3   0
 ///     4   bytes behind the header, 4 bytes
 ///     8   number, 8 bytes
@@ -20,7 +21,6 @@ public struct BulkFrame: Sendable {
     /// Bytes of the header.
     public static let headerBytes = 64
     static let version: UInt8 = 1
-    static let plainEncoding: UInt8 = 0
 
     public enum Kind: UInt8, Sendable {
         /// A chunk with its content, either way. `number` is the sender's choice when it is stored, and the one of the
@@ -64,8 +64,7 @@ public struct BulkFrame: Sendable {
         guard frame.count >= Self.headerBytes else { throw Self.malformed }
         // In the order of the bytes, the first one lowest.
         let (kind, version) = (UInt8(truncatingIfNeeded: first), UInt8(truncatingIfNeeded: first >> 8))
-        let encoding = UInt8(truncatingIfNeeded: first >> 16)
-        guard version == Self.version, encoding == Self.plainEncoding, let kind = Kind(rawValue: kind) else {
+        guard version == Self.version, let kind = Kind(rawValue: kind), isKnownEncoding(of: kind) else {
             throw CloudError(
                 .incompatibleVersion, "The frame's version, kind or encoding is not known here. Upgrade the older side."
             )
@@ -76,6 +75,18 @@ public struct BulkFrame: Sendable {
         guard contentBytes <= contentBytesMax else { throw Self.tooLarge(contentBytes, contentBytesMax) }
         return kind
     }
+
+    private var encodingByte: UInt8 { UInt8(truncatingIfNeeded: first >> 16) }
+
+    private func isKnownEncoding(of kind: Kind) -> Bool {
+        switch kind {
+        case .chunk, .get: ChunkEncoding(rawValue: encodingByte) != nil
+        case .credit, .stored, .refused, .greeting: encodingByte == ChunkEncoding.plain.rawValue
+        }
+    }
+
+    /// How the content is written; of a `get`, how it may be. Of a frame that ``kind(contentBytesMax:)`` takes.
+    public var encoding: ChunkEncoding { ChunkEncoding(rawValue: encodingByte) ?? .plain }
 
     /// Bytes behind the header.
     public var contentBytes: Int { max(0, frame.count - Self.headerBytes) }
@@ -113,25 +124,28 @@ extension BulkFrame {
     /// A frame with content.
     ///
     /// - Parameters:
-    ///   - contentBytes: One at least, and fewer than 2^32.
+    ///   - contentBytes: As it is encoded; one at least, and fewer than 2^32.
     ///   - write: Writes the content where it will be sent from, and returns the chunk's id.
     public static func chunk(
-        _ ticket: BulkTicket, number: UInt64, contentBytes: Int,
+        _ ticket: BulkTicket, number: UInt64, encoding: ChunkEncoding = .plain, contentBytes: Int,
         _ write: (UnsafeMutableRawBufferPointer) throws -> ChunkID
     ) rethrows -> Frame {
         try Frame(
             storage: BulkBuffer(count: headerBytes + contentBytes) { bytes in
                 let id = try write(UnsafeMutableRawBufferPointer(rebasing: bytes[headerBytes...]))
-                writeHeader(.chunk, ticket, number, id, contentBytes, to: bytes)
+                writeHeader(.chunk, ticket, number, id, encoding, contentBytes, to: bytes)
             })
     }
 
     /// A frame that is its header alone.
+    ///
+    /// - Parameter encoding: Of a `get`: the one that is taken besides plain.
     public static func control(
-        _ kind: Kind, _ ticket: BulkTicket, number: UInt64 = 0, chunk: ChunkID = .none
+        _ kind: Kind, _ ticket: BulkTicket, number: UInt64 = 0, chunk: ChunkID = .none,
+        encoding: ChunkEncoding = .plain
     ) -> Frame {
         Frame(
-            storage: BulkBuffer(count: headerBytes) { writeHeader(kind, ticket, number, chunk, 0, to: $0) })
+            storage: BulkBuffer(count: headerBytes) { writeHeader(kind, ticket, number, chunk, encoding, 0, to: $0) })
     }
 
     /// Says why something is not done.
@@ -142,17 +156,17 @@ extension BulkFrame {
         let failure: [UInt8] = (try? WireFailure(error).serializedBytes()) ?? []
         return Frame(
             storage: BulkBuffer(count: headerBytes + failure.count) { bytes in
-                writeHeader(.refused, ticket, number, chunk, failure.count, to: bytes)
+                writeHeader(.refused, ticket, number, chunk, .plain, failure.count, to: bytes)
                 UnsafeMutableRawBufferPointer(rebasing: bytes[headerBytes...]).copyBytes(from: failure)
             })
     }
 
     private static func writeHeader(
-        _ kind: Kind, _ ticket: BulkTicket, _ number: UInt64, _ chunk: ChunkID, _ contentBytes: Int,
-        to bytes: UnsafeMutableRawBufferPointer
+        _ kind: Kind, _ ticket: BulkTicket, _ number: UInt64, _ chunk: ChunkID, _ encoding: ChunkEncoding,
+        _ contentBytes: Int, to bytes: UnsafeMutableRawBufferPointer
     ) {
         let first =
-            UInt64(kind.rawValue) | UInt64(version) << 8 | UInt64(plainEncoding) << 16
+            UInt64(kind.rawValue) | UInt64(version) << 8 | UInt64(encoding.rawValue) << 16
             | UInt64(UInt32(clamping: contentBytes)) << 32
         bytes.storeBytes(of: first.littleEndian, as: UInt64.self)
         bytes.storeBytes(of: number.littleEndian, toByteOffset: 8, as: UInt64.self)

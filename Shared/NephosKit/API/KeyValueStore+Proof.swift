@@ -38,6 +38,10 @@ public struct Verification: Sendable {
         public var key: ItemName
         /// What is the matter with it.
         public var kind: Kind
+        /// Of a container's item: where it is, as the server told it; nil: it is not here, or it lies nowhere.
+        public var path: String?
+        /// The same on the server; nil: it is not there, or its folder is not here.
+        public var serverPath: String?
     }
 
     /// The server's head that was compared with.
@@ -52,6 +56,9 @@ public struct Verification: Sendable {
     public var hasMore = false
     /// Writes that the server does not have yet.
     public var pending: Int
+    /// Chunks of contents that the server cannot read any more, as far as it names them: of a container. Its items are the
+    /// same on both sides all the same.
+    public var damagedChunkCount = 0
 
     /// Differences that are listed at most.
     public static let differencesMax = 1000

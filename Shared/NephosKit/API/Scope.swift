@@ -46,11 +46,21 @@ public struct Scope: Sendable {
     ///
     /// The copy is brought up to date first. Changes nothing else.
     ///
-    /// - Parameter timeout: How long to wait for the server at most, each time that it is asked.
+    /// Of a container the digests are compared, and where they differ those of its folders, down to the items: of a million
+    /// items with one that differs a few pages are read.
+    ///
+    /// - Parameters:
+    ///   - timeout: How long to wait for the server at most, each time that it is asked.
+    ///   - readsAll: Whether everything is read instead: so the server's items are read too, and those are found that it
+    ///     cannot read any more.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.deadlineExceeded`, `.networkUnavailable` (try again when the server
     ///   can be reached), or the service's own.
-    public func verify(timeout: Duration = .seconds(30)) async throws(CloudError) -> Verification {
-        try await perform { driver, completion in driver.verify(timeout: timeout, completion) }
+    public func verify(
+        timeout: Duration = .seconds(30), readsAll: Bool = false
+    ) async throws(CloudError) -> Verification {
+        try await perform { driver, completion in
+            driver.verify(timeout: timeout, readsAll: readsAll, completion)
+        }
     }
 
     /// What was overwritten or lost a conflict, newest first. Asks the server.
@@ -138,6 +148,18 @@ public struct Scope: Sendable {
         timeout: Duration = .seconds(30), isImpatient: Bool = false
     ) async throws(CloudError) {
         try await perform { $0.wait(for: .sent, timeout: timeout, isImpatient: isImpatient, $1) }
+    }
+
+    /// Waits until this process has sent again what it has of the contents that the server has lost, as far as the server
+    /// has said so.
+    ///
+    /// - Parameter limit: How long at most. What is not sent by then goes the next time.
+    package func waitUntilHealed(within limit: Duration) async {
+        let healed = try? await perform { driver, completion in
+            driver.waitUntilHealed(timeout: limit) { completion(.success($0)) }
+        }
+        // What is damaged still the server has to say anew.
+        if healed == true { try? await waitUntilCurrent(within: limit, isImpatient: true) }
     }
 
     // MARK: Changes

@@ -36,6 +36,23 @@ struct FileSink: ContentSink {
     }
 }
 
+/// A file, until nobody waits for it any more: what is late then writes nothing, and whatever has begun to write keeps the
+/// file open, and with it what holds it.
+final class EndingSink: ContentSink {
+    private let sink: Mutex<FileSink?>
+
+    init(_ sink: FileSink) { self.sink = Mutex(sink) }
+
+    func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
+        guard let sink = sink.withLock({ $0 }) else {
+            throw CloudError(.operationCancelled, "Nobody waits for the file any more.")
+        }
+        try sink.write(bytes, at: offset)
+    }
+
+    func end() { sink.withLock { $0 = nil } }
+}
+
 /// Memory.
 final class DataSink: ContentSink {
     private let data: Mutex<Data>

@@ -47,7 +47,7 @@ final class ContentUpload {
     var left: [ChunkID] = []
     var storing = 0
     var client: BulkClient?
-    /// Set while the next chunk has to wait because of the rate.
+    /// Set while the next chunk has to wait: because of the rate, or until others have had the loop.
     var pacing: (any LoopTimer)?
     private var file: (version: DocumentID, handle: FileHandle)?
     var progress = UploadProgress()

@@ -55,21 +55,21 @@ extension ContentUploads {
         try? driver.write { try model.setPercent(percent, at: upload.operation.position, in: $0) }
     }
 
+    /// Bytes that are read and compressed before others have the loop: some milliseconds.
+    private static let bytesOfTurn = 1 << 20
+
     func fill(_ upload: ContentUpload) {
         guard let client = upload.client, !upload.isIdle else { return }
+        var bytes = 0
         while upload.pacing == nil, let chunk = upload.left.last, let place = upload.places[chunk],
             hasRoom(for: place, client)
         {
+            guard bytes < Self.bytesOfTurn else { return fill(upload, after: .zero) }
             if let wait = engine.uploadRate.take(place.length) {
                 upload.progress.isPaced = true
-                upload.pacing = engine.loop.schedule(after: wait) { [weak self, weak upload] in
-                    guard let self, let upload, isOn(upload) else { return }
-                    upload.pacing = nil
-                    upload.progress.isPaced = false
-                    fill(upload)
-                }
-                return
+                return fill(upload, after: wait)
             }
+            bytes += place.length
             upload.left.removeLast()
             upload.storing += 1
             do {
@@ -93,6 +93,15 @@ extension ContentUploads {
             } catch let failure as ContentUpload.Unreadable { return lose(upload, failure) } catch {
                 return failed(upload, CloudError(wrapping: error), ofItself: true)
             }
+        }
+    }
+
+    private func fill(_ upload: ContentUpload, after wait: Duration) {
+        upload.pacing = engine.loop.schedule(after: wait) { [weak self, weak upload] in
+            guard let self, let upload, isOn(upload) else { return }
+            upload.pacing = nil
+            upload.progress.isPaced = false
+            fill(upload)
         }
     }
 

@@ -178,18 +178,13 @@ final class PartFile: LocalPart {
 
     deinit {
         guard let part = part.withLock({ $0 }) else { return }
-        guard !isLeft.withLock({ $0 }) else {
-            LocalParts.leave(part)
-            // What is late may have it open still, and writes what belongs there.
-            begun?.release()
-            return
-        }
+        guard !isLeft.withLock({ $0 }) else { return LocalParts.leave(part) }
         LocalParts.remove(part)
         begun?.forget()
     }
 
     /// What was written before is there too, as far as its chunks are whole; nil: nothing was.
-    var before: OpenFile? { begun.flatMap { $0.isEmpty ? nil : $0.file } }
+    var before: OpenFile? { begun?.before }
 
     /// Takes away what lies beyond: a part that was begun may be anything.
     func cut(to length: UInt64) throws(CloudError) {

@@ -57,9 +57,16 @@ struct BegunParts: Sendable {
             // It may have been made for nothing, and is for something now that is not open to everybody.
             if target.old != nil, status.st_mode & 0o077 != 0, fchmod(descriptor, 0o600) != 0 { return nil }
             guard (try? LocalParts.adopt(part)) != nil else { return nil }
-            return BegunPart(file: file, isEmpty: status.st_size == 0, part: part, note: note)
+            return BegunPart(
+                file: file, before: status.st_size > 0 ? Self.reading(file) : nil, part: part, note: note)
         }
         return nil
+    }
+
+    /// The same file to read, which does not hold it: who is late at reading keeps nobody from going on with it.
+    private static func reading(_ file: OpenFile) -> OpenFile? {
+        let descriptor = Foundation.open("/proc/self/fd/\(file.descriptor)", O_RDONLY | O_CLOEXEC)
+        return descriptor < 0 ? nil : OpenFile(descriptor)
     }
 
     private func write(_ part: LocalPath, to note: String) -> Bool {
@@ -113,19 +120,16 @@ struct BegunParts: Sendable {
 
 /// A part that this process writes.
 struct BegunPart: Sendable {
-    /// For reading too. It is held for as long as it is open.
+    /// It is held for as long as it is open.
     let file: OpenFile
-    /// Whether nothing was written before.
-    let isEmpty: Bool
+    /// What was written before, to read; nil: nothing was.
+    let before: OpenFile?
     let part: LocalPath
     fileprivate let note: String
 
-    fileprivate init(file: OpenFile, isEmpty: Bool, part: LocalPath, note: String) {
-        (self.file, self.isEmpty, self.part, self.note) = (file, isEmpty, part, note)
+    fileprivate init(file: OpenFile, before: OpenFile?, part: LocalPath, note: String) {
+        (self.file, self.before, self.part, self.note) = (file, before, part, note)
     }
-
-    /// Others may go on with it.
-    func release() { flock(file.descriptor, LOCK_UN) }
 
     /// It has its place, or is gone.
     func forget() { unlink(note) }

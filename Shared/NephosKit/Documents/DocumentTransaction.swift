@@ -7,9 +7,15 @@ import SwiftProtobuf
 
 /// Chunks that the server cannot read any more, and that contents of the container rest on.
 struct ContainerDamage: Sendable {
-    var chunks: Set<ChunkID> = []
+    var chunks: Set<ChunkID>
     /// There are more than these.
-    var hasMore = false
+    var hasMore: Bool
+
+    init(_ info: WireContainerInfo) {
+        chunks = Set(
+            info.damagedChunks.prefix(DocumentLimits.damagedChunksMax).compactMap { ChunkID(bytes: [UInt8]($0)) })
+        hasMore = info.moreDamaged
+    }
 }
 
 /// One container inside a local transaction. Everything that SQL knows of documents is here.
@@ -45,7 +51,7 @@ struct DocumentTransaction {
                 """),
         LocalMigration(name: "documents: sources", sql: sources),
         LocalMigration(name: "documents: pauses", sql: pauses),
-        doubts, coming,
+        doubts, coming, LostChunks.migration,
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
@@ -132,11 +138,7 @@ struct DocumentTransaction {
     /// What the server has said last of contents that it cannot read any more.
     func damage() throws -> ContainerDamage {
         if let damage = known.damage { return damage }
-        let info = try WireContainerInfo(serializedBytes: rows.state().info)
-        let chunks = info.damagedChunks.prefix(DocumentLimits.damagedChunksMax).compactMap {
-            ChunkID(bytes: [UInt8]($0))
-        }
-        let damage = ContainerDamage(chunks: Set(chunks), hasMore: info.moreDamaged)
+        let damage = ContainerDamage(try WireContainerInfo(serializedBytes: rows.state().info))
         known.damage = damage
         return damage
     }

@@ -72,4 +72,27 @@ extension DocumentsModel {
     func announce(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> Bool {
         try announce(WireApplyChanges(serializedBytes: operation.payload), in: rows)
     }
+
+    // MARK: What the service has lost
+
+    var contentPlace: ContentPlace { .documents(name, app: app) }
+
+    func lostChunks(in rows: ScopeTransaction) throws -> Set<ChunkID> { try DocumentTransaction(rows).damage().chunks }
+
+    /// - Parameter info: What the service says of the container, a `ContainerInfo`.
+    func heardLoss(_ info: Data, in rows: ScopeTransaction) throws {
+        guard let info = try? WireContainerInfo(serializedBytes: info) else { return }
+        let lost = ContainerDamage(info).chunks
+        try LostChunks(rows).keep(lost, at: engine.now)
+        contentHealing.heard(isLoss: !lost.isEmpty)
+    }
+
+    // MARK: Comparing
+
+    func walk(
+        _ scope: LocalScope, timeout: Duration, _ completion: @escaping (Result<ScopeWalk, CloudError>) -> Void
+    ) -> Bool {
+        ContainerWalk(self, scope, timeout: timeout, completion).start()
+        return true
+    }
 }

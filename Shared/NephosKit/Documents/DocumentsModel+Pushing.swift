@@ -63,6 +63,7 @@ extension DocumentsModel {
     }
 
     func hasten() {
+        contentHealing.hasten()
         uploads.hasten()
         downloads.hasten()
     }

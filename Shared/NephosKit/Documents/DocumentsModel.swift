@@ -8,7 +8,7 @@ internal import SwiftProtobuf
 
 /// Ubiquity containers as a model: the names and places of everything in a container are here whole; contents are the
 /// server's to keep.
-final class DocumentsModel: ContentSending {
+final class DocumentsModel: ContentSending, ContentKeeping {
     static var migrations: [LocalMigration] { DocumentTransaction.migrations }
 
     let app: AppID
@@ -18,6 +18,8 @@ final class DocumentsModel: ContentSending {
     unowned let engine: DeviceEngine
     private(set) lazy var uploads = ContentUploads(self)
     private(set) lazy var downloads = ContentDownloads(self)
+    private(set) lazy var contentHealing = ContentHealing(self)
+    var healing: ContentHealing? { contentHealing }
 
     init(app: AppID, container: String, engine: DeviceEngine) {
         self.app = app
@@ -54,6 +56,7 @@ final class DocumentsModel: ContentSending {
     func ended() {
         uploads.end()
         downloads.end()
+        contentHealing.end()
     }
 
     // MARK: Bringing in
@@ -127,7 +130,10 @@ final class DocumentsModel: ContentSending {
         }
         for change in try lostFolders(among: folders, documents) { try offers.add(change, turn: .lostFolders) }
         try offer(offers, in: documents)
-        if !pulled.info.isEmpty { state.info = pulled.info }
+        if !pulled.info.isEmpty {
+            state.info = pulled.info
+            try heardLoss(state.info, in: rows)
+        }
         downloads.look()
         merged.news = news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst)
         return merged

@@ -379,7 +379,8 @@ extension UbiquityContainer {
             content.length >= BegunParts.bytesMin
             ? BegunParts(home: session.local.home)?.open(content.root, for: place, isExecutable: isExecutable) : nil
         let part = try begun.map { PartFile($0, for: place) } ?? PartFile(for: place, isExecutable: isExecutable)
-        let sink = FileSink(file: part.file, name: part.name)
+        let sink = EndingSink(FileSink(file: part.file, name: part.name))
+        defer { sink.end() }
         let fetched: FetchedContent?
         do {
             fetched = try await write(content, of: item, standing, to: sink, begun: part.before, timeout, onProgress)

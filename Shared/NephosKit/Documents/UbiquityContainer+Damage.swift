@@ -4,9 +4,11 @@ internal import NephosWire
 
 /// Contents of which the server has lost some bytes.
 public struct DamagedContents: Sendable {
-    /// Files whose newest content, a conflict's or a further one is one of them, by path. Whoever has such a file puts it again, as it
-    /// was; or another content.
+    /// Files whose newest content, a conflict's or a further one is one of them, by path. A device that has a copy of such a
+    /// content sends what is lost by itself; whoever has the file elsewhere puts it again, as it was, or another content.
     public var items: [DocumentEntry] = []
+    /// Those of them of which this device has a copy, and the copy is not what it was either: it was not sent.
+    public var damagedHere: Set<DocumentID> = []
     /// Whether the server has lost more than it named.
     public var hasMore = false
 }
@@ -25,15 +27,21 @@ extension UbiquityContainer {
         of path: some DocumentAddressing = "/", timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> DamagedContents {
         typealias Candidate = (entry: DocumentEntry, contents: [WireDocumentContent])
-        let (damage, candidates) = try read { documents -> (ContainerDamage, [Candidate]) in
+        let (damage, candidates, here) = try read { documents -> (ContainerDamage, [Candidate], Set<DocumentID>) in
             let damage = try documents.damage()
-            guard !damage.chunks.isEmpty else { return (damage, []) }
-            return (damage, try documents.longContents(of: try documents.path(path)))
+            guard !damage.chunks.isEmpty else { return (damage, [], []) }
+            let candidates = try documents.longContents(of: try documents.path(path))
+            let lost = try LostChunks(documents.rows).all().filter(\.value.isDamagedHere)
+            let here = try candidates.filter { _, contents in
+                try contents.contains { try documents.hasCopy(of: $0) { lost[$0.id] != nil } }
+            }
+            return (damage, candidates, Set(here.map(\.entry.id)))
         }
         var damaged = DamagedContents(hasMore: damage.hasMore)
         for (entry, contents) in candidates {
             for content in contents where try await rests(content, on: damage.chunks, timeout) {
                 damaged.items.append(entry)
+                if here.contains(entry.id) { damaged.damagedHere.insert(entry.id) }
                 break
             }
         }
@@ -75,6 +83,12 @@ extension UbiquityContainer {
 }
 
 extension DocumentTransaction {
+    /// Whether a copy of the content is here that has such a chunk.
+    fileprivate func hasCopy(of content: WireDocumentContent, where isMeant: (CutChunk) -> Bool) throws -> Bool {
+        if let copy = try copy(of: content), copy.chunks.contains(where: isMeant) { return true }
+        return try heldVersion(of: content).map { try chunks(of: $0).contains(where: isMeant) } ?? false
+    }
+
     /// The items of this place whose contents rest on chunks, with those contents; in the trash too, where it is all.
     fileprivate func longContents(
         of path: DocumentPath

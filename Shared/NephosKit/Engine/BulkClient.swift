@@ -1,4 +1,5 @@
 package import NephosBus
+internal import NephosChunks
 package import NephosCore
 internal import NephosWire
 
@@ -59,6 +60,9 @@ package final class BulkClient {
 
     struct Pending {
         var frame: Frame
+        /// Of content, as it is.
+        var bytes: Int
+        /// Of the credit.
         var counted: Int
         var isSent = false
         var completion: (Result<Void, CloudError>) -> Void
@@ -102,6 +106,7 @@ package final class BulkClient {
     private var waitingBytes = 0
     private var lastNumber: UInt64 = 0
     lazy var fetching = BulkFetching(self)
+    let coder = ChunkCoder()
 
     /// - Parameters:
     ///   - options: Of the service's `bulk` endpoints.
@@ -193,14 +198,15 @@ package final class BulkClient {
     /// Bytes that a service takes from this client without an answer; 0: there is no ticket.
     package var creditBytes: Int { pass?.creditBytes ?? 0 }
 
-    /// Bytes that may be stored now without waiting in this device's memory.
+    /// Bytes that may be stored now without waiting in this device's memory, also if they do not compress.
     package var room: Int { max(0, (pass?.creditBytes ?? 0) - inFlightBytes - waitingBytes) }
 
-    /// Stores a chunk. The completion runs on the loop, once, when the chunk survives a crash of the service.
+    /// Stores a chunk, compressed if that saves enough. The completion runs on the loop, once, when the chunk survives a
+    /// crash of the service.
     ///
     /// - Parameters:
-    ///   - bytes: Of content; 1 to ``BulkLimits/chunkBytesMax``.
-    ///   - write: Writes the content where it will be sent from, and returns its hash.
+    ///   - bytes: Of content; 1 to ``BulkLimits/chunkBytesMax``. Compressing takes a few milliseconds for as many.
+    ///   - write: Writes the content where it will be sent from, if it is not compressed, and returns its hash.
     /// - Returns: The hash.
     @discardableResult
     package func store(
@@ -213,12 +219,15 @@ package final class BulkClient {
         }
         noteStart()
         let number = nextNumber()
-        let frame = try BulkFrame.chunk(pass?.ticket ?? .none, number: number, contentBytes: bytes, write)
-        pending[number] = Pending(frame: frame, counted: BulkLimits.counted(bytes), completion: completion)
+        let plain = try BulkFrame(
+            BulkFrame.chunk(pass?.ticket ?? .none, number: number, contentBytes: bytes, write))
+        let frame = compressed(plain) ?? plain.frame
+        let counted = BulkLimits.counted(BulkFrame(frame).contentBytes)
+        pending[number] = Pending(frame: frame, bytes: bytes, counted: counted, completion: completion)
         waiting.append(number)
-        waitingBytes += BulkLimits.counted(bytes)
+        waitingBytes += counted
         goOn()
-        return BulkFrame(frame).chunk
+        return plain.chunk
     }
 
     /// Nothing was waited for until now.
@@ -256,7 +265,9 @@ package final class BulkClient {
         let frame =
             bulk.ticket == ticket
             ? frame
-            : BulkFrame.chunk(ticket, number: bulk.number, contentBytes: bulk.contentBytes) { room in
+            : BulkFrame.chunk(
+                ticket, number: bulk.number, encoding: bulk.encoding, contentBytes: bulk.contentBytes
+            ) { room in
                 bulk.withContent { room.copyMemory(from: $0) }
                 return bulk.chunk
             }
@@ -281,7 +292,7 @@ package final class BulkClient {
     private func end(_ number: UInt64, _ result: Result<Void, CloudError>) {
         forgetPause(number)
         guard let chunk = pending.removeValue(forKey: number) else { return }
-        if case .success = result { noteDone(BulkFrame(chunk.frame).contentBytes) }
+        if case .success = result { noteDone(chunk.bytes, moved: BulkFrame(chunk.frame).contentBytes) }
         if chunk.isSent {
             inFlightBytes -= chunk.counted
         } else {
@@ -424,10 +435,11 @@ package final class BulkClient {
         if done != before { onProgress() }
     }
 
-    func noteDone(_ bytes: Int) {
+    func noteDone(_ bytes: Int, moved: Int) {
         lastMoved = loop.monotonicNow
         done.chunksDone += 1
         done.bytesDone += bytes
+        done.bytesMoved += moved
         done.waiting = nil
         ticketPause.reset()
     }

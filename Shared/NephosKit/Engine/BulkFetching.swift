@@ -75,8 +75,7 @@ final class BulkFetching {
                 count += 1
                 continue
             }
-            let frame = BulkFrame.control(.get, pass.ticket, number: number, chunk: request.chunk)
-            guard client.send(frame, as: pass.ticket) else { break }
+            guard client.send(Self.get(request.chunk, number, pass), as: pass.ticket) else { break }
             asked += 1
             pending[number]?.isAsked = true
             pending[number]?.order = asked
@@ -84,6 +83,10 @@ final class BulkFetching {
             count += 1
         }
         waiting.removeFirst(count)
+    }
+
+    private static func get(_ chunk: ChunkID, _ number: UInt64, _ pass: BulkClient.Pass) -> Frame {
+        BulkFrame.control(.get, pass.ticket, number: number, chunk: chunk, encoding: .zstandard)
     }
 
     // MARK: Silence
@@ -105,8 +108,7 @@ final class BulkFetching {
         }
         granted = more
         let number = client.nextNumber()
-        let frame = BulkFrame.control(.get, pass.ticket, number: number, chunk: request.chunk)
-        guard client.send(frame, as: pass.ticket) else { return }
+        guard client.send(Self.get(request.chunk, number, pass), as: pass.ticket) else { return }
         asked += 1
         probe = Probe(number: number, original: original, order: asked, sent: client.loop.monotonicNow)
     }
@@ -134,12 +136,13 @@ final class BulkFetching {
         taken += BulkLimits.counted(frame.contentBytes)
         let number = noteAnswer(frame.number)
         guard let request = pending[number] else { return }
-        let isTrue = request.chunk == frame.chunk && frame.withContent { ChunkID(hashing: $0) } == frame.chunk
-        end(
-            number,
-            isTrue
-                ? .success(frame)
-                : .failure(CloudError(.storageFailure, "The server sent other bytes than the chunk's.")))
+        guard request.chunk == frame.chunk, let chunk = try? client.decoded(frame),
+            chunk.withContent({ ChunkID(hashing: $0) }) == frame.chunk
+        else {
+            return end(
+                number, .failure(CloudError(.storageFailure, "The server sent other bytes than the chunk's.")))
+        }
+        end(number, .success(chunk), moved: frame.contentBytes)
     }
 
     func askAgain(_ number: UInt64) {
@@ -160,10 +163,10 @@ final class BulkFetching {
         waiting.sort()
     }
 
-    func end(_ number: UInt64, _ result: Result<BulkFrame, CloudError>) {
+    func end(_ number: UInt64, _ result: Result<BulkFrame, CloudError>, moved: Int = 0) {
         client.forgetPause(number)
         guard let request = pending.removeValue(forKey: number) else { return }
-        if case .success(let frame) = result { client.noteDone(frame.contentBytes) }
+        if case .success(let frame) = result { client.noteDone(frame.contentBytes, moved: moved) }
         if request.isAsked { askedCount -= 1 }
         request.completion(result)
     }
@@ -174,7 +177,7 @@ final class BulkFetching {
 }
 
 extension BulkClient {
-    /// Fetches a chunk, verified. The completion runs on the loop, once.
+    /// Fetches a chunk, verified, and as it is. The completion runs on the loop, once.
     ///
     /// - Parameter patience: How long nothing may come before its caller gives up; by then it was asked for again twice.
     package func fetch(

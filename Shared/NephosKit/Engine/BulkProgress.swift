@@ -5,6 +5,8 @@ package struct BulkProgress: Hashable, Sendable {
     /// Chunks that were stored or fetched, and their bytes.
     package var chunksDone = 0
     package var bytesDone = 0
+    /// Bytes that went over the line for them: fewer, where chunks were compressed.
+    package var bytesMoved = 0
     /// Chunks that have no answer yet.
     package var chunksLeft = 0
     /// Nil: it goes on.

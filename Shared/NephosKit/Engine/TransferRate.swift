@@ -2,9 +2,10 @@ internal import NephosBus
 
 /// How fast contents may be sent and fetched.
 public struct TransferLimits: Hashable, Sendable {
-    /// Bytes a second that are sent at most, over some seconds; nil: as fast as it goes.
+    /// Bytes of content a second that are sent at most, over some seconds; nil: as fast as it goes. What is compressed on
+    /// its way takes less of the line.
     public var upload: Int?
-    /// Bytes a second that are fetched at most, over some seconds; nil: as fast as it goes.
+    /// The same of what is fetched.
     public var download: Int?
 
     /// - Parameters: In bytes a second; nil: as fast as it goes. Less than 1000 counts as 1000.

@@ -3,36 +3,73 @@ import NephosBus
 import NephosCore
 import NephosWire
 
-/// Compares the copy with the server's, down to the items that differ: everything is read once more, is staged until all
-/// has come, and nothing of it is kept.
+/// Compares the copy with the server's, down to the items that differ: by a walk, where the model can; else everything is
+/// read once more, is staged until all has come, and nothing of it is kept.
 extension ScopeDriver {
     /// The scope may move between the two readings: they are compared again at the same head, so often.
     private static let comparisonsMax = 5
 
     /// Brings the copy up to date first. Changes nothing else.
     ///
-    /// - Parameter timeout: How long to wait for the server at most, each time that it is asked.
-    func verify(timeout: Duration, _ completion: @escaping (Result<Verification, CloudError>) -> Void) {
-        verify(timeout: timeout, attemptsLeft: Self.comparisonsMax, completion)
+    /// - Parameters:
+    ///   - timeout: How long to wait for the server at most, each time that it is asked.
+    ///   - readsAll: Whether everything is read in any case: what the server cannot read any more is found so.
+    func verify(
+        timeout: Duration, readsAll: Bool = false, _ completion: @escaping (Result<Verification, CloudError>) -> Void
+    ) {
+        verify(timeout: timeout, readsAll: readsAll, attemptsLeft: Self.comparisonsMax, completion)
     }
 
     private func verify(
-        timeout: Duration, attemptsLeft: Int, _ completion: @escaping (Result<Verification, CloudError>) -> Void
+        timeout: Duration, readsAll: Bool, attemptsLeft: Int,
+        _ completion: @escaping (Result<Verification, CloudError>) -> Void
     ) {
         wait(for: nil, timeout: timeout, isImpatient: true) { [weak self] result in
             guard let self else { return }
             if case .failure(let error) = result { return completion(.failure(error)) }
             guard let scope else { return completion(.failure(Self.left)) }
+            if !readsAll, walk(scope, timeout: timeout, attemptsLeft: attemptsLeft, completion) { return }
             let reading = ChangesReading(.scope(scope.path), of: scope.owner?.rawValue ?? "", after: .zero)
             // Beside what a pull may be staging at the same time.
             compare(reading, by: engine.makeReader(), timeout: timeout) { [weak self] result in
                 guard let self else { return }
                 if case .success(let found) = result, found.isElsewhere, attemptsLeft > 1 {
-                    return verify(timeout: timeout, attemptsLeft: attemptsLeft - 1, completion)
+                    return verify(
+                        timeout: timeout, readsAll: readsAll, attemptsLeft: attemptsLeft - 1, completion)
                 }
                 completion(result.map(\.verification))
             }
         }
+    }
+
+    /// - Returns: False: the model cannot.
+    private func walk(
+        _ scope: LocalScope, timeout: Duration, attemptsLeft: Int,
+        _ completion: @escaping (Result<Verification, CloudError>) -> Void
+    ) -> Bool {
+        model.walk(scope, timeout: timeout) { [weak self] result in
+            guard let self else { return }
+            do throws(CloudError) {
+                let found = try result.get()
+                guard !found.isElsewhere, found.isWhole else {
+                    // What moves all the time is compared at some head all the same.
+                    let readsAll = !found.isElsewhere || attemptsLeft == 1
+                    return verify(
+                        timeout: timeout, readsAll: readsAll, attemptsLeft: max(1, attemptsLeft - 1), completion)
+                }
+                let (pending, damaged) = try read { (try $0.operationCount(), try self.damagedChunkCount(in: $0)) }
+                completion(
+                    .success(
+                        Verification(
+                            token: found.head, localDigest: found.localDigest, serverDigest: found.serverDigest,
+                            differences: found.differences, hasMore: found.hasMore, pending: pending,
+                            damagedChunkCount: damaged)))
+            } catch { completion(.failure(error)) }
+        }
+    }
+
+    private func damagedChunkCount(in rows: ScopeTransaction) throws -> Int {
+        try (model as? any ContentKeeping)?.lostChunks(in: rows).count ?? 0
     }
 
     private static let left = CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
@@ -94,6 +131,7 @@ extension ScopeDriver {
         var verification = Verification(
             token: token, localDigest: state.digest, serverDigest: SetDigest(bytes: last.digest) ?? .empty,
             differences: [], pending: try rows.operationCount())
+        verification.damagedChunkCount = try damagedChunkCount(in: rows)
         func note(_ name: ItemName, _ kind: Verification.Difference.Kind) {
             guard verification.differences.count < Verification.differencesMax else {
                 return verification.hasMore = true

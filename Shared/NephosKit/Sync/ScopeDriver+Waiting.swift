@@ -25,6 +25,26 @@ extension ScopeDriver {
         return number
     }
 
+    /// Completes once this process sends nothing again any more of what the server has lost.
+    ///
+    /// - Parameter completion: Gets whether it has sent something, or another device was seen to have done so; false also
+    ///   where another process of the home sees to it, or time is up.
+    func waitUntilHealed(timeout: Duration, _ completion: @escaping (Bool) -> Void) {
+        guard !isHeld, let healing = model.healing else { return completion(false) }
+        var isOver = false
+        let timer = engine.loop.schedule(after: timeout) {
+            guard !isOver else { return }
+            isOver = true
+            completion(false)
+        }
+        healing.wait { healed in
+            guard !isOver else { return }
+            isOver = true
+            timer.cancel()
+            completion(healed)
+        }
+    }
+
     /// Ends one that waits, if it still does.
     func endWaiter(_ number: Int, _ result: Result<Void, CloudError>) { perform(sync.endWaiter(number, result)) }
 

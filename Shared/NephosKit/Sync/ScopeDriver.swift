@@ -209,6 +209,7 @@ final class ScopeDriver {
 
     func receive(_ notification: WireNotification) {
         guard notification.reason == .serverChange else { return }
+        guard !notification.infoChanged else { return pull() }
         perform(
             sync.notified(
                 FeedSegment(

@@ -40,6 +40,13 @@ protocol ScopeModel: AnyObject {
     func forEachDigest(in rows: ScopeTransaction, key: [UInt8], _ body: (ItemName, SetDigest) throws -> Void) throws
     /// What the item's share in the digest is, by what the server says of it; nil: it cannot be read here.
     func digest(of change: WireChange, key: [UInt8]) -> SetDigest?
+    /// Finds what differs from the server's without reading all of it, and calls back on the loop. The copy is not behind.
+    ///
+    /// - Parameter timeout: How long each answer may take.
+    /// - Returns: False: it cannot, and everything is read.
+    func walk(
+        _ scope: LocalScope, timeout: Duration, _ completion: @escaping (Result<ScopeWalk, CloudError>) -> Void
+    ) -> Bool
     /// The greatest sequence of an item: a push's reply may have brought one that is beyond the head.
     func greatestSequence(in rows: ScopeTransaction) throws -> UInt64
     /// Merges what was pulled into the tables, and queues what the server has lost.
@@ -63,6 +70,8 @@ protocol ScopeModel: AnyObject {
     func heldByChoice(in rows: ScopeTransaction) throws -> Int
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func hasten()
+    /// Sends again what the service has lost of contents; nil: it has none.
+    var healing: ContentHealing? { get }
     /// The positions of those that must neither overtake another nor be overtaken.
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64>
     /// The request that carries the operation; the same to the byte at each attempt under one id.
@@ -117,6 +126,9 @@ extension ScopeModel {
     func place(in session: SessionRecord?) -> LocalScope {
         session.flatMap { $0.signedIn ? scope(in: $0) : nil } ?? LocalScope(account: nil, service: service, path: "")
     }
+    func walk(
+        _ scope: LocalScope, timeout: Duration, _ completion: @escaping (Result<ScopeWalk, CloudError>) -> Void
+    ) -> Bool { false }
     func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
         operations
     }
@@ -125,6 +137,7 @@ extension ScopeModel {
     }
     func heldByChoice(in rows: ScopeTransaction) throws -> Int { 0 }
     func hasten() {}
+    var healing: ContentHealing? { nil }
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func ended() {}
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] { [] }
@@ -208,6 +221,20 @@ struct ItemTable {
     var table: String
     var scope: String
     var name: String
+}
+
+/// What a walk down a scope has found.
+struct ScopeWalk {
+    /// Where both sides stand.
+    var head: ChangeToken
+    var localDigest: SetDigest
+    var serverDigest: SetDigest
+    var differences: [Verification.Difference] = []
+    var hasMore = false
+    /// What was found is all that differs. If not, everything has to be read to find the rest.
+    var isWhole: Bool
+    /// The scope has moved on, here or there.
+    var isElsewhere = false
 }
 
 /// Names that somebody is told of, as long as they are few: who is told of more looks at all.

@@ -92,4 +92,16 @@ extension WireNotification {
         previousSequence = change.previousSequence
         digest = Data(change.digest.markBytes)
     }
+
+    /// That what the service says of a scope besides its items is another.
+    public init(infoOf scope: ScopeName, _ service: ServiceName, at head: ScopeHead) {
+        self.init()
+        self.service = service.rawValue
+        owner = scope.owner.rawValue
+        self.scope = scope.path.rawValue
+        token = WireChangeToken(head.token)
+        previousSequence = head.token.sequence
+        digest = Data(head.digest.markBytes)
+        infoChanged = true
+    }
 }

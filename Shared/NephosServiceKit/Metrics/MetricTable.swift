@@ -118,12 +118,15 @@ extension Metric {
 
     private static let content: [Metric] = [
         .counter(
-            "nephos_content_received_bytes_total", "Bytes of chunks that were stored",
+            "nephos_content_received_bytes_total", "Bytes of chunks that were stored, as they came",
             counted: "content.received.bytes", by: Deployment.contentServices),
+        .counter(
+            "nephos_content_received_plain_bytes_total", "The same, before they were compressed",
+            counted: "content.received.plain_bytes", by: Deployment.contentServices),
         .counter(
             "nephos_content_received_chunks_total", "Chunks that were stored", counted: "content.received.chunks",
             by: Deployment.contentServices),
-        .counter("nephos_content_sent_bytes_total", "Bytes of chunks that were sent") {
+        .counter("nephos_content_sent_bytes_total", "Bytes of chunks that were sent, as they went") {
             $0.own["content.sent.bytes"].map { [.whole($0)] } ?? []
         },
         .counter("nephos_content_sent_chunks_total", "Chunks that were sent") {

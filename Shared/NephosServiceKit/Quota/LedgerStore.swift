@@ -34,7 +34,7 @@ enum LedgerStore {
             name: "ledger-004-plan",
             // -1: it is not known.
             statements: ["ALTER TABLE storage_owners ADD COLUMN plan BIGINT NOT NULL DEFAULT -1"]),
-        RoomStore.migration, ReservationStore.partitionMigration,
+        RoomStore.migration, ReservationStore.partitionMigration, ReservationStore.accountMigration,
     ]
 
     private static let columns = "revision, allotted, used, plan"

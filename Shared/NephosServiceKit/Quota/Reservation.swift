@@ -20,6 +20,8 @@ public struct Reservation: Hashable, Sendable {
     public var partition: Int?
     public var app: AppID
     public var device: DeviceID
+    /// Who has opened it, where the owner is an app; nil: that was not noted.
+    public var account: AccountID?
     /// On what it counts.
     public var room: StorageRoom
     /// Bytes of room.

@@ -34,7 +34,12 @@ enum ReservationStore {
         name: "ledger-005-reservations-partition",
         statements: ["ALTER TABLE storage_reservations ADD COLUMN partition_number BIGINT NOT NULL DEFAULT -1"])
 
-    private static let columns = "owner_id, id, app, device, bytes, filled, expires, room, partition_number"
+    /// Of an app's room each account has a part.
+    static let accountMigration = Migration(
+        name: "ledger-006-reservations-account",
+        statements: ["ALTER TABLE storage_reservations ADD COLUMN account TEXT NOT NULL DEFAULT ''"])
+
+    private static let columns = "owner_id, id, app, device, bytes, filled, expires, room, partition_number, account"
     private static let select = SQL("SELECT \(columns) FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")
     private static let selectEnded = SQL(
         """
@@ -50,9 +55,13 @@ enum ReservationStore {
     private static let count = SQL("SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1")
     private static let countOfDevice = SQL(
         "SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1 AND device = ?2")
+    private static let sumOfAccount = SQL(
+        """
+        SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM storage_reservations WHERE owner_id = ?1 AND account = ?2
+        """)
     private static let upsert = SQL(
         """
-        INSERT INTO storage_reservations (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+        INSERT INTO storage_reservations (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
         ON CONFLICT (owner_id, id) DO UPDATE SET
             bytes = excluded.bytes, filled = excluded.filled, expires = excluded.expires
         """)
@@ -107,6 +116,13 @@ enum ReservationStore {
             ?? 0
     }
 
+    /// Bytes that an account has reserved of an app's room, all together.
+    static func bytes(of account: AccountID, for owner: Owner, in transaction: any Transaction) throws -> UInt64 {
+        try transaction.first(sumOfAccount, [.text(owner.rawValue), .text(account.rawValue)]) {
+            UInt64(clamping: $0.integer(0))
+        } ?? 0
+    }
+
     static func save(_ reservation: Reservation, in transaction: any Transaction) throws {
         try transaction.execute(
             upsert,
@@ -115,7 +131,7 @@ enum ReservationStore {
                 .text(reservation.device.rawValue), .integer(Int64(clamping: reservation.bytes)),
                 .integer(Int64(clamping: reservation.filled)),
                 .integer(Int64(clamping: reservation.expires.milliseconds)), .text(reservation.room.name),
-                .integer(Int64(reservation.partition ?? -1)),
+                .integer(Int64(reservation.partition ?? -1)), .text(reservation.account?.rawValue ?? ""),
             ])
     }
 
@@ -140,6 +156,7 @@ enum ReservationStore {
         return Reservation(
             id: id, owner: owner, partition: owner.account.map { ScopeName($0, "").partition } ?? partition,
             app: AppID(row.text(2)), device: DeviceID(row.text(3)),
+            account: row.text(9).isEmpty ? nil : AccountID(row.text(9)),
             room: StorageRoom(named: row.text(7)), bytes: bytes, filled: min(bytes, UInt64(clamping: row.integer(5))),
             expires: Timestamp(milliseconds: UInt64(clamping: row.integer(6))))
     }

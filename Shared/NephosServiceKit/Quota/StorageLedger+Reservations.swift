@@ -14,6 +14,13 @@ extension StorageLedger {
     /// The same of an app, whose public databases all accounts write to: those of all devices of one account are a part.
     static let reservationsOfAppMax = 10_000
     static let reservationsOfDeviceForAppMax = 8
+    /// What one account may have reserved of an app's plan: a sixteenth, or so many bytes of a smaller one, of which half is
+    /// left to others in any case.
+    private static let reservedForAppPart: UInt64 = 16
+    private static let reservedForAppLeast: UInt64 = 64 << 20
+    static func reservedForAppMax(plan: UInt64) -> UInt64 {
+        max(plan / reservedForAppPart, min(plan / 2, reservedForAppLeast))
+    }
     /// Damaged rows that are set aside in one step.
     private static let setAsideMax = 64
 
@@ -23,13 +30,15 @@ extension StorageLedger {
     ///   - bytes: In all. Less than before gives room back, but never what is filled.
     ///   - partition: Where what is stored for it will lie; nil: the owner is an account.
     ///   - room: On what it counts: of one that is known, the same as before.
+    ///   - account: Who asks, where the owner is an app: none keeps others from its plan.
     ///   - expires: When it ends, unless that was put off further already.
     /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``, and if the
-    ///   owner or the device has too many. Nothing was changed then.
+    ///   owner or the device has too many, or the account too much of an app's plan; `.limitExceeded`: so much the account
+    ///   never has of it. Nothing was changed then.
     public func reserve(
         _ bytes: UInt64, under id: ReservationID, for owner: Owner, at partition: Int? = nil,
-        on room: StorageRoom = .plan, app: AppID, device: DeviceID, until expires: Timestamp, now: Timestamp,
-        in transaction: any HandlerTransaction
+        on room: StorageRoom = .plan, app: AppID, device: DeviceID, account: AccountID? = nil,
+        until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction
     ) throws -> Reservation {
         let known = try ReservationStore.find(id, of: owner, in: transaction)
         guard known?.hasEnded(at: now) != true else {
@@ -49,11 +58,12 @@ extension StorageLedger {
             known
             ?? Reservation(
                 id: id, owner: owner, partition: partition ?? owner.account.map { ScopeName($0, "").partition },
-                app: app,
-                device: device, room: room, bytes: 0, filled: 0, expires: expires)
+                app: app, device: device, account: owner.isApp ? account : nil, room: room, bytes: 0, filled: 0,
+                expires: expires)
         guard reservation.room.name == room.name else { throw CloudError.otherRoom }
         let bytes = max(bytes, reservation.filled)
         if bytes >= reservation.bytes {
+            try checkPart(of: reservation, bytes, in: transaction)
             try charge(
                 bytes - reservation.bytes, to: owner, on: room, app: reservation.app, device: reservation.device,
                 in: transaction)
@@ -66,6 +76,29 @@ extension StorageLedger {
         reservation.expires = max(reservation.expires, expires)
         try ReservationStore.save(reservation, in: transaction)
         return reservation
+    }
+
+    /// Checks that what an account has of an app's plan is a part of it.
+    private func checkPart(of reservation: Reservation, _ bytes: UInt64, in transaction: any HandlerTransaction) throws
+    {
+        // As long as the plan is not known there is no room either.
+        guard let account = reservation.account, bytes > reservation.bytes,
+            let plan = try plan(of: reservation.owner, in: transaction)
+        else { return }
+        let most = Self.reservedForAppMax(plan: plan)
+        guard bytes <= most else {
+            throw CloudError(
+                .limitExceeded, "One account has no such part of the app's plan for its uploads. Send less.",
+                details: ["bytes_max": "\(most)"])
+        }
+        let all = try ReservationStore.bytes(of: account, for: reservation.owner, in: transaction)
+        let others = all - min(all, reservation.bytes)
+        guard others <= most - bytes else {
+            throw CloudError(
+                .serviceBusy,
+                "The account's other uploads have its part of the app's plan. Close some of them, or try again later.",
+                details: ["bytes_max": "\(most)"], retryAfter: .seconds(60))
+        }
     }
 
     /// It passes by itself: uploads that nobody goes on with end after a day.

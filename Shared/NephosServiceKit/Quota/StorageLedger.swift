@@ -209,16 +209,21 @@ public final class StorageLedger {
         } then: { [weak self] result in
             guard let self, !host.isClosed, case .success(let (allotted, isOutdated)) = result else { return }
             if isOutdated { return settle(owner) }
-            meet(owner, allotted, reply)
+            meet(owner, allotted, asked: request.wantedBytes, reply)
         }
     }
 
     /// Whether what was wanted is there now.
-    private func meet(_ owner: Owner, _ allotted: UInt64, _ reply: WireSettleAllotmentReply) {
+    ///
+    /// - Parameter asked: What identity was asked for.
+    private func meet(_ owner: Owner, _ allotted: UInt64, asked: UInt64, _ reply: WireSettleAllotmentReply) {
         guard let demand = demands[owner] else { return }
         if demand.wanted <= allotted {
             demands[owner] = nil
             refusals[owner] = nil
+        } else if demand.wanted > asked {
+            // It was wanted while the question was on its way, which perhaps told only what is used.
+            settle(owner)
         } else if reply.recalling, host.loop.monotonicNow - demand.since < Self.recallPatience {
             host.loop.schedule(after: Self.recallPause) { [weak self] in self?.settle(owner) }
         } else {
@@ -229,22 +234,19 @@ public final class StorageLedger {
         }
     }
 
-    /// Gives back what is held and not used. Called when identity asks for it.
-    func recall(_ owner: Owner) {
-        host.run { transaction in
-            guard let known = try LedgerStore.find(owner, in: transaction), let less = RoomRule.recall(known) else {
-                return false
-            }
-            try LedgerStore.setAllotment(less, told: nil, of: owner, in: transaction)
-            return true
-        } then: { [weak self] result in
-            guard let self, !host.isClosed else { return }
-            refusals[owner] = nil
-            guard case .success(true) = result else { return }
-            settle(owner)
-            // In case that it is being asked about already.
-            tellSoon()
-        }
+    /// Gives back what is held and not used, in the transaction that notes that identity has asked for it: it asks once,
+    /// and with what is held more could be stored than the plan has.
+    func giveBack(_ owner: Owner, in transaction: any HandlerTransaction) throws {
+        guard let known = try LedgerStore.find(owner, in: transaction), let less = RoomRule.recall(known) else { return }
+        try LedgerStore.setAllotment(less, told: nil, of: owner, in: transaction)
+    }
+
+    /// What was given back is stored.
+    func hasGivenBack(_ owner: Owner) {
+        refusals[owner] = nil
+        settle(owner)
+        // In case that it is being asked about already.
+        tellSoon()
     }
 
     /// Forgets an owner that exists no more.

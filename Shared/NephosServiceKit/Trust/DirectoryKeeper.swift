@@ -32,8 +32,11 @@ final class DirectoryKeeper {
         _ fact: DirectoryFact, in item: FeedItem, at now: Timestamp, _ transaction: any HandlerTransaction
     ) throws {
         try Directory.store(item, fact, at: now, in: transaction)
-        guard case .account(let account, .closed, _) = fact else { return }
-        try host.closeAccount(account, in: transaction)
+        switch fact {
+        case .account(let account, .closed, _): try host.closeAccount(account, in: transaction)
+        case .recall(let owner): try host.storage.giveBack(Owner(owner), in: transaction)
+        default: break
+        }
     }
 
     /// Heeds what is known from before the start.
@@ -43,7 +46,7 @@ final class DirectoryKeeper {
     func learn(_ facts: [DirectoryFact]) {
         for fact in facts {
             gate.verifier.learn(fact)
-            if case .recall(let owner) = fact { host.storage.recall(Owner(owner)) }
+            if case .recall(let owner) = fact { host.storage.hasGivenBack(Owner(owner)) }
             host.service.learned(fact)
         }
     }

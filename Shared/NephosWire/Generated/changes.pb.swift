@@ -207,6 +207,10 @@ public nonisolated struct WireNotification: Sendable {
   /// service anew about all but the owner's own devices.
   public var accessChanged: Bool = false
 
+  /// What the service says of the scope besides (ReadChangesReply.info) is another, or may be, and nothing in the scope is:
+  /// the head is where it was. Whoever wants to know reads the changes after their own token.
+  public var infoChanged: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -764,7 +768,7 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Notification"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}reason\0\u{1}token\0\u{3}previous_sequence\0\u{3}device_id\0\u{1}changes\0\u{3}operation_id\0\u{1}digest\0\u{1}owner\0\u{3}access_changed\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}scope\0\u{1}reason\0\u{1}token\0\u{3}previous_sequence\0\u{3}device_id\0\u{1}changes\0\u{3}operation_id\0\u{1}digest\0\u{1}owner\0\u{3}access_changed\0\u{3}info_changed\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -783,6 +787,7 @@ nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._Me
       case 9: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
       case 10: try { try decoder.decodeSingularStringField(value: &self.owner) }()
       case 11: try { try decoder.decodeSingularBoolField(value: &self.accessChanged) }()
+      case 12: try { try decoder.decodeSingularBoolField(value: &self.infoChanged) }()
       default: break
       }
     }
@@ -826,6 +831,9 @@ nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._Me
     if self.accessChanged != false {
       try visitor.visitSingularBoolField(value: self.accessChanged, fieldNumber: 11)
     }
+    if self.infoChanged != false {
+      try visitor.visitSingularBoolField(value: self.infoChanged, fieldNumber: 12)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -841,6 +849,7 @@ nonisolated extension WireNotification: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs.digest != rhs.digest {return false}
     if lhs.owner != rhs.owner {return false}
     if lhs.accessChanged != rhs.accessChanged {return false}
+    if lhs.infoChanged != rhs.infoChanged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1296,6 +1296,86 @@ public nonisolated struct WireLinkRecord: @unchecked Sendable {
   fileprivate var _storage = _StorageClass.defaultInstance
 }
 
+/// The digests of what lies in a folder, to find what differs without reading everything: a page of its items in the order of
+/// their ids, those in the trash among them. Or those of some items, with what they are.
+public nonisolated struct WireListItemDigests: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var container: String = String()
+
+  /// 16 bytes; also of one of the two folders without a row.
+  public var folder: Data = Data()
+
+  /// Those behind this one, with which the reply before has ended; empty: from the first.
+  public var after: Data = Data()
+
+  /// So many at most; 0, or more than 2048: 2048.
+  public var itemsMax: UInt32 = 0
+
+  /// Instead of a folder's: of these, 16 bytes each, 256 at most. What is not there is left out.
+  public var items: [Data] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireListItemDigestsReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// The container's head, and its digest there.
+  public var token: WireChangeToken {
+    get {_token ?? WireChangeToken()}
+    set {_token = newValue}
+  }
+  /// Returns true if `token` has been explicitly set.
+  public var hasToken: Bool {self._token != nil}
+  /// Clears the value of `token`. Subsequent reads from it will return its default value.
+  public mutating func clearToken() {self._token = nil}
+
+  public var digest: Data = Data()
+
+  /// The folder's, of all its items.
+  public var folderDigest: Data = Data()
+
+  public var entries: [WireListItemDigestsReply.Entry] = []
+
+  /// The folder has more of them.
+  public var more: Bool = false
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public nonisolated struct Entry: Sendable {
+    // SwiftProtobuf.Message conformance is added in an extension below. See the
+    // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+    // methods supported on all messages.
+
+    /// 16 bytes.
+    public var item: Data = Data()
+
+    /// Its share in the container's digest.
+    public var digest: Data = Data()
+
+    /// Of a folder: its digest. Empty: nothing is in it.
+    public var folderDigest: Data = Data()
+
+    /// A DocumentItem; only where the item was asked for itself. Empty also where it cannot be read any more.
+    public var body: Data = Data()
+
+    public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+    public init() {}
+  }
+
+  public init() {}
+
+  fileprivate var _token: WireChangeToken? = nil
+}
+
 /// What the service says of a container besides (ReadChangesReply.info).
 public nonisolated struct WireContainerInfo: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -3489,6 +3569,155 @@ nonisolated extension WireLinkRecord: SwiftProtobuf.Message, SwiftProtobuf._Mess
       }
       if !storagesAreEqual {return false}
     }
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListItemDigests: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ListItemDigests"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}folder\0\u{1}after\0\u{3}items_max\0\u{1}items\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.folder) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.after) }()
+      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.itemsMax) }()
+      case 5: try { try decoder.decodeRepeatedBytesField(value: &self.items) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.container.isEmpty {
+      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
+    }
+    if !self.folder.isEmpty {
+      try visitor.visitSingularBytesField(value: self.folder, fieldNumber: 2)
+    }
+    if !self.after.isEmpty {
+      try visitor.visitSingularBytesField(value: self.after, fieldNumber: 3)
+    }
+    if self.itemsMax != 0 {
+      try visitor.visitSingularUInt32Field(value: self.itemsMax, fieldNumber: 4)
+    }
+    if !self.items.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.items, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListItemDigests, rhs: WireListItemDigests) -> Bool {
+    if lhs.container != rhs.container {return false}
+    if lhs.folder != rhs.folder {return false}
+    if lhs.after != rhs.after {return false}
+    if lhs.itemsMax != rhs.itemsMax {return false}
+    if lhs.items != rhs.items {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListItemDigestsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ListItemDigestsReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}token\0\u{1}digest\0\u{3}folder_digest\0\u{1}entries\0\u{1}more\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._token) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.folderDigest) }()
+      case 4: try { try decoder.decodeRepeatedMessageField(value: &self.entries) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.more) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._token {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    if !self.digest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 2)
+    }
+    if !self.folderDigest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.folderDigest, fieldNumber: 3)
+    }
+    if !self.entries.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.entries, fieldNumber: 4)
+    }
+    if self.more != false {
+      try visitor.visitSingularBoolField(value: self.more, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListItemDigestsReply, rhs: WireListItemDigestsReply) -> Bool {
+    if lhs._token != rhs._token {return false}
+    if lhs.digest != rhs.digest {return false}
+    if lhs.folderDigest != rhs.folderDigest {return false}
+    if lhs.entries != rhs.entries {return false}
+    if lhs.more != rhs.more {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListItemDigestsReply.Entry: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = WireListItemDigestsReply.protoMessageName + ".Entry"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}digest\0\u{3}folder_digest\0\u{1}body\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.item) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
+      case 3: try { try decoder.decodeSingularBytesField(value: &self.folderDigest) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.body) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.item.isEmpty {
+      try visitor.visitSingularBytesField(value: self.item, fieldNumber: 1)
+    }
+    if !self.digest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 2)
+    }
+    if !self.folderDigest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.folderDigest, fieldNumber: 3)
+    }
+    if !self.body.isEmpty {
+      try visitor.visitSingularBytesField(value: self.body, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListItemDigestsReply.Entry, rhs: WireListItemDigestsReply.Entry) -> Bool {
+    if lhs.item != rhs.item {return false}
+    if lhs.digest != rhs.digest {return false}
+    if lhs.folderDigest != rhs.folderDigest {return false}
+    if lhs.body != rhs.body {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -93,8 +93,7 @@ extension DocumentsService {
         try uses.giveBack(old)
         if !old.isEmpty { container.transaction.afterCommit { [transfers] in transfers.removeSoon() } }
         let items = try batch.encoded()
-        let change = try container.transaction.put(
-            container.scope, items.map { try $0.stored(in: container, digestKey: digestKey) })
+        let change = try container.put(items, digestKey: digestKey) { batch.places(of: $0) }
         container.transaction.publish(OutgoingEvent(name, items, by: change, device: caller.device, context.id))
         if !batch.removed.isEmpty { container.transaction.afterCommit { [weak self] in self?.removals.beginSoon() } }
         reply.token = WireChangeToken(change.token)

@@ -38,6 +38,8 @@ final class Batch {
     private var items: [DocumentID: WireDocumentItem?] = [:]
     /// What those that were there counted besides their contents.
     private(set) var sizes: [DocumentID: UInt64] = [:]
+    /// Where those lay that were there.
+    private var formerPlaces: [DocumentID: FolderDigests.Place] = [:]
     /// The same from now on, of those of which that has changed; nil: they are removed.
     var counted: [DocumentID: CountedItem?] = [:]
     /// Items that change, in the order of their first change.
@@ -113,6 +115,7 @@ final class Batch {
         }
         items.updateValue(item, forKey: id)
         sizes[id] = try item?.countedBytes()
+        formerPlaces[id] = item.map { FolderDigests.Place($0) }
         return item
     }
 
@@ -366,6 +369,11 @@ final class Batch {
         try changed.map { id in
             ChangedItem(name: id.name, body: try (items[id] ?? nil)?.serializedBytes())
         }
+    }
+
+    /// Where a changed item lay, and where it lies now.
+    func places(of id: DocumentID) -> (former: FolderDigests.Place?, now: FolderDigests.Place?) {
+        (formerPlaces[id], (items[id] ?? nil).map { FolderDigests.Place($0) })
     }
 
     /// Those that have not changed and are told all the same.

@@ -50,10 +50,22 @@ final class PublishedContents {
         keys = host.ownerKeys
     }
 
-    /// - Throws: ``CloudError`` `.configurationInvalid` where it cannot listen there.
+    /// - Throws: ``CloudError`` `.configurationInvalid` where it cannot listen there, or its certificate cannot be used.
     func listen(_ publishing: DocumentsConfiguration.Publishing) throws {
+        let certificate = try publishing.certificate.map { [loop = host.loop.handle, own] files in
+            try HTTPCertificate(chainFile: files.chainFile, keyFile: files.keyFile) { problem in
+                loop.execute { loop in own.withValue(on: loop) { $0.contents?.report(problem) } }
+            }
+        }
         server = try HTTPServer(
-            host: publishing.host, port: publishing.port, limits: publishing.limits, handler: handler)
+            host: publishing.host, port: publishing.port, limits: publishing.limits, certificate: certificate,
+            handler: handler)
+    }
+
+    private func report(_ problem: CloudError) {
+        host.report(
+            "The certificate of published links was replaced, and the new one cannot be used. The one before stays: "
+                + "put it right", details: ["reason": problem.message].merging(problem.details) { $1 })
     }
 
     /// Answers on any thread.

@@ -8,8 +8,12 @@ struct ContainerRows {
     let transaction: any HandlerTransaction
 
     init(_ scope: ScopeName, in transaction: any HandlerTransaction) {
-        place = [.integer(Int64(scope.partition)), .text(scope.owner.rawValue), .text(scope.path.rawValue)]
+        place = Self.place(of: scope)
         self.transaction = transaction
+    }
+
+    static func place(of scope: ScopeName) -> [SQLValue] {
+        [.integer(Int64(scope.partition)), .text(scope.owner.rawValue), .text(scope.path.rawValue)]
     }
 
     static let key = "partition_number = ?1 AND owner = ?2 AND container = ?3"
@@ -99,8 +103,15 @@ struct ContainerRows {
 
     /// - Parameter last: Those behind it; nil: from the first one.
     func children(of folder: DocumentID, after last: DocumentID? = nil, limit: Int) throws -> [DocumentID] {
+        try Self.children(of: folder, after: last, limit: limit, at: place, in: transaction)
+    }
+
+    static func children(
+        of folder: DocumentID, after last: DocumentID?, limit: Int, at place: [SQLValue],
+        in transaction: any ReadTransaction
+    ) throws -> [DocumentID] {
         try transaction.all(
-            Self.selectChildren,
+            selectChildren,
             place + [.blob(folder.bytes), .blob(last?.bytes ?? []), .integer(Int64(limit))]
         ) { DocumentID(bytes: $0.blob(0)) }.compactMap { $0 }
     }
@@ -274,7 +285,7 @@ struct ContainerRows {
     // MARK: The end of an account
 
     private static let remains = [
-        ("places", "folder, name_key"), ("folders", "folder"), ("children", "folder, item"),
+        ("places", "folder, name_key"), ("folders", "folder"), ("trees", "folder"), ("children", "folder, item"),
         ("versions", "item, version"), ("trash", "item"), ("removals", "folder"), ("heights", "folder"),
         ("links", "link"), ("renditions", "item, version"), ("ended", "item"), ("announcements", "item"),
         ("items", "item"),

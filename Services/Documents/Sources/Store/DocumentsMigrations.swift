@@ -7,6 +7,7 @@ internal import NephosStorage
 /// - `document_folders`: how many items a folder has, those in the trash not counted.
 /// - `document_heights`: how many levels of folders a folder has had below it, at most: what is moved or removed lowers
 ///   nothing. A folder without any has none.
+/// - `document_trees`: each folder's digest, and where the folder lies (empty: nowhere).
 /// - `document_children`: which items a folder has, those in the trash too: what is removed with it.
 /// - `document_versions`: contents that were committed, sealed. They never change.
 /// - `document_renditions`: further contents of items, sealed, as versions are; which of them has which name is in the
@@ -220,6 +221,20 @@ enum DocumentsMigrations {
                 // For whom the row counts. Empty: an earlier release has written it, and only the content says so.
                 "ALTER TABLE document_versions ADD COLUMN app TEXT NOT NULL DEFAULT ''",
                 "ALTER TABLE document_versions ADD COLUMN device TEXT NOT NULL DEFAULT ''",
+            ]),
+        Migration(
+            name: "documents-012-trees",
+            statements: [
+                """
+                CREATE TABLE document_trees (
+                    partition_number BIGINT NOT NULL,
+                    owner TEXT NOT NULL,
+                    container TEXT NOT NULL,
+                    folder BLOB NOT NULL,
+                    parent BLOB NOT NULL,
+                    digest BLOB NOT NULL,
+                    PRIMARY KEY (partition_number, owner, container, folder)) WITHOUT ROWID
+                """
             ]),
     ]
 }

@@ -150,6 +150,6 @@ extension RecordOpener {
     /// By which words of an index are known again.
     var words: SipHash {
         key.flatMap { SipHash(key: $0.derived(for: "records/words").prefix(SipHash.keyByteCount)) }
-            ?? SipHash(key: [UInt8](repeating: 0, count: SipHash.keyByteCount))!
+            ?? SipHash()
     }
 }

@@ -1,0 +1,75 @@
+internal import NephosCore
+internal import NephosRecordRules
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
+
+/// What is written of what was decided.
+extension ZoneBatch {
+    /// Writes records, and the rows beside them. What is written for good was counted before (``growth()``).
+    ///
+    /// - Returns: What readers of the feed are told, the change, and how many bytes became free besides.
+    func write(at now: Timestamp) throws -> (told: [ChangedItem], change: ScopeChange, freed: Int64) {
+        let digestKey = try zone.madeDigestKey()
+        var items: [FeedItem] = []
+        var told: [ChangedItem] = []
+        for name in changed {
+            let former = try stored(name)
+            let planned = records[name] ?? nil
+            let ending: [UInt8]? = try planned == nil ? endings[name]?.serializedBytes() : nil
+            // One that is deleted stays as it stood: whoever has it hears of it.
+            let standing = planned.map { former.standing.after(isInFeed: isInFeed($0.record)) } ?? former.standing
+            let isShown = standing == .shown
+            if isShown || former.standing == .shown {
+                told.append(
+                    ChangedItem(name: name, body: isShown ? planned?.body : nil, deletion: ending ?? []))
+            }
+            var tags = former.state.former
+            if let version = former.state.record?.version { tags.insert([UInt8](version), at: 0) }
+            items.append(
+                FeedItem(
+                    name: name, deleted: planned == nil,
+                    digest: isShown
+                        ? planned.map { SetDigest(ofItem: name, body: $0.body, key: digestKey) } ?? .empty : .empty,
+                    size: planned?.counted(name) ?? 0,
+                    body: StoredRecord.body(
+                        standing, former: tags,
+                        sealed: try (planned?.body ?? ending).map { try zone.seal($0, as: .item(name)) } ?? [],
+                        isOffered: offered.contains(name))))
+            try writeReferences(of: name, from: former, to: planned)
+        }
+        // What is kept has them before they are given back.
+        let kept = try lost()
+        for (name, _) in kept where keepsAssets {
+            let assets = try stored(name).assets
+            if !assets.isEmpty { try contents.keep(assets, of: name, in: zone.scope, zone.transaction) }
+        }
+        for name in changed { try writeAssets(of: name) }
+        let indexed = try writeIndexes()
+        zone.charge(bytes: items.reduce(0) { $0 + $1.body.count })
+        let freed =
+            try indexed
+            + RecordHistory(rows: zone.rows).add(kept, at: now) { body, record, number in
+                try zone.seal(body, as: .history(of: record, number))
+            } noted: { name, number in
+                guard keepsAssets else { return }
+                try AssetRows(rows: zone.rows).add(stored(name).assets, of: name, entry: number)
+            }
+        return (told, try zone.transaction.put(zone.scope, items), freed)
+    }
+
+    /// What saves by force overwrite, as it is kept.
+    func lost() throws -> [(record: ItemName, body: [UInt8])] {
+        // Kept, it would take the very room that there is none of.
+        guard !zone.transaction.isShortOfRoom else { return [] }
+        return try overwritten.compactMap { name in
+            guard let lost = try stored(name).state.record, let winner = records[name] ?? nil else { return nil }
+            var entry = WireRecordHistoryEntry()
+            entry.record = lost
+            entry.winnerVersion = winner.record.version
+            entry.winner = winner.record.modified
+            return (name, try entry.serializedBytes())
+        }
+    }
+}
