@@ -4,7 +4,7 @@ import PackageDescription
 
 // Imports run one way: services -> NephosServiceKit -> NephosStorage, NephosBus
 // -> NephosWire -> NephosCore. Services never import each other; only
-// NephosZeroMQ imports CZeroMQ. The explicit dependency check in ops/test holds
+// NephosZeroMQ imports CNephosZeroMQ. The explicit dependency check in ops/test holds
 // these arrows. Every library has a name of Nephos, because a module's name is
 // one for the whole program of an app that links it.
 
@@ -92,28 +92,28 @@ let package = Package(
         .package(url: "https://github.com/swift-server/swift-service-lifecycle", from: "2.13.0"),
     ],
     targets: [
-        .systemLibrary(name: "CFiles", path: "Shared/CFiles"),
-        .systemLibrary(name: "CJemalloc", path: "Shared/CJemalloc"),
-        .systemLibrary(name: "CSQLiteShim", path: "Shared/CSQLiteShim"),
-        .systemLibrary(name: "CSodium", path: "Shared/CSodium"),
-        .systemLibrary(name: "CZeroMQ", path: "Shared/CZeroMQ"),
-        .systemLibrary(name: "CZstd", path: "Shared/CZstd"),
+        .systemLibrary(name: "CNephosFiles", path: "Shared/CNephosFiles"),
+        .systemLibrary(name: "CNephosJemalloc", path: "Shared/CNephosJemalloc"),
+        .systemLibrary(name: "CNephosSQLiteShim", path: "Shared/CNephosSQLiteShim"),
+        .systemLibrary(name: "CNephosSodium", path: "Shared/CNephosSodium"),
+        .systemLibrary(name: "CNephosZeroMQ", path: "Shared/CNephosZeroMQ"),
+        .systemLibrary(name: "CNephosZstd", path: "Shared/CNephosZstd"),
         shared("NephosCore", [crypto]),
-        shared("NephosFiles", ["CFiles"]),
-        shared("NephosChunks", ["NephosCore", "CZstd"]),
+        shared("NephosFiles", ["CNephosFiles"]),
+        shared("NephosChunks", ["NephosCore", "CNephosZstd"]),
         shared("NephosPredicates", ["NephosCore"]),
         shared("NephosHTTP", ["NephosCore", nioSSL] + nio),
         shared("NephosWire", ["NephosCore", protobuf]),
         // What may be done to a record, and how a predicate sees one: the same on devices and in the service.
         shared("NephosRecordRules", ["NephosCore", "NephosPredicates", "NephosWire", protobuf]),
         shared("NephosBus", ["NephosCore", "NephosWire", heap, protobuf]),
-        shared("NephosZeroMQ", ["NephosBus", "NephosCore", "CZeroMQ", "CSodium", heap, logging]),
-        shared("NephosStorage", ["NephosCore", "NephosFiles", "CSQLiteShim", grdb, sqlite, logging]),
+        shared("NephosZeroMQ", ["NephosBus", "NephosCore", "CNephosZeroMQ", "CNephosSodium", heap, logging]),
+        shared("NephosStorage", ["NephosCore", "NephosFiles", "CNephosSQLiteShim", grdb, sqlite, logging]),
         shared("NephosContent", ["NephosCore", "NephosFiles", "NephosStorage", crypto]),
         shared(
             "NephosServiceKit",
             [
-                "NephosStorage", "NephosBus", "NephosWire", "NephosCore", "NephosFiles", "CJemalloc", "CSodium",
+                "NephosStorage", "NephosBus", "NephosWire", "NephosCore", "NephosFiles", "CNephosJemalloc", "CNephosSodium",
                 protobuf, logging, configuration,
                 crypto, unixSignals,
             ]),
@@ -121,7 +121,7 @@ let package = Package(
         shared(
             "NephosBackup",
             [
-                "NephosServiceKit", "NephosContent", "NephosStorage", "NephosFiles", "NephosCore", "CSodium", crypto,
+                "NephosServiceKit", "NephosContent", "NephosStorage", "NephosFiles", "NephosCore", "CNephosSodium", crypto,
             ]),
         // What the programs of all services take and do.
         shared(
@@ -179,7 +179,7 @@ let package = Package(
             ),
             // A socket that plays thousands of devices.
             .target(
-                name: "NephosLoadBus", dependencies: ["NephosZeroMQ", "NephosBus", "NephosCore", "CZeroMQ"],
+                name: "NephosLoadBus", dependencies: ["NephosZeroMQ", "NephosBus", "NephosCore", "CNephosZeroMQ"],
                 path: "Clients/LoadBus", swiftSettings: strict),
             .executableTarget(
                 name: "nephos-load",
@@ -216,7 +216,7 @@ let package = Package(
                     "NephosNotifications", "NephosRecords", "NephosTestKit", "NephosSimulation", "NephosServiceKit",
                     "NephosKit", "NephosContent", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
-            tests("ZeroMQBusTests", ["NephosLoadBus", "NephosZeroMQ", "NephosBus", "NephosCore", "CZeroMQ"]),
+            tests("ZeroMQBusTests", ["NephosLoadBus", "NephosZeroMQ", "NephosBus", "NephosCore", "CNephosZeroMQ"]),
             tests("StorageTests", ["NephosStorage", "NephosFiles", "NephosCore", sqlite]),
             tests(
                 "BulkTests",
@@ -225,7 +225,7 @@ let package = Package(
                     "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("HTTPTests", ["NephosHTTP", "NephosCore"]),
-            tests("ChunksTests", ["NephosChunks", "NephosCore", "CZstd"]),
+            tests("ChunksTests", ["NephosChunks", "NephosCore", "CNephosZstd"]),
             tests("ContentTests", ["NephosContent", "NephosSimulation", "NephosStorage", "NephosCore"]),
             tests(
                 "ServiceKitTests",
@@ -288,7 +288,7 @@ let package = Package(
                 "DocumentsKitTests",
                 [
                     "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosChunks", "NephosContent",
-                    "NephosFiles", "CFiles", "NephosPredicates",
+                    "NephosFiles", "CNephosFiles", "NephosPredicates",
                     "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb, protobuf,
                 ]),
             tests(

@@ -1,4 +1,4 @@
-internal import CZeroMQ
+internal import CNephosZeroMQ
 package import NephosBus
 package import NephosCore
 package import NephosZeroMQ

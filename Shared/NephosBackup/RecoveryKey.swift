@@ -1,4 +1,4 @@
-internal import CSodium
+internal import CNephosSodium
 internal import Crypto
 internal import Foundation
 public import NephosCore

@@ -182,8 +182,12 @@ struct ChunkWork: Sendable {
         for (row, isNoted) in rows {
             let key = Key(owner: row.owner, id: row.id)
             // What was noted may be more than its bytes show: that it does not open.
-            let isTrue = row.isSound && row.form.contentLength == lengths[row.id]
-            if try !isNoted && isTrue && canBeRead(row) { known.readable.insert(key) } else { known.damaged.insert(key) }
+            let isWhole = row.isSound && row.form.contentLength == lengths[row.id]
+            if try isWhole && !isNoted && canBeRead(row) {
+                known.readable.insert(key)
+            } else {
+                known.damaged.insert(key)
+            }
         }
         return known
     }

@@ -1,4 +1,4 @@
-internal import CZstd
+internal import CNephosZstd
 public import NephosCore
 
 /// Compresses chunks, and gets them back.

@@ -1,4 +1,4 @@
-private import CFiles
+private import CNephosFiles
 
 #if canImport(Musl)
     internal import Musl

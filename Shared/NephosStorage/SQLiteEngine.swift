@@ -1,4 +1,4 @@
-internal import CSQLiteShim
+internal import CNephosSQLiteShim
 internal import GRDB
 internal import GRDBSQLite
 public import Logging

@@ -1,4 +1,4 @@
-internal import CSodium
+internal import CNephosSodium
 internal import Foundation
 internal import NephosBus
 internal import NephosCore

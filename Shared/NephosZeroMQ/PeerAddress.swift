@@ -1,4 +1,4 @@
-internal import CZeroMQ
+internal import CNephosZeroMQ
 internal import Foundation
 
 /// Where a connection comes from, as far as it tells one peer from another.

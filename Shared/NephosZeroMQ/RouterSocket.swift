@@ -1,4 +1,4 @@
-internal import CZeroMQ
+internal import CNephosZeroMQ
 internal import Foundation
 internal import NephosBus
 internal import NephosCore

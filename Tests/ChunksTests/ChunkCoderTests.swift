@@ -1,4 +1,4 @@
-import CZstd
+import CNephosZstd
 import NephosCore
 import Testing
 

@@ -187,7 +187,11 @@ import Testing
     }
 
     /// A row whose lengths cannot both be true is none.
-    @Test(arguments: [(1, 71, true), (1, 72, false), (2, 71, false), (2, 72, true), (2, 1 << 20 + 1, false), (9, 3, true)])
+    @Test(
+        arguments: [
+            (1, 71, true), (1, 72, false), (2, 71, false), (2, 72, true), (2, 1 << 20, true), (2, 1 << 20 + 1, false),
+            (9, 3, true),
+        ] as [(UInt8, Int, Bool)])
     func aRowIsSoundIfItsLengthsFit(suite: UInt8, length: Int, isSound: Bool) throws {
         let form = SealedForm(suite: suite, contentLength: length)
         #expect(IndexedChunk(owner: owner, id: try id(0), place: try chunk(0).place, form).isSound == isSound)

@@ -1,4 +1,4 @@
-import CFiles
+import CNephosFiles
 import Foundation
 import NephosCore
 import NephosFiles

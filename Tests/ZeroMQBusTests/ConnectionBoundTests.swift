@@ -1,4 +1,4 @@
-import CZeroMQ
+import CNephosZeroMQ
 import Foundation
 import Glibc
 import NephosBus

@@ -1,4 +1,4 @@
-import CZeroMQ
+import CNephosZeroMQ
 import Glibc
 import NephosBus
 import NephosCore

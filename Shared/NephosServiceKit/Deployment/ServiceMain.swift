@@ -1,5 +1,5 @@
 // Also for what it does when it is linked.
-internal import CJemalloc
+internal import CNephosJemalloc
 internal import Foundation
 public import Logging
 public import NephosBus

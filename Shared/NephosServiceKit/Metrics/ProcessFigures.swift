@@ -1,4 +1,4 @@
-internal import CJemalloc
+internal import CNephosJemalloc
 private import Foundation
 internal import NephosCore
 

@@ -1,4 +1,4 @@
-internal import CSodium
+internal import CNephosSodium
 
 /// An AES-256-GCM key with its schedule computed, by libsodium.
 // Unchecked: the memory is written in `init` alone, and freed when nobody holds it any more.
