@@ -263,7 +263,7 @@ final class DocumentModelHistory {
 
     static let places = [
         "versions go", "versions take others' places", "conflicts", "conflicts are resolved", "renditions go",
-        "announcements end", "items come back", "folders go with what is in them",
+        "items come back", "folders go with what is in them",
     ]
 
     private func noteWhatHappened(_ before: DocumentModel, _ after: DocumentModel) {
@@ -277,10 +277,9 @@ final class DocumentModelHistory {
             note(2, item.conflicts.count > former.conflicts.count)
             note(3, item.conflicts.count < former.conflicts.count)
             note(4, former.renditions.contains { item.renditions[$0.key] != $0.value })
-            note(5, item.announcements.count < former.announcements.count)
-            note(6, former.isInTrash && !item.isInTrash)
+            note(5, former.isInTrash && !item.isInTrash)
         }
-        note(7, after.ended.count > before.ended.count + 1)
+        note(6, after.ended.count > before.ended.count + 1)
     }
 
     // MARK: The end
