@@ -113,7 +113,8 @@ let package = Package(
         shared(
             "NephosServiceKit",
             [
-                "NephosStorage", "NephosBus", "NephosWire", "NephosCore", "NephosFiles", "CNephosJemalloc", "CNephosSodium",
+                "NephosStorage", "NephosBus", "NephosWire", "NephosCore", "NephosFiles", "CNephosJemalloc",
+                "CNephosSodium",
                 protobuf, logging, configuration,
                 crypto, unixSignals,
             ]),
@@ -121,7 +122,8 @@ let package = Package(
         shared(
             "NephosBackup",
             [
-                "NephosServiceKit", "NephosContent", "NephosStorage", "NephosFiles", "NephosCore", "CNephosSodium", crypto,
+                "NephosServiceKit", "NephosContent", "NephosStorage", "NephosFiles", "NephosCore", "CNephosSodium",
+                crypto,
             ]),
         // What the programs of all services take and do.
         shared(
@@ -184,7 +186,8 @@ let package = Package(
             .executableTarget(
                 name: "nephos-load",
                 dependencies: [
-                    "NephosLoadBus", "NephosKit", "NephosServiceKit", "NephosZeroMQ", "NephosBus", "NephosWire", "NephosCore",
+                    "NephosLoadBus", "NephosKit", "NephosServiceKit", "NephosZeroMQ", "NephosBus", "NephosWire",
+                    "NephosCore",
                     argumentParser, histogram,
                     protobuf, logging,
                 ],

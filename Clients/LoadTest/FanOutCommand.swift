@@ -69,7 +69,8 @@ struct FanOutCommand: ParsableCommand {
             extra["kb_per_subscriber"] = (Double(figures.residentBytes - before) / 102.4 / Double(count)).rounded() / 10
         }
         return LoadResult(
-            scenario: isPublic ? "fan-out of a public database" : "fan-out", parameters: ["subscribers": Double(count), "window": Double(window)],
+            scenario: isPublic ? "fan-out of a public database" : "fan-out",
+            parameters: ["subscribers": Double(count), "window": Double(window)],
             perSecond: Double(figures.delivered) / figures.seconds, reply: figures.replies.summary,
             notified: figures.notified.summary, failures: figures.failures, extra: extra)
     }

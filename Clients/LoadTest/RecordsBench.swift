@@ -43,7 +43,9 @@ struct RecordsBench {
     }
 
     /// Calls a method of records by the first client. It waits until the service answers.
-    func call<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(_ request: Request, returning reply: Reply.Type) throws -> Reply {
+    func call<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(
+        _ request: Request, returning reply: Reply.Type
+    ) throws -> Reply {
         try enrolment.call(
             request, to: enrolment.records, keys: devices[0].keys, accessToken: devices[0].accessToken,
             returning: reply)

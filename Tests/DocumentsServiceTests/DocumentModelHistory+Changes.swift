@@ -37,7 +37,8 @@ enum DocumentContents {
 
     /// Ids of the nodes of each content, by its root.
     static let nodes: [Data: [ChunkID]] = Dictionary(
-        all.map { (Data($0.root.bytes), $0.nodes.map { ChunkID(of: $0) }) }) { $1 }
+        all.map { (Data($0.root.bytes), $0.nodes.map { ChunkID(of: $0) }) }
+    ) { $1 }
 
     static func length(of chunk: ChunkID) -> Int { byChunk[chunk]?.count ?? 0 }
 }

@@ -31,15 +31,15 @@ import Testing
     ]
 
     private static func list(_ random: inout SplitMix64) -> [String] {
-        let count = [0, 1, 2, 3, 3, 130].randomElement(using: &random)!
+        let count = pick([0, 1, 2, 3, 3, 130], &random)
         return (0..<count).map { count > 3 ? "t\($0)" : "t\(Int.random(in: 0..<4, using: &random))" }
     }
 
     private static func fields(_ random: inout SplitMix64) -> [String: WireRecordField.OneOf_Value] {
         var fields: [String: WireRecordField.OneOf_Value] = [:]
         func maybe() -> Bool { Int.random(in: 0..<5, using: &random) > 0 }
-        if maybe() { fields["n"] = numbers.randomElement(using: &random)! }
-        if maybe() { fields["t"] = .string(texts.randomElement(using: &random)!) }
+        if maybe() { fields["n"] = pick(numbers, &random) }
+        if maybe() { fields["t"] = .string(pick(texts, &random)) }
         if maybe() { fields["g"] = .integer(Int64.random(in: 0..<3, using: &random)) }
         if maybe() { fields["tags"] = maybe() ? .list(list(&random)) : .string("t1 t2") }
         if maybe() { fields["d"] = .date(Int64.random(in: -2...2, using: &random) * 86_400_000_000_000) }
@@ -51,10 +51,10 @@ import Testing
     }
 
     private static func part(_ random: inout SplitMix64) -> String {
-        let relation = ["==", "<", "<=", ">", ">=", "!="].randomElement(using: &random)!
-        let folding = ["", "[c]", "[d]", "[cd]"].randomElement(using: &random)!
-        let text = texts.randomElement(using: &random)!.replacing("\u{0}", with: "\\u{0}")
-        let number = ["0", "1", "0.5", "9223372036854775807", "9007199254740993", "-1"].randomElement(using: &random)!
+        let relation = pick(["==", "<", "<=", ">", ">=", "!="], &random)
+        let folding = pick(["", "[c]", "[d]", "[cd]"], &random)
+        let text = pick(texts, &random).replacing("\u{0}", with: "\\u{0}")
+        let number = pick(["0", "1", "0.5", "9223372036854775807", "9007199254740993", "-1"], &random)
         let tag = Int.random(in: 0..<5, using: &random)
         switch Int.random(in: 0..<16, using: &random) {
         case 0, 1: return "n \(relation) \(number)"
@@ -67,9 +67,9 @@ import Testing
         case 9: return "g IN {0, 2}"
         case 10: return "tags CONTAINS 't\(tag)'"
         case 11: return "ANY tags \(relation == "!=" ? "==" : relation) 't\(tag)'"
-        case 12: return "self CONTAINS '\(["a", "b", "t1 t2", "strasse", "straße"].randomElement(using: &random)!)'"
+        case 12: return "self CONTAINS '\(pick(["a", "b", "t1 t2", "strasse", "straße"], &random))'"
         case 13: return "distance(place, point(52, 12)) < \(Int.random(in: 0..<200_000, using: &random))"
-        case 14: return "\(["n", "t", "g", "tags"].randomElement(using: &random)!) == NULL"
+        case 14: return "\(pick(["n", "t", "g", "tags"], &random)) == NULL"
         default: return "(g == 1 OR d < date(\"1970-01-01\") OR t LIKE '*a')"
         }
     }
@@ -90,7 +90,7 @@ import Testing
         init(_ random: inout SplitMix64) throws {
             predicate = (0..<Int.random(in: 0..<4, using: &random)).map { _ in part(&random) }
                 .joined(separator: " AND ")
-            sort = sorts.randomElement(using: &random)!
+            sort = pick(sorts, &random)
             compiled = try QueryPredicate(parsing: predicate.isEmpty ? "TRUEPREDICATE" : predicate).compiled()
             fields =
                 try sort.isEmpty
@@ -111,7 +111,7 @@ import Testing
     private static func change(_ device: RecordDevice, _ random: inout SplitMix64) throws {
         var changes: [String: WireRecordChange] = [:]
         for _ in 0..<Int.random(in: 1..<6, using: &random) {
-            let name = names.randomElement(using: &random)!
+            let name = pick(names, &random)
             if Int.random(in: 0..<4, using: &random) == 0 {
                 changes[name] = .delete(name)
             } else {
@@ -132,8 +132,8 @@ import Testing
         for step in 0..<60 {
             try Self.change(device, &random)
             if step % 8 == 0 {
-                let texts = Set((0..<2).map { _ in Self.indexes.randomElement(using: &random)! })
-                let gone = Self.indexes.randomElement(using: &random)!
+                let texts = Set((0..<2).map { _ in pick(Self.indexes, &random) })
+                let gone = pick(Self.indexes, &random)
                 for text in texts { try device.index(text, removing: texts.contains(gone) ? [] : [gone]) }
                 // Some are queried while they are made.
                 if Bool.random(using: &random) { try device.settleIndexes() }
@@ -182,7 +182,7 @@ import Testing
         try device.settleIndexes()
         house.cloud.network.run(for: .seconds(1))
         let records = try device.list()
-        let words = SipHash(key: [UInt8](repeating: 0, count: 16))!
+        let words = try #require(SipHash(key: [UInt8](repeating: 0, count: 16)))
         let count = try device.indexes().reduce(0) { sum, state in
             let index = try IndexDefinition(state.index)
             return sum

@@ -218,10 +218,10 @@ import Testing
         _ random: inout SplitMix64
     ) throws {
         let policy: WireSavePolicy =
-            [.ifServerRecordUnchanged, .ifServerRecordUnchanged, .changedKeys].randomElement(using: &random)!
-        let parent = Int.random(in: 0..<6, using: &random) == 0 ? Self.names.randomElement(using: &random)! : ""
-        let target = Int.random(in: 0..<4, using: &random) == 0 ? Self.names.randomElement(using: &random)! : nil
-        let field = ["x", "y"].randomElement(using: &random)!
+            pick([.ifServerRecordUnchanged, .ifServerRecordUnchanged, .changedKeys], &random)
+        let parent = Int.random(in: 0..<6, using: &random) == 0 ? pick(Self.names, &random) : ""
+        let target = Int.random(in: 0..<4, using: &random) == 0 ? pick(Self.names, &random) : nil
+        let field = pick(["x", "y"], &random)
         let value = Int64.random(in: 0..<1000, using: &random)
         var fields: [String: WireRecordField.OneOf_Value] = [field: .integer(value)]
         if let target { fields["to"] = .with(target) }

@@ -237,7 +237,9 @@ public final class StorageLedger {
     /// Gives back what is held and not used, in the transaction that notes that identity has asked for it: it asks once,
     /// and with what is held more could be stored than the plan has.
     func giveBack(_ owner: Owner, in transaction: any HandlerTransaction) throws {
-        guard let known = try LedgerStore.find(owner, in: transaction), let less = RoomRule.recall(known) else { return }
+        guard let known = try LedgerStore.find(owner, in: transaction), let less = RoomRule.recall(known) else {
+            return
+        }
         try LedgerStore.setAllotment(less, told: nil, of: owner, in: transaction)
     }
 
