@@ -131,7 +131,7 @@ public final class StorageLedger {
             .quotaExceeded,
             plan == 0
                 ? "The plan stores nothing. Ask for a larger plan."
-                : "The plan has no room for this. Delete something, or ask for a larger plan.",
+                : "The plan has no room for this. Delete something, also from the trash, or ask for a larger plan.",
             details: ["bytes": "\(bytes)", "used_bytes": "\(used)"])
         if let plan { error.details["plan_bytes"] = "\(plan)" }
         return error
