@@ -2,6 +2,7 @@ import ArgumentParser
 import Foundation
 import NephosBus
 import NephosCore
+import NephosWire
 import NephosZeroMQ
 
 struct FanOutCommand: ParsableCommand {
@@ -51,6 +52,12 @@ struct FanOutCommand: ParsableCommand {
             isPublic
             ? .saves(SampleRecords(container: enrolment.container, count: 1), owner: Owner(AppID(enrolment.store)))
             : .pushes(store: enrolment.store)
+        if case .saves(let records, _) = changes {
+            // The app's room is asked for by the first save, which is told to come back.
+            _ = try enrolment.call(
+                records.publicSave(0, bytes: options.bytes), to: enrolment.records, keys: devices[0].keys,
+                accessToken: devices[0].accessToken, returning: WireModifyRecordsReply.self)
+        }
         let plan = FanOutPlan(
             changes: changes, service: isPublic ? enrolment.records : enrolment.keyValue,
             subscriptions: enrolment.subscriptions, writer: devices[0], followers: Array(devices[1...]),
