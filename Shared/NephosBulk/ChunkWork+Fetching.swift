@@ -66,10 +66,10 @@ extension ChunkWork {
             let chunk = found.chunk
             // It was moved since it was looked up, or its segment is not there.
             guard chunk.place != gone else { throw ChunkFailure.missing(chunk.place) }
+            // The numbers of a damaged row may be any.
+            guard chunk.isSound else { throw ChunkFailure.damaged(chunk.place) }
             let bytes = chunk.place.length - ChunkSealer.overhead
-            guard chunk.isSound, bytes > 0, bytes <= BulkLimits.chunkBytesMax else {
-                throw ChunkFailure.damaged(chunk.place)
-            }
+            guard bytes > 0, bytes <= BulkLimits.chunkBytesMax else { throw ChunkFailure.damaged(chunk.place) }
             let isTaken = [.plain, request.accepts].contains(ChunkSealer.encoding(ofSuite: chunk.form.suite))
             let counted = BulkLimits.counted(isTaken ? bytes : chunk.form.contentLength)
             guard counted <= bytesMax else { return nil }

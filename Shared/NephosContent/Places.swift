@@ -68,8 +68,8 @@ public struct SealedForm: Hashable, Sendable {
         switch ChunkSealer.encoding(ofSuite: suite) {
         case .zstandard: contentLength > length - ChunkSealer.overhead && contentLength <= BulkLimits.chunkBytesMax
         case .plain: contentLength == max(0, length - ChunkSealer.overhead)
-        // A newer version knows.
-        case nil: true
+        // A newer version knows; but that a chunk has no other length.
+        case nil: (1...BulkLimits.chunkBytesMax).contains(contentLength)
         }
     }
 }

@@ -107,6 +107,19 @@ import Testing
         #expect(try check().count == 8)
     }
 
+    /// What lay in it has it now: where the first is changed first, and takes its place last.
+    @Test func aFolderThatComesToLieInWhatLayInItLeavesTheirDigestsRight() throws {
+        let (outer, inner) = (try here.makeFolder("outer"), ContainerDevice.makeID())
+        try here.apply([
+            .create(inner, "inner", in: outer), .create(ContainerDevice.makeID(), "f", in: inner, .inline("f")),
+        ])
+        try here.apply([
+            .attributes(outer) { $0.favouriteRank = 1 }, .place(inner, "inner", in: .documents),
+            .place(outer, "outer", in: inner),
+        ])
+        #expect(try check().count == 3)
+    }
+
     @Test func aFolderIsReadInPagesAndItemsByThemselves() throws {
         let ids = (0..<25).map { _ in ContainerDevice.makeID() }.sorted()
         try here.apply(ids.map { .create($0, "\($0)", in: .documents, .inline("x")) })

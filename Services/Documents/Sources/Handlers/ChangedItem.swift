@@ -11,16 +11,26 @@ extension Container {
         _ items: [ChangedItem], digestKey: [UInt8],
         _ places: (DocumentID) throws -> (former: FolderDigests.Place?, now: FolderDigests.Place?)
     ) throws -> ScopeChange {
+        typealias Standing = (place: FolderDigests.Place, share: SetDigest)
         var folders = FolderDigests(rows)
+        var moved: [(id: DocumentID, former: Standing?, now: Standing?)] = []
         let stored = try items.map { item in
             let stored = try item.stored(in: self, digestKey: digestKey)
             guard let id = DocumentID(item.name) else { return stored }
             let (place, now) = try places(id)
             let before = try transaction.item(scope, item.name).flatMap { $0.deleted ? nil : $0.digest }
-            let former = before.flatMap { share in place.map { ($0, share) } }
-            try folders.change(id, from: former, to: now.map { ($0, stored.digest) })
+            let former: Standing? = before.flatMap { share in place.map { ($0, share) } }
+            let after: Standing? = now.map { ($0, stored.digest) }
+            if former?.place == after?.place {
+                try folders.change(id, from: former, to: after)
+            } else {
+                moved.append((id, former, after))
+            }
             return stored
         }
+        // One folder may have come to lie in what lay in it: all leave where they were before any has its new place.
+        for item in moved { try folders.change(item.id, from: item.former, to: nil) }
+        for item in moved { try folders.change(item.id, from: nil, to: item.now) }
         try folders.save()
         return try transaction.put(scope, stored)
     }
