@@ -12,7 +12,7 @@ import Testing
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
-            try await one.container.put(testBytes(300_000, seed: 1), at: "f/g/x", makesFolders: true)
+            try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "f/g/x", makesFolders: true)
             try await one.settle()
             try await two.settle()
             two.session.setTransferLimits(TransferLimits(download: 1000))
@@ -47,11 +47,11 @@ import Testing
             try await one.settle()
             for number in 10..<26 {
                 try await one.container.put(
-                    testBytes(900_000, seed: UInt64(number)), at: "f/\(number)", makesFolders: true)
+                    SplitMix64.bytes(900_000, seed: UInt64(number)), at: "f/\(number)", makesFolders: true)
                 try await one.settle()
             }
             try SegmentDamage.damageAll(in: cloud.root)
-            try await one.container.put(testBytes(300_000, seed: 1), at: "f/x")
+            try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "f/x")
             try await one.settle()
             try await two.settle()
             try await two.container.pin("f")
@@ -66,7 +66,7 @@ import Testing
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
-            var content = testBytes(3_000_000, seed: 1)
+            var content = SplitMix64.bytes(3_000_000, seed: 1)
             try await one.container.put(content, at: "x")
             try await one.settle()
             try await two.settle()
@@ -87,7 +87,7 @@ import Testing
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
-            try await one.container.put(testBytes(3_000_000, seed: 1), at: "x")
+            try await one.container.put(SplitMix64.bytes(3_000_000, seed: 1), at: "x")
             try await one.settle()
             try await two.settle()
             // A chunk takes a quarter of a minute.

@@ -14,7 +14,7 @@ import Testing
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
-            try await one.container.put(testBytes(300_000, seed: 1), at: "a")
+            try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "a")
             try await one.settle()
             try await two.settle()
             _ = try await two.container.read("a")
@@ -27,13 +27,13 @@ import Testing
             try await body(cloud, one, two)
             #expect(try await two.download("b").status == .current)
             two.setOffline(true)
-            #expect(try await two.container.read("b") == testBytes(300_000, seed: 1))
+            #expect(try await two.container.read("b") == SplitMix64.bytes(300_000, seed: 1))
         }
     }
 
     @Test func whatIsKeptStaysWhenItsFirstOwnerGetsAnotherContent() async throws {
         try await withSharedCopy { cloud, one, two in
-            try await one.container.put(testBytes(200_000, seed: 2), at: "a")
+            try await one.container.put(SplitMix64.bytes(200_000, seed: 2), at: "a")
             try await one.settle()
             try await two.settle()
             let fetched = try await two.fetchedBytes()
@@ -85,11 +85,11 @@ import Testing
             let one = try await cloud.open()
             try await one.settle()
             try one.session.setContentCache(maxBytes: 400_000)
-            try await one.container.put(testBytes(300_000, seed: 1), at: "y")
+            try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "y")
             try await one.container.makeFolder(at: "f")
             try await one.settle()
             try await one.container.pin("f")
-            try await one.container.put(testBytes(900_000, seed: 2), at: "f/x")
+            try await one.container.put(SplitMix64.bytes(900_000, seed: 2), at: "f/x")
             try await one.settle()
             #expect(try await one.download("f/x").status == .current)
             // Nor does it drive out what may go.
@@ -104,7 +104,8 @@ import Testing
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
             for (number, path) in ["f/removed", "f/trashed", "f/moved", "f/g/inside", "f/stays"].enumerated() {
-                try await one.container.put(testBytes(200_000, seed: UInt64(number)), at: path, makesFolders: true)
+                try await one.container.put(
+                    SplitMix64.bytes(200_000, seed: UInt64(number)), at: path, makesFolders: true)
             }
             try await one.settle()
             try await two.settle()
@@ -130,7 +131,8 @@ import Testing
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
             for (number, path) in ["a", "b", "f/c", "f/d", "f/e"].enumerated() {
-                try await one.container.put(testBytes(300_000, seed: UInt64(number)), at: path, makesFolders: true)
+                try await one.container.put(
+                    SplitMix64.bytes(300_000, seed: UInt64(number)), at: path, makesFolders: true)
             }
             try await one.settle()
             try await two.settle()
@@ -149,7 +151,7 @@ import Testing
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
-            try await one.container.put(testBytes(300_000, seed: 1), at: "x")
+            try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "x")
             try await one.settle()
             try await two.settle()
             try two.session.setContentCache(maxBytes: 200_000)

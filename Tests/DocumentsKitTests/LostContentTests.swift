@@ -13,7 +13,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
-            let (long, other) = (testBytes(3_000_000, seed: 1), testBytes(300_000, seed: 2))
+            let (long, other) = (SplitMix64.bytes(3_000_000, seed: 1), SplitMix64.bytes(300_000, seed: 2))
             try await one.container.put(long, at: "f/long", makesFolders: true)
             try await one.container.put(other, at: "other")
             try await one.settle()

@@ -23,7 +23,7 @@ import Testing
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
-            var content = testBytes(3_000_000, seed: 1)
+            var content = SplitMix64.bytes(3_000_000, seed: 1)
             try await one.container.put(content, at: "x")
             try await one.settle()
             try await two.settle()
@@ -53,7 +53,7 @@ import Testing
             try await one.settle()
             for number in 0..<6 {
                 try await one.container.put(
-                    testBytes(50_000, seed: UInt64(number)), at: "f/\(number)", makesFolders: true)
+                    SplitMix64.bytes(50_000, seed: UInt64(number)), at: "f/\(number)", makesFolders: true)
             }
             try await one.settle()
             try await two.settle()
@@ -66,14 +66,6 @@ import Testing
             #expect(openFiles(below: two.session.home + "/content") == 0)
         }
     }
-}
-
-/// Bytes of no pattern.
-func testBytes(_ count: Int, seed: UInt64) -> Data {
-    var random = SplitMix64(seed: seed)
-    var data = Data(capacity: count + 8)
-    while data.count < count { withUnsafeBytes(of: random.next()) { data.append(contentsOf: $0) } }
-    return data.prefix(count)
 }
 
 /// Time passes until it is so.

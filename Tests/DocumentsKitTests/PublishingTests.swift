@@ -73,7 +73,7 @@ import Testing
         try await withContainers { cloud in
             let one = try await cloud.open()
             try await one.settle()
-            let bytes = testBytes(300_000, seed: 1)
+            let bytes = SplitMix64.bytes(300_000, seed: 1)
             try await one.container.put(Data("1".utf8), at: "a")
             try await one.settle()
             try await one.container.pauseSync("a")
@@ -114,12 +114,12 @@ import Testing
             let one = try await cloud.open()
             try await one.settle()
             one.session.setTransferLimits(TransferLimits(upload: 100_000))
-            let wanted = testBytes(600_000, seed: 1)
+            let wanted = SplitMix64.bytes(600_000, seed: 1)
             try await one.container.put(wanted, at: "a")
             let version = try await one.container.item(at: "a")?.version
             async let published = one.container.publish("a")
             try await Task.sleep(for: .milliseconds(50))
-            try await one.container.put(testBytes(300_000, seed: 2), at: "a")
+            try await one.container.put(SplitMix64.bytes(300_000, seed: 2), at: "a")
             let link = try await published
             #expect(link.version == version && link.size == 600_000)
             #expect(try await one.container.item(at: "a")?.version != version)

@@ -162,17 +162,6 @@ import Testing
 
     // MARK: Going on
 
-    /// Bytes that are quickly made, the first the same whatever its length, and do not compress.
-    private func film(_ megabytes: Int) -> Data {
-        var random = SplitMix64(seed: 1)
-        var data = Data(count: megabytes << 20)
-        data.withUnsafeMutableBytes { bytes in
-            let words = bytes.bindMemory(to: UInt64.self)
-            for place in words.indices { words[place] = random.next() }
-        }
-        return data
-    }
-
     private func setSlow(_ time: Duration?, _ cloud: ContainerCloud) {
         cloud.simulation.use { $0.network.offloadTime = time }
     }
@@ -192,7 +181,7 @@ import Testing
         let one = try await cloud.open()
         try await one.settle()
         setSlow(.milliseconds(300), cloud)
-        try await one.container.put(film(megabytes), at: "film")
+        try await one.container.put(SplitMix64.bytes(megabytes << 20, seed: 1), at: "film")
         let done = try await send(megabytes << 19, one)
         one.session.close()
         cloud.simulation.pass(.seconds(5))
@@ -214,7 +203,7 @@ import Testing
         setSlow(nil, cloud)
         let two = try await cloud.open()
         try await two.settle()
-        #expect(try await two.container.read("film") == film(megabytes))
+        #expect(try await two.container.read("film") == SplitMix64.bytes(megabytes << 20, seed: 1))
     }
 
     @Test func whatTheServiceHasIsNotSentAgain() async throws {
@@ -248,7 +237,7 @@ import Testing
             setSlow(nil, cloud)
             let two = try await cloud.open()
             try await two.settle()
-            try await two.container.put(film(20).prefix(done), at: "half")
+            try await two.container.put(SplitMix64.bytes(20 << 20, seed: 1).prefix(done), at: "half")
             try await two.settle()
             try await expectFilm(20, try await cloud.open(home), cloud)
             #expect(try cloud.uploadCount() == 0)
@@ -462,7 +451,9 @@ import Testing
             try await one.settle()
             try await cloud.uploads(of: one) { $0.shortBytesMax = 1 << 20 }
             setSlow(.seconds(2), cloud)
-            for name in ["film", "film 2"] { try await one.container.put(film(40) + Data(name.utf8), at: name) }
+            for name in ["film", "film 2"] {
+                try await one.container.put(SplitMix64.bytes(40 << 20, seed: 1) + Data(name.utf8), at: name)
+            }
             _ = try await send(4 << 20, one)
             try await one.container.put(bytes(100_000, seed: 1), at: "letter")
             cloud.simulation.pass(.seconds(9))

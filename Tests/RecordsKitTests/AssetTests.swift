@@ -16,24 +16,6 @@ import Testing
     /// Not the database's.
     private typealias Record = NephosKit.Record
 
-    private func bytes(_ count: Int, seed: UInt64) -> Data {
-        var random = SplitMix64(seed: seed)
-        var data = Data(capacity: count + 8)
-        while data.count < count { withUnsafeBytes(of: random.next()) { data.append(contentsOf: $0) } }
-        return data.prefix(count)
-    }
-
-    /// Bytes that are quickly made, the first the same whatever its length, and do not compress.
-    private func film(_ megabytes: Int) -> Data {
-        var random = SplitMix64(seed: 99)
-        var data = Data(count: megabytes << 20)
-        data.withUnsafeMutableBytes { bytes in
-            let words = bytes.bindMemory(to: UInt64.self)
-            for place in words.indices { words[place] = random.next() }
-        }
-        return data
-    }
-
     @discardableResult
     private func save(_ name: String, _ data: Data, _ database: RecordDatabase) async throws -> RecordAsset {
         let asset = try RecordAsset(data)
@@ -64,7 +46,7 @@ import Testing
     func anAssetThatIsSavedHereIsFetchedThere(count: Int) async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
-            let content = bytes(count, seed: UInt64(count))
+            let content = SplitMix64.bytes(count, seed: UInt64(count))
             let asset = try await save("a", content, one.database)
             #expect(try asset.length == UInt64(count) && asset == RecordAsset(content))
             try await one.settle()
@@ -85,7 +67,7 @@ import Testing
     @Test func aListHasAssetsOfAllSizes() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
-            let contents = [0, 10, 200_000, 10].enumerated().map { bytes($1, seed: UInt64($0)) }
+            let contents = [0, 10, 200_000, 10].enumerated().map { SplitMix64.bytes($1, seed: UInt64($0)) }
             var record = Record("a", [:])
             record["photos"] = try contents.map { try RecordAsset($0) }
             try await one.database.save(record)
@@ -104,7 +86,7 @@ import Testing
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             one.setOffline(true)
-            let content = bytes(400_000, seed: 1)
+            let content = SplitMix64.bytes(400_000, seed: 1)
             try await save("a", content, one.database)
             #expect(try await data("a", one.database) == content)
             try await save("b", content, one.database)
@@ -126,7 +108,7 @@ import Testing
     @Test func aFileIsAnAssetAndAnAssetIsAFile() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
-            let content = bytes(1_500_000, seed: 3)
+            let content = SplitMix64.bytes(1_500_000, seed: 3)
             let source = cloud.root + "/source"
             try content.write(to: URL(fileURLWithPath: source))
             var record = Record("a", [:])
@@ -147,10 +129,10 @@ import Testing
         try await withRecords { cloud in
             let one = try await cloud.open()
             let source = cloud.root + "/source"
-            try bytes(100_000, seed: 3).write(to: URL(fileURLWithPath: source))
+            try SplitMix64.bytes(100_000, seed: 3).write(to: URL(fileURLWithPath: source))
             var record = Record("a", [:])
             record["photo"] = try await RecordAsset(contentsOf: source)
-            try bytes(100_000, seed: 4).write(to: URL(fileURLWithPath: source))
+            try SplitMix64.bytes(100_000, seed: 4).write(to: URL(fileURLWithPath: source))
             let error = await #expect(throws: CloudError.self) { try await one.database.save(record) }
             #expect(error?.code == .constraintViolation)
             #expect(try await one.database.record(RecordID("a")) == nil)
@@ -163,7 +145,7 @@ import Testing
     @Test func theSameBytesAreSentOnce() async throws {
         try await withRecords { cloud in
             let one = try await cloud.open()
-            let content = bytes(500_000, seed: 1)
+            let content = SplitMix64.bytes(500_000, seed: 1)
             try await save("a", content, one.database)
             try await one.settle()
             #expect(try await connectionCount(one) == 1)
@@ -185,18 +167,18 @@ import Testing
     @Test func onlyChunksThatTheServerLacksTravel() async throws {
         try await withRecords { cloud in
             let one = try await cloud.open()
-            let content = film(10)
+            let content = SplitMix64.bytes(10 << 20, seed: 99)
             try await save("a", content, one.database)
             try await one.settle()
             cloud.setSlow(.milliseconds(300))
-            try await save("a", content + bytes(2 << 20, seed: 1), one.database)
+            try await save("a", content + SplitMix64.bytes(2 << 20, seed: 1), one.database)
             let total = try await cloud.uploadTotal(one)
             #expect(total >= 2 << 20 && total <= 4 << 20)
             cloud.setSlow(nil)
             try await one.settle()
             let two = try await cloud.open()
             try await two.settle()
-            #expect(try await data("a", two.database) == content + bytes(2 << 20, seed: 1))
+            #expect(try await data("a", two.database) == content + SplitMix64.bytes(2 << 20, seed: 1))
         }
     }
 
@@ -204,7 +186,7 @@ import Testing
         try await withRecords { cloud in
             let one = try await cloud.open()
             cloud.setSlow(.milliseconds(300))
-            let content = film(48)
+            let content = SplitMix64.bytes(48 << 20, seed: 99)
             try await save("a", content, one.database)
             let done = try await cloud.upload(24 << 20, one)
             one.session.close()
@@ -231,7 +213,7 @@ import Testing
         try await withRecords { cloud in
             let one = try await cloud.open()
             cloud.setSlow(.milliseconds(300))
-            let content = film(10)
+            let content = SplitMix64.bytes(10 << 20, seed: 99)
             try await save("a", content, one.database)
             _ = try await cloud.upload(5 << 20, one)
             one.session.close()
@@ -250,7 +232,7 @@ import Testing
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             cloud.simulation.use { $0.network.faults = Faults(loss: 0.05, duplication: 0.05, reordering: 0.05) }
-            let content = bytes(20 << 20, seed: 20)
+            let content = SplitMix64.bytes(20 << 20, seed: 20)
             try await save("a", content, one.database)
             try await one.settle()
             try await two.settle()
@@ -265,7 +247,7 @@ import Testing
         try await withRecords { cloud in
             let one = try await cloud.open()
             cloud.setSlow(.seconds(2))
-            try await save("film", film(20), one.database)
+            try await save("film", SplitMix64.bytes(20 << 20, seed: 99), one.database)
             _ = try await cloud.upload(1 << 20, one)
             try await one.database.save(Record("note", ["n": 1]))
             var record = try #require(try await one.database.record(RecordID("film")))
@@ -293,7 +275,7 @@ import Testing
     @Test func aConflictKeepsBothAssetsAndSendsTheOneThatIsKept() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
-            let contents = (0..<3).map { bytes(150_000, seed: UInt64($0)) }
+            let contents = (0..<3).map { SplitMix64.bytes(150_000, seed: UInt64($0)) }
             try await save("a", contents[0], one.database)
             try await one.settle()
             try await two.settle()
@@ -325,7 +307,7 @@ import Testing
         try await withRecords { cloud in
             let one = try await cloud.open()
             try one.session.setAssetCache(maxBytes: 0)
-            let content = bytes(200_000, seed: 1)
+            let content = SplitMix64.bytes(200_000, seed: 1)
             for name in ["a", "b"] {
                 var record = Record(name, [:])
                 record["photo"] = try RecordAsset(content)
@@ -369,7 +351,7 @@ import Testing
         try await withRecords { cloud in
             let one = try await cloud.open()
             one.setOffline(true)
-            let content = bytes(200_000, seed: 1)
+            let content = SplitMix64.bytes(200_000, seed: 1)
             try await save("a", content, one.database)
             // What it is told wrongly: all of it is stored.
             try one.session.local.write { try $0.execute(sql: "UPDATE record_uploads SET is_stored = 1") }
@@ -386,15 +368,15 @@ import Testing
         try await withRecords { cloud in
             let one = try await cloud.open()
             one.setOffline(true)
-            try await save("a", bytes(200_000, seed: 1), one.database)
+            try await save("a", SplitMix64.bytes(200_000, seed: 1), one.database)
             for file in files(one) { unlink(one.session.home + "/content/" + file) }
-            try await save("b", bytes(200_000, seed: 2), one.database)
+            try await save("b", SplitMix64.bytes(200_000, seed: 2), one.database)
             one.setOffline(false)
             try await one.settle()
             #expect(try await one.database.refused().map(\.id.name) == ["a"])
             let two = try await cloud.open()
             try await two.settle()
-            #expect(try await data("b", two.database) == bytes(200_000, seed: 2))
+            #expect(try await data("b", two.database) == SplitMix64.bytes(200_000, seed: 2))
         }
     }
 
@@ -403,7 +385,7 @@ import Testing
     @Test func aFieldThatIsRemovedFreesItsAsset() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
-            try await save("a", bytes(200_000, seed: 1), one.database)
+            try await save("a", SplitMix64.bytes(200_000, seed: 1), one.database)
             try await one.settle()
             try await two.settle()
             _ = try await data("a", two.database)
@@ -423,7 +405,7 @@ import Testing
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
             for name in ["a", "b", "c"] {
-                try await save(name, bytes(200_000, seed: UInt64(name.utf8.first ?? 0)), one.database)
+                try await save(name, SplitMix64.bytes(200_000, seed: UInt64(name.utf8.first ?? 0)), one.database)
             }
             try await one.settle()
             try await two.settle()
@@ -437,21 +419,22 @@ import Testing
             for name in ["a", "c"] { _ = try await data(name, two.database) }
             #expect(try two.session.assetCache().bytes == 400_000)
             // What waits to be sent does not count, and stays.
-            try await save("d", bytes(100_000, seed: 4), two.database)
+            try await save("d", SplitMix64.bytes(100_000, seed: 4), two.database)
             try two.session.setAssetCache(maxBytes: 0)
             #expect(files(two).count == 1)
-            #expect(try await data("d", two.database) == bytes(100_000, seed: 4))
+            #expect(try await data("d", two.database) == SplitMix64.bytes(100_000, seed: 4))
         }
     }
 
     @Test func aDamagedCopyOfAnAssetIsFetchedAnew() async throws {
         try await withRecords { cloud in
             let one = try await cloud.open()
-            let content = bytes(300_000, seed: 1)
+            let content = SplitMix64.bytes(300_000, seed: 1)
             try await save("a", content, one.database)
             try await one.settle()
             let file = try #require(files(one).first)
-            try bytes(300_000, seed: 2).write(to: URL(fileURLWithPath: one.session.home + "/content/" + file))
+            try SplitMix64.bytes(300_000, seed: 2).write(
+                to: URL(fileURLWithPath: one.session.home + "/content/" + file))
             #expect(try await data("a", one.database) == content)
             cloud.simulation.pass(.seconds(5))
             one.setOffline(true)
@@ -463,11 +446,12 @@ import Testing
     @Test func aDamagedCopyNeverTakesThePlaceOfGoodBytes() async throws {
         try await withRecords { cloud in
             let one = try await cloud.open()
-            let content = bytes(300_000, seed: 1)
+            let content = SplitMix64.bytes(300_000, seed: 1)
             try await save("a", content, one.database)
             try await one.settle()
             let file = try #require(files(one).first)
-            try bytes(300_000, seed: 2).write(to: URL(fileURLWithPath: one.session.home + "/content/" + file))
+            try SplitMix64.bytes(300_000, seed: 2).write(
+                to: URL(fileURLWithPath: one.session.home + "/content/" + file))
             one.setOffline(true)
             try await save("b", content, one.database)
             for name in ["b", "a"] { #expect(try await data(name, one.database) == content) }
@@ -483,7 +467,7 @@ import Testing
     @Test func aDownloadThatFailsLeavesTheFileAsItWas() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
-            try await save("a", bytes(300_000, seed: 1), one.database)
+            try await save("a", SplitMix64.bytes(300_000, seed: 1), one.database)
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
@@ -506,7 +490,7 @@ import Testing
     @Test func whoLeavesTakesTheirAssetsAlong() async throws {
         try await withRecords { cloud in
             let one = try await cloud.open()
-            try await save("a", bytes(300_000, seed: 1), one.database)
+            try await save("a", SplitMix64.bytes(300_000, seed: 1), one.database)
             try await one.settle()
             #expect(files(one).count == 1)
             _ = try cloud.simulation.use { try $0.createAccount("bert") }
@@ -525,7 +509,7 @@ import Testing
             try await one.database.save(Record("old", ["n": 1]))
             try await one.settle()
             let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
-            let content = bytes(300_000, seed: 1)
+            let content = SplitMix64.bytes(300_000, seed: 1)
             try await save("a", content, one.database)
             try await one.settle()
             try cloud.simulation.use { try $0.restore(copy, of: .records) }
@@ -548,7 +532,7 @@ import Testing
             _ = try cloud.simulation.use { try $0.createAccount("bert") }
             let two = try await cloud.open(account: "bert")
             let (here, there) = (try await cloud.publicDatabase(of: one), try await cloud.publicDatabase(of: two))
-            let contents = ["a": bytes(300_000, seed: 1), "b": bytes(400_000, seed: 2)]
+            let contents = ["a": SplitMix64.bytes(300_000, seed: 1), "b": SplitMix64.bytes(400_000, seed: 2)]
             var records: [Record] = []
             for (name, content) in contents {
                 var record = Record(name, [:])
@@ -562,7 +546,7 @@ import Testing
             for (name, content) in contents { #expect(try await data(name, there) == content) }
             // By one who may read it and not change it.
             var record = try #require(try await there.record(RecordID("a")))
-            record["photo"] = try RecordAsset(bytes(100_000, seed: 3))
+            record["photo"] = try RecordAsset(SplitMix64.bytes(100_000, seed: 3))
             try await there.save(record)
             try await there.waitUntilSent(timeout: .seconds(60))
             #expect(try await there.refused().map(\.error.code) == [.permissionFailure])
@@ -573,7 +557,7 @@ import Testing
     @Test func withoutAnAccountAssetsAreFetched() async throws {
         try await withRecords { cloud in
             let here = try await cloud.publicDatabase(of: try await cloud.open())
-            let content = bytes(300_000, seed: 1)
+            let content = SplitMix64.bytes(300_000, seed: 1)
             try await save("a", content, here)
             try await here.waitUntilSent(timeout: .seconds(60))
             let token = try cloud.simulation.use { cloud in
