@@ -112,10 +112,7 @@ struct ItemCondition {
 
     /// - Throws: ``CloudError`` `.invalidArguments`; `.incompatibleVersion`: this version does not know the kind.
     init(_ wire: WireItemCondition) throws(CloudError) {
-        guard let id = DocumentID(bytes: wire.item) else {
-            throw CloudError(.invalidArguments, "An item is named by 16 bytes.", details: ["argument": "conditions"])
-        }
-        item = id
+        item = try DocumentsService.item(wire.item, "conditions")
         var namesFolder = false
         switch wire.kind {
         case .absent(true): kind = .absent
@@ -136,7 +133,7 @@ struct ItemCondition {
                 .incompatibleVersion,
                 "A condition is of a kind that this version does not know. Upgrade the older side.")
         }
-        guard namesFolder || !id.isFixed else {
+        guard namesFolder || !item.isFixed else {
             throw CloudError(
                 .invalidArguments, "Of a folder that every container has there is only what is in it.",
                 details: ["argument": "conditions"])

@@ -27,12 +27,7 @@ extension DocumentsService {
                 .limitExceeded, "Too many items at once. Divide them.",
                 details: ["maximum": "\(DocumentLimits.askedMax)"])
         }
-        let items = try request.items.map { item throws(CloudError) in
-            guard let id = DocumentID(bytes: item) else {
-                throw CloudError(.invalidArguments, "An item is named by 16 bytes.", details: ["argument": "items"])
-            }
-            return id
-        }
+        let items = try request.items.map { try Self.item($0, "items") }
         // Looking for what is not there is work too.
         transaction.charge(rows: items.count)
         return .read(AskedItems(scope: container.scope, items: items))

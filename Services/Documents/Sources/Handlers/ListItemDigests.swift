@@ -37,17 +37,11 @@ extension DocumentsService {
         return .read(
             AskedDigests(
                 scope: container.scope, opener: try container.opener(),
-                folder: request.items.isEmpty ? try Self.id(request.folder, "folder") : .top,
-                after: request.after.isEmpty ? nil : try Self.id(request.after, "after"),
-                limit: min(limit, DocumentLimits.digestsMax), items: try request.items.map { try Self.id($0, "items") })
+                folder: request.items.isEmpty ? try Self.item(request.folder, "folder") : .top,
+                after: request.after.isEmpty ? nil : try Self.item(request.after, "after"),
+                limit: min(limit, DocumentLimits.digestsMax),
+                items: try request.items.map { try Self.item($0, "items") })
         )
-    }
-
-    private static func id(_ bytes: Data, _ argument: String) throws(CloudError) -> DocumentID {
-        guard let id = DocumentID(bytes: bytes) else {
-            throw CloudError(.invalidArguments, "An item is named by 16 bytes.", details: ["argument": argument])
-        }
-        return id
     }
 
     @Sendable static func readDigests(_ asked: AskedDigests, _ feed: any FeedReader) throws -> Frame {

@@ -24,6 +24,14 @@ extension DocumentsService {
         return source.path
     }
 
+    /// - Throws: ``CloudError`` `.invalidArguments`.
+    static func item(_ id: Data, _ argument: String) throws(CloudError) -> DocumentID {
+        guard let id = DocumentID(bytes: id) else {
+            throw CloudError(.invalidArguments, "An item is named by 16 bytes.", details: ["argument": argument])
+        }
+        return id
+    }
+
     /// Nil: none is meant.
     static func upload(_ id: Data) throws(CloudError) -> ReservationID? {
         guard !id.isEmpty else { return nil }
