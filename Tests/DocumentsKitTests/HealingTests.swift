@@ -10,11 +10,6 @@ import Testing
 
 /// What the server's disk has lost comes back from a device that has it, without anybody's doing.
 @Suite struct HealingTests {
-    private static func bytes(_ count: Int, seed: UInt64) -> Data {
-        var generator = SplitMix64(seed: seed)
-        return Data((0..<count).map { _ in UInt8.random(in: .min ... .max, using: &generator) })
-    }
-
     /// A device that keeps what it puts and gets, and one that keeps nothing.
     private func devices(
         of cloud: ContainerCloud
@@ -56,7 +51,7 @@ import Testing
     @Test(arguments: [60_000, 3_000_000]) func whatIsLostComesBackFromADeviceThatIsOpen(count: Int) async throws {
         try await withContainers { cloud in
             let (keeper, reader) = try await devices(of: cloud)
-            let content = Self.bytes(count, seed: 5)
+            let content = SplitMix64.bytes(count, seed: 5)
             try await lose(content, of: keeper, reader, cloud)
             let sent = try receivedChunks(cloud)
             cloud.simulation.advance(by: .seconds(30))
@@ -75,7 +70,7 @@ import Testing
     @Test func aDeviceThatHasItHealsWhenItComesBack() async throws {
         try await withContainers { cloud in
             let (keeper, reader) = try await devices(of: cloud)
-            let content = Self.bytes(60_000, seed: 5)
+            let content = SplitMix64.bytes(60_000, seed: 5)
             try await keeper.container.put(content, at: "f")
             try await keeper.settle()
             keeper.setOffline(true)
@@ -101,7 +96,7 @@ import Testing
     @Test func aCopyThatIsDamagedTooIsNotSentAndThatIsSaid() async throws {
         try await withContainers { cloud in
             let (keeper, reader) = try await devices(of: cloud)
-            let content = Self.bytes(60_000, seed: 5)
+            let content = SplitMix64.bytes(60_000, seed: 5)
             let files = cloud.root + "/" + keeper.name + "/content"
             try await keeper.container.put(content, at: "f")
             try await keeper.settle()
@@ -127,12 +122,49 @@ import Testing
         }
     }
 
+    /// A file that cannot be opened, whyever, keeps no other from going.
+    @Test func aFileThatCannotBeOpenedHoldsUpNoOther() async throws {
+        try await withContainers { cloud in
+            let (keeper, reader) = try await devices(of: cloud)
+            let files = cloud.root + "/" + keeper.name + "/content"
+            let contents = (1...4).map { SplitMix64.bytes(60_000, seed: UInt64($0)) }
+            for (number, content) in contents.enumerated() {
+                try await keeper.container.put(content, at: "\(number)")
+                try await keeper.settle()
+                // The last chunk of the segment.
+                try SegmentDamage.damageAll(in: cloud.root)
+            }
+            try await reader.settle()
+            keeper.setOffline(true)
+            // Nobody opens what is a link there.
+            let all = try FileManager.default.contentsOfDirectory(atPath: files).filter { $0.count > 20 }
+            let closed = all.filter { file in
+                FileManager.default.contents(atPath: files + "/" + file).map(contents[..<2].contains) ?? false
+            }
+            #expect(closed.count == 2)
+            for file in closed {
+                try FileManager.default.removeItem(atPath: files + "/" + file)
+                try FileManager.default.createSymbolicLink(atPath: files + "/" + file, withDestinationPath: "elsewhere")
+            }
+            for number in 0..<4 {
+                await #expect(throws: CloudError.self) { try await reader.container.read("\(number)") }
+            }
+            #expect(try await damagedCount(reader) == 4)
+            keeper.setOffline(false)
+            try await keeper.settle()
+            await keeper.container.scope.waitUntilHealed(within: .seconds(120))
+            for number in 2..<4 { #expect(try await reader.container.read("\(number)") == contents[number]) }
+            #expect(try await damagedCount(keeper) == 2)
+            #expect(try await keeper.container.damagedItems().damagedHere.isEmpty)
+        }
+    }
+
     /// What waits to be sent is as good as a copy.
     @Test func whatWaitsOnADeviceHeals() async throws {
         try await withContainers { cloud in
             let (keeper, reader) = try await devices(of: cloud)
             try keeper.session.setContentCache(maxBytes: 0)
-            let content = Self.bytes(60_000, seed: 5)
+            let content = SplitMix64.bytes(60_000, seed: 5)
             try await keeper.container.put(Data("short".utf8), at: "g")
             try await keeper.settle()
             try await keeper.container.pauseSync("g")
@@ -152,7 +184,7 @@ import Testing
             let (keeper, reader) = try await devices(of: cloud)
             let second = try await cloud.open()
             try await second.settle()
-            let content = Self.bytes(60_000, seed: 5)
+            let content = SplitMix64.bytes(60_000, seed: 5)
             try await keeper.container.put(content, at: "f")
             try await keeper.settle()
             try await second.settle()
@@ -169,7 +201,7 @@ import Testing
     @Test func whatIsLostAgainIsSentAgainAfterAPause() async throws {
         try await withContainers { cloud in
             let (keeper, reader) = try await devices(of: cloud)
-            let content = Self.bytes(60_000, seed: 5)
+            let content = SplitMix64.bytes(60_000, seed: 5)
             try await lose(content, of: keeper, reader, cloud)
             cloud.simulation.advance(by: .seconds(25))
             #expect(try await reader.container.read("f") == content)

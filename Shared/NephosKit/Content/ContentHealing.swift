@@ -222,8 +222,9 @@ final class ContentHealing {
         if round.left.isEmpty, round.runningCount == 0 { end(round) }
     }
 
-    private func read(_ id: ChunkID, _ places: ArraySlice<KeptPlace>, _ round: Round) {
-        guard let place = places.first else { return done(id, isDamagedHere: true, round) }
+    /// - Parameter isDamagedHere: Whether each of its places that was tried could be opened.
+    private func read(_ id: ChunkID, _ places: ArraySlice<KeptPlace>, _ round: Round, isDamagedHere: Bool = true) {
+        guard let place = places.first else { return done(id, isDamagedHere: isDamagedHere, round) }
         do throws(CloudError) {
             let folder = try ContentFolder(home: engine.local.home)
             engine.loop.offload(to: .content) {
@@ -232,7 +233,8 @@ final class ContentHealing {
                 guard let self, self.round === round else { return }
                 switch result {
                 case .success(.whole(let bytes)): send(id, bytes, round)
-                case .success(.damaged): read(id, places.dropFirst(), round)
+                case .success(.damaged): read(id, places.dropFirst(), round, isDamagedHere: isDamagedHere)
+                case .success(.closed): read(id, places.dropFirst(), round, isDamagedHere: false)
                 case .success(.unreadable): end(round, Self.unreadable)
                 case .failure(let error): end(round, CloudError(wrapping: error))
                 }
@@ -248,13 +250,15 @@ final class ContentHealing {
             client.store(bytes: bytes.count) { room in
                 bytes.copyBytes(to: room)
                 return id
-            } then: { [weak self, weak round] result in
+            } then: { [weak self, weak round, weak client] result in
                 guard let self, let round, self.round === round else { return }
                 switch result {
                 case .success:
                     round.hasSent = true
                     hasHealed = true
                     done(id, isDamagedHere: false, round)
+                // It is this chunk that is refused, as one that nothing rests on any more: the others go on.
+                case .failure where client?.ended == nil: done(id, isDamagedHere: false, round)
                 case .failure(let error): end(round, error)
                 }
             }

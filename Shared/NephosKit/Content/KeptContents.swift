@@ -55,14 +55,22 @@ extension ContentFolder {
         case whole(Data)
         /// It is gone, or not what it was.
         case damaged
-        /// It cannot be read in this moment: too many files may be open.
+        /// The file cannot be opened, whatever is in it.
+        case closed
+        /// Nothing can be read in this moment: too many files are open, or there is no memory.
         case unreadable
     }
 
     /// Reads a chunk, and compares it with its hash.
     func read(_ place: KeptPlace) -> ChunkReading {
         let descriptor = open(file(place.file), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-        guard descriptor >= 0 else { return errno == ENOENT ? .damaged : .unreadable }
+        guard descriptor >= 0 else {
+            switch errno {
+            case ENOENT: return .damaged
+            case EMFILE, ENFILE, ENOMEM: return .unreadable
+            default: return .closed
+            }
+        }
         defer { close(descriptor) }
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: max(1, place.chunk.length), alignment: 16)
         defer { buffer.deallocate() }
