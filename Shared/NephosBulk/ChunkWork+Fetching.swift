@@ -150,8 +150,12 @@ extension ChunkWork {
                 request.ticket.id, number: request.number, encoding: encoding, contentBytes: contentBytes
             ) {
                 let opened = try request.ticket.sealer.open(sealed, id: request.chunk, into: $0)
-                // Else the row says another suite than sealed it.
-                guard opened == encoding else { throw ChunkFailure.damaged(chunk.place) }
+                // Else the row says another suite than sealed it, or another length than the chunk has.
+                guard opened == encoding,
+                    encoding == .plain
+                        || (try? ChunkCoder.length(ofEncoded: UnsafeRawBufferPointer($0), encoding))
+                            == chunk.form.contentLength
+                else { throw ChunkFailure.damaged(chunk.place) }
                 return request.chunk
             }
         }

@@ -170,15 +170,15 @@ import Testing
     }
 
     /// A row that says another length than the chunk has would let no content rest on it.
-    @Test(arguments: [true, false])
-    func aRowThatSaysAnotherLengthIsPutRight(isTold: Bool) throws {
+    @Test(arguments: [(7, true), (99_999, true), (99_999, false)])
+    func aRowThatSaysAnotherLengthIsPutRight(length said: Int64, isTold: Bool) throws {
         let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
         #expect(house.store([digits(1)], with: client).allSatisfy { $0.isSuccess })
         let storage = try house.cloud.storage(of: .documents)
         _ = try storage.write {
-            try $0.execute(SQL("UPDATE content_chunks SET content_length = ?1"), [.integer(isTold ? 7 : 99_999)])
+            try $0.execute(SQL("UPDATE content_chunks SET content_length = ?1"), [.integer(said)])
         }
-        // A sum that cannot be is seen by whoever reads it.
+        // Whoever fetches it sees it, also who takes it compressed.
         if isTold { #expect(house.fetch([id(of: digits(1))], with: client).map(\.code) == [.storageFailure]) }
         #expect(house.store([digits(1)], with: client).allSatisfy { $0.isSuccess })
         let length = try storage.write {
@@ -186,6 +186,21 @@ import Testing
         }
         #expect(length == 100_000)
         #expect(try house.fetch([id(of: digits(1))], with: client).first?.get() == digits(1))
+    }
+
+    /// The numbers of a damaged row may be any.
+    @Test(arguments: [
+        "length = -9223372036854775807 - 1", "length = 9223372036854775807", "content_length = -5",
+        "suite = 77, content_length = 9223372036854775807", "suite = 77, content_length = -5",
+    ])
+    func noNumberOfADamagedRowEndsTheService(row: String) throws {
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
+        #expect(house.store([digits(1)], with: client).allSatisfy { $0.isSuccess })
+        let storage = try house.cloud.storage(of: .documents)
+        _ = try storage.write { try $0.execute(SQL("UPDATE content_chunks SET \(row)"), []) }
+        #expect(house.fetch([id(of: digits(1))], with: client).map(\.code) == [.storageFailure])
+        #expect(house.store([digits(2)], with: client).allSatisfy { $0.isSuccess })
+        #expect(try house.fetch([id(of: digits(2))], with: client).first?.get() == digits(2))
     }
 
     @Test func deadRoomIsGivenBackAndWhatLivesIsMovedAsItLies() throws {
