@@ -125,6 +125,29 @@ import Testing
         }
     }
 
+    /// Whoever has to decide sees what differs, however alike it begins.
+    @Test func whatReadsAlikeAndDiffersIsToldApart() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            let long = String(repeating: "a", count: 200)
+            func fields(_ end: String) throws -> [String] {
+                let file = house.folder + "/photo" + end
+                try Data((long + end).utf8).write(to: URL(fileURLWithPath: file))
+                return ["text=" + long + end, "--asset", "photo=" + file]
+            }
+            let first = try await one.run(["records", "save", "x", "count=1", "--type", "Note"] + fields("0"))
+            #expect(first.status == 0, "\(first)")
+            #expect(try await house.makeRecordConflict(one, other, here: fields("1"), there: fields("2")))
+            let conflicts = try await one.run("records", "conflicts").output
+            #expect(conflicts.firstMatch(of: /text +…a+0 +…a+2 +…a+1\n/) != nil, "\(conflicts)")
+            let photo = try #require(
+                conflicts.firstMatch(of: /photo +(\S.*?) {2,}(\S.*?) {2,}(\S.*)\n/), "\(conflicts)")
+            #expect(photo.output.2 != photo.output.3, "\(conflicts)")
+            #expect(!conflicts.contains("count"), "\(conflicts)")
+        }
+    }
+
     @Test func whatBothHaveSavedIsAConflictUntilItIsResolved() async throws {
         try await withHousehold { house in
             try await house.begin()
@@ -349,7 +372,9 @@ extension Household {
     /// Both save `x` from what they know of it; the first comes late.
     ///
     /// - Returns: Whether it is a conflict.
-    func makeRecordConflict(_ one: Program, _ other: Program) async throws -> Bool {
+    func makeRecordConflict(
+        _ one: Program, _ other: Program, here: [String] = ["title=of one"], there: [String] = ["title=of the other"]
+    ) async throws -> Bool {
         // Also what was kept here before is sent then.
         guard try await one.run("records", "save", "x", "count=1").status == 0 else { return false }
         for program in [one, other] {
@@ -357,10 +382,10 @@ extension Household {
         }
         let service = try holder(.records)
         kill(service, SIGSTOP)
-        let kept = try await one.run("records", "save", "x", "title=of one", "--offline")
+        let kept = try await one.run(["records", "save", "x"] + here + ["--offline"])
         // What it was sent meanwhile is gone with it.
         kill(service, SIGKILL)
-        let won = try await other.run("records", "save", "x", "title=of the other", "--timeout", "60")
+        let won = try await other.run(["records", "save", "x"] + there + ["--timeout", "60"])
         guard kept.status == 0, won.status == 0 else { return false }
         _ = try await one.run("status", "--service", "records")
         return try await one.run("records", "conflicts", "--json").output.contains(#""client":{"name":"x""#)

@@ -142,18 +142,18 @@ extension RecordConflict {
     /// - Parameter options: What says in a command which database is meant.
     fileprivate func text(_ devices: DeviceNames?, options: String) -> String {
         let names = Set([ancestor, server, client].flatMap { $0?.fields.keys.map(\.self) ?? [] }).sorted()
-        func cell(_ record: Record?, _ field: String) -> String {
-            record.map { $0.fields[field]?.shortText ?? "-" } ?? "(deleted)"
+        func cells(_ name: String) -> [String] {
+            let short = RecordValue.toldApart(
+                ancestor?.fields[name], server?.fields[name], client?.fields[name])
+            return [short[0], server == nil ? "(deleted)" : short[1], client == nil ? "(deleted)" : short[2]]
         }
         func parent(_ record: Record?) -> String { record.map { $0.parent ?? "-" } ?? "(deleted)" }
-        var rows = names.map { name in
-            [name, ancestor == nil ? "-" : cell(ancestor, name), cell(server, name), cell(client, name)]
-        }
-        if [ancestor, server, client].contains(where: { $0?.parent != nil }) {
+        // What both have alike is not in question.
+        let differing = names.filter { server == nil || client == nil || server?.fields[$0] != client?.fields[$0] }
+        var rows = (differing.isEmpty && names.count == 1 ? names : differing).map { [$0] + cells($0) }
+        if [ancestor, server, client].contains(where: { $0?.parent != nil }), parent(server) != parent(client) {
             rows.append(["belongs to", ancestor == nil ? "-" : parent(ancestor), parent(server), parent(client)])
         }
-        // What both have alike is not in question.
-        rows = rows.filter { $0[2] != $0[3] || names.count == 1 }
         let by = server?.modified.map { " by \(devices?[$0.device] ?? $0.device.rawValue)" }
         let zone = id.zone == RecordZone.defaultName ? "" : " --zone=\(ShellCommand.word(id.zone))"
         let command = "nephos records resolve\(options)\(zone) --keep="
@@ -165,6 +165,26 @@ extension RecordConflict {
               keep the server's  \(command)server \(name)
               keep this one      \(command)client \(name)
             """
+    }
+}
+
+extension RecordValue {
+    /// A field before, on the server and here, shortened; where the last two begin alike, from where they differ.
+    fileprivate static func toldApart(_ values: RecordValue?...) -> [String] {
+        let short = values.map { $0?.shortText ?? "-" }
+        guard let server = values[1], let client = values[2], server != client, short[1] == short[2] else {
+            return short
+        }
+        // Assets of one length, for instance, read alike.
+        let isTextAlike = server.text == client.text
+        func whole(_ value: RecordValue) -> String { isTextAlike ? value.json : value.text }
+        let alike = zip(whole(server), whole(client)).prefix { $0 == $1 }.count
+        let start = max(0, alike - 10)
+        return values.map { value in
+            guard let value else { return "-" }
+            let rest = String(whole(value).dropFirst(start).prefix(60))
+            return shortened((start > 0 ? "…" : "") + inLine(rest), to: 40)
+        }
     }
 }
 

@@ -55,7 +55,9 @@ extension Record {
         if let parent { lines.append("  belongs to \(inLine(parent))") }
         if let modified {
             let device = devices.map { $0[modified.device] } ?? modified.device.rawValue
-            lines.append("  saved \(modified.timeText) by \(inLine(device))")
+            // In a public database nobody is told of which device a save is.
+            let by = modified.device.rawValue.isEmpty ? "" : " by \(inLine(device))"
+            lines.append("  saved \(modified.timeText)\(by)")
         }
         if !notes.isEmpty { lines.append("  \(notes)") }
         return lines

@@ -110,5 +110,8 @@ struct DeviceNames {
     }
 
     func known(_ device: DeviceID) -> String? { names[device] }
-    subscript(device: DeviceID) -> String { names[device] ?? device.rawValue }
+    /// In a public database nobody is told of which device a change is.
+    subscript(device: DeviceID) -> String {
+        device.rawValue.isEmpty ? "another device" : names[device] ?? device.rawValue
+    }
 }
