@@ -129,12 +129,10 @@ extension ChunkWork {
     /// Whether a content of the app's containers rests on the chunk, or one of the app's uploads has stored it. What else
     /// the account has answers like what it has not: so nothing can be probed by its hash.
     private func mayFetch(_ chunk: ChunkID, _ ticket: Ticket, in snapshot: any ReadTransaction) throws -> Bool {
-        let place = HoldStore.Place(owner: ticket.owner, partition: ticket.partition)
-        for container in ticket.containers where try UseStore.isUsed(chunk, by: container, at: place, in: snapshot) {
-            return true
-        }
+        if try isUsed(chunk, under: ticket, in: snapshot) { return true }
         // Of what is no account's, uploads are of others, too.
         guard ticket.owner.account != nil else { return false }
+        let place = HoldStore.Place(owner: ticket.owner, partition: ticket.partition)
         return try HoldStore.uploads(of: chunk, at: place, in: snapshot).contains { upload in
             try StorageLedger.app(ofReservation: upload, of: ticket.owner, in: snapshot) == ticket.reservingApp
         }

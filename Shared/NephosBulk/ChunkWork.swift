@@ -79,14 +79,35 @@ extension ChunkFailure {
 struct ChunkWork: Sendable {
     let store: any BlobStore
     let snapshots: any Snapshots
+    private let reading: Transfers.Reading
     private let groups = GroupPool()
     /// Bytes of the disk that content leaves free: for the rows, and for what makes room.
     private let roomKeptBytes: Int
 
-    init(store: any BlobStore, snapshots: any Snapshots, roomKeptBytes: Int) {
+    init(
+        store: any BlobStore, snapshots: any Snapshots, reading: @escaping Transfers.Reading = Transfers.asOneContainer,
+        roomKeptBytes: Int
+    ) {
         self.store = store
         self.snapshots = snapshots
+        self.reading = reading
         self.roomKeptBytes = roomKeptBytes
+    }
+
+    /// Whether a content that the ticket is for rests on the chunk, as it is now.
+    func isUsed(_ chunk: ChunkID, under ticket: Ticket, in snapshot: any ReadTransaction) throws -> Bool {
+        try Self.isUsed(chunk, under: ticket, reading, in: snapshot)
+    }
+
+    static func isUsed(
+        _ chunk: ChunkID, under ticket: Ticket, _ reading: Transfers.Reading, in snapshot: any ReadTransaction
+    ) throws -> Bool {
+        let place = HoldStore.Place(owner: ticket.owner, partition: ticket.partition)
+        return try ticket.readable.contains {
+            let containers = try reading($0, ticket.owner, ticket.partition, snapshot)
+            return try UseStore.container(of: containers, using: UseStore.Part(id: chunk), at: place, in: snapshot)
+                != nil
+        }
     }
 
     /// A step of freeing a segment's dead room. Nil: the segment is not closed.

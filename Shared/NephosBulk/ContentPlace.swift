@@ -24,7 +24,11 @@ public struct ContentPlace: Sendable {
     public var partition: Int
     /// Under which name it is counted what its contents rest on. Empty: none is meant, and nothing is asked about it.
     public var container: ItemName
-    /// Containers of this owner and partition of which the caller may fetch chunks.
+    /// Containers of the same thing, of which the caller may read: chunks that they use are not missing, and their nodes
+    /// can be read.
+    public var siblings: Set<String>
+    /// Of what of this owner and partition the caller may fetch chunks. Asked again at each of them
+    /// (``Transfers/reading``).
     public var readable: Set<String>
     /// On what it counts.
     public var room: StorageRoom
@@ -33,12 +37,13 @@ public struct ContentPlace: Sendable {
     public var device: DeviceID
 
     public init(
-        owner: Owner, partition: Int, container: ItemName, readable: Set<String>, room: StorageRoom, app: AppID,
-        device: DeviceID
+        owner: Owner, partition: Int, container: ItemName, siblings: Set<String> = [], readable: Set<String>,
+        room: StorageRoom, app: AppID, device: DeviceID
     ) {
         self.owner = owner
         self.partition = partition
         self.container = container
+        self.siblings = siblings
         self.readable = readable
         self.room = room
         self.app = app
@@ -46,4 +51,22 @@ public struct ContentPlace: Sendable {
     }
 
     var place: HoldStore.Place { HoldStore.Place(owner: owner, partition: partition) }
+
+    /// The same of what an upload brings there.
+    func of(_ upload: ReservationID?) -> ContentPlace {
+        var place = self
+        place.container = Self.container(container, of: owner, bringing: upload)
+        return place
+    }
+
+    /// Under which name it is counted what contents rest on that an upload has brought.
+    ///
+    /// What accounts store beside one another, in what is no account's, is apart until something has it: so nobody
+    /// finds, or takes, what another has not saved yet. And who makes something anew has nothing of what was called so.
+    public static func container(_ container: ItemName, of owner: Owner, bringing upload: ReservationID?) -> ItemName {
+        guard owner.account == nil, let upload else { return container }
+        let digits = [UInt8]("0123456789abcdef".utf8)
+        let hex = upload.bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }
+        return ItemName("\(container)/\(String(decoding: hex, as: UTF8.self))")
+    }
 }

@@ -18,13 +18,15 @@ public struct ContentUses {
     private let now: Timestamp
 
     /// - Parameters:
+    ///   - siblings: Other containers of the same thing.
     ///   - room: On what the container counts.
     ///   - app: On whose account in the ledger counts what is added; and of which device.
     init(
-        _ container: ItemName, at place: HoldStore.Place, ledger: StorageLedger, on room: StorageRoom, app: AppID,
-        device: DeviceID, now: Timestamp, in transaction: any HandlerTransaction
+        _ container: ItemName, besides siblings: Set<String> = [], at place: HoldStore.Place, ledger: StorageLedger,
+        on room: StorageRoom, app: AppID, device: DeviceID, now: Timestamp, in transaction: any HandlerTransaction
     ) {
-        store = UseStore(place: place, container: container.rawValue, transaction: transaction)
+        store = UseStore(
+            place: place, container: container.rawValue, siblings: siblings, transaction: transaction)
         charges = ContainerCharges(
             place: store.place, container: store.container, ledger: ledger, room: room, transaction: transaction)
         self.ledger = ledger
@@ -117,7 +119,7 @@ public struct ContentUses {
 
     /// - Throws: ``CloudError`` `.unknownItem`: the container has no such node; `.storageFailure`: it is damaged.
     public func node(_ id: ChunkID) throws -> [UInt8] {
-        guard let bytes = try store.nodeBytes(id) else {
+        guard let bytes = try store.nodeBytesOfAny(id) else {
             throw CloudError(.unknownItem, "The container has no such manifest node.")
         }
         guard Self.isNode(bytes, id) else {

@@ -20,8 +20,10 @@ extension Transfers {
         let upload = try Self.upload(request.transferID, at: place, of: caller.account)?.id
         let source = try source(request.sourceContainer, of: place, caller, transaction)
         // Looking for what is not there is work too.
-        transaction.charge(rows: ((upload == nil ? 2 : 4) + (source == nil ? 0 : 1)) * Set(ids).count)
-        let found = try uses(at: place, now: context.now, in: transaction).missing(ids, in: upload, besides: source)
+        let rows = (upload == nil ? 2 : 4) + (source == nil ? 0 : 1) + UseStore.rows(lookingIn: place.siblings)
+        transaction.charge(rows: rows * Set(ids).count)
+        let found = try uses(at: place.of(upload), now: context.now, in: transaction)
+            .missing(ids, in: upload, besides: source)
         var reply = WireFindMissingReply()
         reply.missing = found.missing.map { UInt32($0) }
         reply.held = found.held.map { UInt32($0) }
@@ -62,7 +64,7 @@ extension Transfers {
                 .limitExceeded, "Too many manifest nodes at once. Divide them.",
                 details: ["bytes_max": "\(DocumentLimits.nodesBytesMax)"])
         }
-        try uses(at: place, now: context.now, in: transaction).take(
+        try uses(at: place.of(upload.id), now: context.now, in: transaction).take(
             [], nodes: request.nodes.map { [UInt8]($0) }, from: upload.id)
         return WireStoreNodesReply()
     }

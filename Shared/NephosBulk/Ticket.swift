@@ -30,8 +30,8 @@ final class Ticket: Sendable {
     let reservingApp: AppID
     /// Of whom has no account: by which token of the app it was let in.
     let appToken: String?
-    /// Of which of the owner's containers it may fetch.
-    let containers: Set<String>
+    /// Of what of the owner's it may fetch (``ContentPlace/readable``).
+    let readable: Set<String>
     let owner: Owner
     let partition: Int
     let sealer: ChunkSealer
@@ -50,7 +50,7 @@ final class Ticket: Sendable {
         app = caller.app
         reservingApp = place.app
         appToken = caller.appToken
-        containers = place.readable
+        readable = place.readable
         owner = place.owner
         partition = place.partition
         self.sealer = sealer

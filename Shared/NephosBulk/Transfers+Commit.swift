@@ -64,14 +64,14 @@ extension Transfers {
             let key = Placed(owner: ticket.owner, id: id)
             // What contents rest on already heals without room: nothing else would let it on a full plan, and its device
             // has asked for none. The upload's room is for what is new.
-            if result.isPlaced || healed.contains(key), try isUsed(id, under: ticket, at: place, in: transaction) {
+            if result.isPlaced || healed.contains(key), try isUsed(id, under: ticket, in: transaction) {
                 if case .placed(let stored) = result { added[ticket.owner, default: []].append(stored) }
                 healed.insert(key)
                 return nil
             }
             guard standing.filled + chunk.filling <= standing.reserved else {
                 // A repeat finds it healed.
-                return try isUsed(id, under: ticket, at: place, in: transaction) ? nil : .uploadIsFull(standing)
+                return try isUsed(id, under: ticket, in: transaction) ? nil : .uploadIsFull(standing)
             }
             if case .placed(let stored) = result {
                 added[ticket.owner, default: []].append(stored)
@@ -97,9 +97,9 @@ extension Transfers {
 
     /// Whether a content of the app's containers rests on the chunk.
     private func isUsed(
-        _ chunk: ChunkID, under ticket: Ticket, at place: HoldStore.Place, in transaction: any HandlerTransaction
+        _ chunk: ChunkID, under ticket: Ticket, in transaction: any HandlerTransaction
     ) throws -> Bool {
-        try ticket.containers.contains { try UseStore.isUsed(chunk, by: $0, at: place, in: transaction) }
+        try ChunkWork.isUsed(chunk, under: ticket, reading, in: transaction)
     }
 
     /// Counts what was written to disk, also of what was refused afterwards.

@@ -65,6 +65,14 @@ public final class Transfers {
         _ container: String, _ purpose: ContentPlace.Purpose, _ caller: Caller, any HandlerTransaction
     ) throws -> ContentPlace
     public var placing: Placing?
+    /// Says, of what a ticket is for, in which containers it lies now: asked at each chunk, on a thread of the pool.
+    public typealias Reading =
+        @Sendable (
+            _ readable: String, Owner, _ partition: Int, any ReadTransaction
+        ) throws -> Set<String>
+    /// Set before the start.
+    public var reading: Reading = asOneContainer
+    static let asOneContainer: Reading = { readable, _, _, _ in [readable] }
     /// Tells devices that chunks were found damaged on which contents of these containers of an owner rest: of a chunk
     /// that many have, two of them. In the transaction that notes it. Set before the start.
     public var onLoss: ((Owner, Set<String>, any HandlerTransaction) throws -> Void)?
@@ -110,7 +118,7 @@ public final class Transfers {
             return
         }
         let work = ChunkWork(
-            store: store, snapshots: host.snapshots, roomKeptBytes: configuration.roomKeptBytes)
+            store: store, snapshots: host.snapshots, reading: reading, roomKeptBytes: configuration.roomKeptBytes)
         let own = LoopBound(Own(transfers: self), to: host.loop)
         let main = host.loop.handle
         bulk = try BulkLoop(
@@ -191,6 +199,15 @@ public final class Transfers {
         }
     }
 
+    /// Ends tickets whose readers may be others now: who may still read asks for another.
+    ///
+    /// - Parameter isConcerned: Gets what a ticket is for (``ContentPlace/readable``), and whose that is.
+    public func endTickets(where isConcerned: @escaping @Sendable (Owner, String) -> Bool) {
+        bulk?.endTickets(because: Self.rightsChanged) { ticket in
+            ticket.readable.contains { isConcerned(ticket.owner, $0) }
+        }
+    }
+
     /// Ends what is moved of a partition, and lets its files go: somebody else may write to it.
     public func drop(partition: Int) {
         removal.drop(partition: partition)
@@ -201,6 +218,8 @@ public final class Transfers {
 
     private static let movedOn = CloudError(
         .tokenExpired, "Another instance of the service has the account now. Open the transfer again.")
+    private static let rightsChanged = CloudError(
+        .tokenExpired, "Who may read the content has changed. Open the transfer again.")
     private static let appChanged = CloudError(
         .tokenExpired, "What the app may do has changed. Open the transfer again.")
 
@@ -234,8 +253,18 @@ public final class Transfers {
     ) throws -> ContentUses {
         guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
         return ContentUses(
-            place.container, at: place.place, ledger: host.storage, on: place.room, app: place.app,
-            device: place.device, now: now, in: transaction)
+            place.container, besides: place.siblings, at: place.place, ledger: host.storage, on: place.room,
+            app: place.app, device: place.device, now: now, in: transaction)
+    }
+
+    /// One of these containers of a scope's owner that has the content's root.
+    public func container(
+        of containers: Set<String>, using content: UsedContent, in scope: ScopeName,
+        _ transaction: any HandlerTransaction
+    ) throws -> ItemName? {
+        let part = UseStore.Part(id: content.root, isNode: content.depth > 0)
+        let place = HoldStore.Place(owner: scope.owner, partition: scope.partition)
+        return try UseStore.container(of: containers, using: part, at: place, in: transaction).map { ItemName($0) }
     }
 
     func place(

@@ -70,6 +70,9 @@ struct UseStore {
 
     let place: HoldStore.Place
     let container: String
+    /// Other containers of the same thing (``ContentPlace/siblings``): chunks that they use are there too. Nodes are not:
+    /// each container has its own.
+    var siblings: Set<String> = []
     let transaction: any Transaction
 
     private static let key = "partition_number = ?1 AND owner = ?2"
@@ -104,8 +107,11 @@ struct UseStore {
         }
     }
 
-    /// Whether a content of the container rests on the chunk.
-    func isUsed(_ chunk: ChunkID) throws -> Bool { try use(of: Part(id: chunk)).map { $0.count > 0 } ?? false }
+    /// Whether a content of the container, or of one of the same thing, rests on the chunk.
+    func isUsed(_ chunk: ChunkID) throws -> Bool {
+        if let use = try use(of: Part(id: chunk)), use.count > 0 { return true }
+        return try Self.container(of: siblings, using: Part(id: chunk), at: place, in: transaction) != nil
+    }
 
     /// The same of another container of the owner.
     func ofContainer(_ name: String) -> UseStore {
@@ -123,13 +129,38 @@ struct UseStore {
             ])
     }
 
-    /// Whether a content of the container rests on the chunk.
-    static func isUsed(
-        _ chunk: ChunkID, by container: String, at place: HoldStore.Place, in transaction: any ReadTransaction
-    ) throws -> Bool {
-        try transaction.first(select, place.values + Part(id: chunk).values + [.text(container)]) {
-            $0.integer(0) > 0
-        } ?? false
+    private static let selectBetween = SQL(
+        """
+        SELECT container FROM content_uses
+        WHERE \(key) AND chunk = ?3 AND is_node = ?4 AND container >= ?5 AND container <= ?6 AND use_count > 0
+        ORDER BY container LIMIT ?7
+        """)
+    /// So few containers are looked for one by one.
+    private static let lookedForMax = 4
+    /// Of more so many rows between the first and the last are read: those of one thing have names of one beginning.
+    private static let readMax: Int64 = 256
+
+    /// What it costs to look for one of these that uses a chunk.
+    static func rows(lookingIn containers: Set<String>) -> Int {
+        containers.count <= lookedForMax ? containers.count : 2 * lookedForMax
+    }
+
+    /// One of these containers that uses it.
+    ///
+    /// - Returns: Nil: none does; or so many others use it, too, that those were not found.
+    static func container(
+        of containers: Set<String>, using part: Part, at place: HoldStore.Place, in transaction: any ReadTransaction
+    ) throws -> String? {
+        if containers.count <= lookedForMax {
+            return try containers.first {
+                try transaction.first(select, place.values + part.values + [.text($0)]) { $0.integer(0) > 0 } ?? false
+            }
+        }
+        // As the database compares them.
+        let sorted = containers.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }
+        guard let first = sorted.first, let last = sorted.last else { return nil }
+        let values = place.values + part.values + [.text(first), .text(last), .integer(readMax)]
+        return try transaction.all(selectBetween, values) { $0.text(0) }.first(where: containers.contains)
     }
 
     private static let selectDamaged = SQL(
@@ -207,6 +238,13 @@ struct UseStore {
 
     func nodeBytes(_ id: ChunkID) throws -> [UInt8]? {
         try Self.nodeBytes(id, of: container, at: place, in: transaction)
+    }
+
+    /// The same, also of another container of the same thing.
+    func nodeBytesOfAny(_ id: ChunkID) throws -> [UInt8]? {
+        if let bytes = try nodeBytes(id) { return bytes }
+        return try Self.container(of: siblings, using: Part(id: id, isNode: true), at: place, in: transaction)
+            .flatMap { try Self.nodeBytes(id, of: $0, at: place, in: transaction) }
     }
 
     static func nodeBytes(

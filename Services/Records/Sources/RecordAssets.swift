@@ -9,32 +9,51 @@ internal import NephosWire
 
 // What records have beside them: content, which devices store before they save, and fetch when they want it.
 //
-// The private database of a container is one container of content. Of a public one each record is: so whoever may read
-// the record may fetch its assets, who may not learns nothing of them, and it is asked when it is done, whatever the
-// roles were before.
+// The private database of a container is one container of content. In a public one what each upload brings to a record
+// is a container by itself, and the record says in which of them its assets are. So whoever may read the record fetches
+// its assets, at each moment those that it has; what somebody has stored and not saved nobody else can find or take; and
+// a record made anew has nothing of the one before.
 extension RecordsService {
-    /// Of which container the contents of a record are.
+    /// Of which container the contents of a record are; in a public database: the beginning of their names
+    /// (``ContentPlace/container(_:of:bringing:)``).
     static func contentContainer(of zone: ScopeName, _ record: ItemName) -> ItemName {
         guard !zone.owner.isApp else { return ItemName("\(zone.path)/\(record)") }
         return ItemName(String(zone.path.rawValue.prefix { $0 != "/" }))
     }
 
-    /// What the contents of a record rest on. They count as the record does.
+    /// What contents of a zone's records rest on that are used in one container. They count as the records do.
+    ///
+    /// - Parameter siblings: Other containers of the same record.
     func assetUses(
-        of record: ItemName, in zone: ScopeName, at now: Timestamp, _ transaction: any HandlerTransaction
+        in container: ItemName, besides siblings: Set<String> = [], of zone: ScopeName, at now: Timestamp,
+        _ transaction: any HandlerTransaction
     ) throws -> ContentUses {
         try transfers.uses(
             at: contentPlace(
-                Self.contentContainer(of: zone, record), owner: zone.owner, partition: zone.partition, readable: []),
+                container, besides: siblings, owner: zone.owner, partition: zone.partition, readable: []),
             now: now, in: transaction)
     }
 
     private func contentPlace(
-        _ container: ItemName, owner: Owner, partition: Int, readable: Set<String>
+        _ container: ItemName, besides siblings: Set<String> = [], owner: Owner, partition: Int, readable: Set<String>
     ) -> ContentPlace {
         ContentPlace(
-            owner: owner, partition: partition, container: container, readable: readable, room: .plan,
-            app: AppID(String(container.rawValue.prefix { $0 != "/" })), device: DeviceID(""))
+            owner: owner, partition: partition, container: container, siblings: siblings, readable: readable,
+            room: .plan, app: AppID(String(container.rawValue.prefix { $0 != "/" })), device: DeviceID(""))
+    }
+
+    /// In which containers that lies for which a ticket was given.
+    static let contentReading: Transfers.Reading = { readable, owner, partition, transaction in
+        guard owner.isApp else { return [readable] }
+        guard let assets = ReadableAssets(readable, of: owner), assets.zone.partition == partition else { return [] }
+        return try AssetRows.containers(
+            of: assets.record, in: assets.zone, readBy: assets.readers.rawValue, transaction)
+    }
+
+    /// Who may read records of a container's public database may have changed.
+    func endTickets(ofPublic container: ItemName) {
+        let prefix = "\(container)/\(RecordLimits.defaultZone)/".utf8
+        transfers.endTickets { $0.isApp && $1.utf8.starts(with: prefix) }
     }
 
     /// Where the contents lie that a request names.
@@ -65,16 +84,18 @@ extension RecordsService {
         }
         let (zone, access) = try openDatabase(parts[0], .public, caller, transaction)
         let record = ItemName(parts[2])
-        var isReadable = false
+        var (siblings, readable): (Set<String>, Set<String>) = ([], [])
         if purpose != .ending {
             let state = try zone.record(record, within: RequestRoom()).state
-            isReadable = state.record.map(access.mayRead) ?? false
             try checkMay(purpose, state.record, isDamaged: state.isDamaged, access, caller)
+            if let found = state.record, access.mayRead(found) {
+                siblings = try AssetRows(rows: zone.rows).containers(of: record)
+                readable = [ReadableAssets(zone: zone.scope, record: record, readers: RecordReaders(found)).name]
+            }
         }
-        let container = Self.contentContainer(of: zone.scope, record)
         return contentPlace(
-            container, owner: zone.scope.owner, partition: zone.scope.partition,
-            readable: isReadable ? [container.rawValue] : [])
+            Self.contentContainer(of: zone.scope, record), besides: siblings, owner: zone.scope.owner,
+            partition: zone.scope.partition, readable: readable)
     }
 
     /// - Parameter record: As it is; nil: it is not there, or cannot be read any more.
@@ -125,7 +146,9 @@ extension RecordsService {
         let (entries, hasMore) = try rows.assets(from: first, to: last, limit: Self.endingsStep)
         guard !entries.isEmpty else { return false }
         for entry in entries {
-            try assetUses(of: entry.record, in: zone, at: now, transaction).giveBack([entry.asset.content])
+            let container =
+                entry.container.rawValue.isEmpty ? Self.contentContainer(of: zone, entry.record) : entry.container
+            try assetUses(in: container, of: zone, at: now, transaction).giveBack([entry.asset.content])
             try rows.remove([entry.asset], of: entry.record, entry: entry.entry)
         }
         transaction.afterCommit { [transfers] in transfers.removeSoon() }
@@ -139,7 +162,7 @@ final class BroughtContents {
     private let upload: Data
     private let caller: Caller
     private let now: Timestamp
-    /// By which record of the request a chunk was taken from the upload that is an asset as a whole: others of the same
+    /// For which container a chunk was taken from the upload that is an asset as a whole: other records of the same
     /// request may have it, too.
     private var takers: [ChunkID: ItemName] = [:]
     /// What was found to be there: a zone may be decided several times.
@@ -148,7 +171,7 @@ final class BroughtContents {
     private var lookedCount = 0
     /// What records have no more: given back when all of the request have what they are to have, since one may have from
     /// now on what another gives up.
-    private var removed: [(assets: Set<StoredAsset>, record: ItemName, zone: ScopeName)] = []
+    private var removed: [(asset: StoredAsset, container: ItemName, zone: ScopeName)] = []
 
     private struct Checked: Hashable {
         var asset: StoredAsset
@@ -186,8 +209,13 @@ final class BroughtContents {
         _ assets: Set<StoredAsset>, of record: ItemName, in zone: ScopeName, _ transaction: any HandlerTransaction
     ) throws {
         do {
-            try service.assetUses(of: record, in: zone, at: now, transaction).check(
-                assets.sorted().map(\.content), from: reservation(in: zone))
+            let siblings = try siblings(of: record, in: zone, transaction)
+            for asset in assets.sorted() {
+                let container = try self.container(
+                    for: asset, of: record, in: zone, besides: siblings, transaction)
+                try service.assetUses(in: container, besides: siblings, of: zone, at: now, transaction).check(
+                    [asset.content], from: reservation(in: zone))
+            }
             let container = RecordsService.contentContainer(of: zone, record)
             checked.formUnion(assets.map { Checked(asset: $0, container: container) })
         } catch let error as CloudError where error.code == .unknownItem {
@@ -197,37 +225,72 @@ final class BroughtContents {
         }
     }
 
+    /// In which containers what the record has is used. Of a private database that is one.
+    private func siblings(
+        of record: ItemName, in zone: ScopeName, _ transaction: any HandlerTransaction
+    ) throws -> Set<String> {
+        guard zone.owner.isApp else { return [] }
+        return try AssetRows(rows: ZoneRows(zone, in: transaction)).containers(of: record)
+    }
+
+    /// In which container an asset is used from now on: in the upload's, but what the record has already stays where it
+    /// is.
+    private func container(
+        for asset: StoredAsset, of record: ItemName, in zone: ScopeName, besides siblings: Set<String>,
+        _ transaction: any HandlerTransaction
+    ) throws -> ItemName {
+        let container = RecordsService.contentContainer(of: zone, record)
+        guard zone.owner.isApp else { return container }
+        if let known = try service.transfers.container(of: siblings, using: asset.content, in: zone, transaction) {
+            return known
+        }
+        return ContentPlace.container(container, of: zone.owner, bringing: try reservation(in: zone))
+    }
+
     /// Begins to use what a record has from now on. What it has no more is given back in the end (``finish(_:)``).
+    ///
+    /// - Returns: In which container each of those is used that it has from now on.
     func take(
         _ added: Set<StoredAsset>, givingBack removed: Set<StoredAsset>, of record: ItemName, in zone: ScopeName,
         _ transaction: any HandlerTransaction
-    ) throws {
-        if !removed.isEmpty { self.removed.append((removed, record, zone)) }
-        guard !added.isEmpty else { return }
-        let uses = try service.assetUses(of: record, in: zone, at: now, transaction)
-        for asset in added.sorted() {
-            let taker = asset.depth == 0 ? takers.updateValue(record, forKey: asset.root) : nil
-            try uses.take(
-                [asset.content], nodes: [], from: reservation(in: zone),
-                besides: taker.map { RecordsService.contentContainer(of: zone, $0) })
+    ) throws -> [StoredAsset: ItemName] {
+        if !removed.isEmpty {
+            let known = try AssetRows(rows: ZoneRows(zone, in: transaction)).assets(of: record)
+            for asset in removed.sorted() {
+                let container = known[asset].flatMap { $0.rawValue.isEmpty ? nil : $0 }
+                self.removed.append(
+                    (asset, container ?? RecordsService.contentContainer(of: zone, record), zone))
+            }
         }
+        guard !added.isEmpty else { return [:] }
+        let siblings = try siblings(of: record, in: zone, transaction)
+        var taken: [StoredAsset: ItemName] = [:]
+        for asset in added.sorted() {
+            let container = try self.container(for: asset, of: record, in: zone, besides: siblings, transaction)
+            let taker = asset.depth == 0 ? takers.updateValue(container, forKey: asset.root) : nil
+            try service.assetUses(in: container, besides: siblings, of: zone, at: now, transaction).take(
+                [asset.content], nodes: [], from: reservation(in: zone), besides: taker)
+            taken[asset] = zone.owner.isApp ? container : ""
+        }
+        return taken
     }
 
     /// Gives back what records have no more.
     func finish(_ transaction: any HandlerTransaction) throws {
         guard !removed.isEmpty else { return }
-        for (assets, record, zone) in removed {
-            try service.assetUses(of: record, in: zone, at: now, transaction).giveBack(assets.sorted().map(\.content))
+        for (asset, container, zone) in removed {
+            try service.assetUses(in: container, of: zone, at: now, transaction).giveBack([asset.content])
         }
         removed = []
         transaction.afterCommit { [transfers = service.transfers] in transfers.removeSoon() }
     }
 
-    /// What is kept of a record that was overwritten has its assets too.
+    /// What is kept of a record of a private database that was overwritten has its assets too.
     func keep(
         _ assets: Set<StoredAsset>, of record: ItemName, in zone: ScopeName, _ transaction: any HandlerTransaction
     ) throws {
-        try service.assetUses(of: record, in: zone, at: now, transaction).keep(assets.sorted().map(\.content))
+        let container = RecordsService.contentContainer(of: zone, record)
+        try service.assetUses(in: container, of: zone, at: now, transaction).keep(assets.sorted().map(\.content))
     }
 }
 

@@ -81,6 +81,7 @@ public final class RecordsService: CloudService {
         keys = host.ownerKeys
         runtime = host
         transfers.placing = { [unowned self] in try place(ofContent: $0, $1, $2, $3) }
+        transfers.reading = Self.contentReading
         try transfers.start(host, as: name)
         removals.start(host)
         assetEndings.start(host)
@@ -94,7 +95,11 @@ public final class RecordsService: CloudService {
 
     public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) { transfers.measure(done) }
 
-    public func learned(_ fact: DirectoryFact) { transfers.learned(fact) }
+    public func learned(_ fact: DirectoryFact) {
+        transfers.learned(fact)
+        // Its administrators may be others.
+        if case .container(let container, _) = fact { endTickets(ofPublic: container) }
+    }
 
     public func drop(partition: Int) {
         digestKeys.drop(partition: partition)

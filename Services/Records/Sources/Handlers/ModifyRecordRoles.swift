@@ -33,6 +33,7 @@ extension RecordsService {
         }
         for type in request.delete { try RoleRows.set(nil, of: ItemName(type), in: database.scope, transaction) }
         for (type, rights) in saved { try RoleRows.set(rights, of: type, in: database.scope, transaction) }
+        transaction.afterCommit { [weak self] in self?.endTickets(ofPublic: ItemName(request.container)) }
         if Self.feedDiffers(before, after) {
             try RoleRows.setChange("", of: database.scope, in: transaction)
             transaction.afterCommit { [weak self] in self?.showing.beginSoon() }

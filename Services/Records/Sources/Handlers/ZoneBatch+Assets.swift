@@ -42,9 +42,22 @@ extension ZoneBatch {
             return
         }
         let (added, removed) = try assets(of: name)
+        let readers = try writeReaders(of: name)
         guard !added.isEmpty || !removed.isEmpty else { return }
-        try contents.take(added, givingBack: removed, of: name, in: zone.scope, zone.transaction)
+        let taken = try contents.take(added, givingBack: removed, of: name, in: zone.scope, zone.transaction)
         try rows.remove(removed, of: name)
-        try rows.add(added, of: name)
+        try rows.add(taken, of: name, readers: readers)
+    }
+
+    /// Who may read its assets, as far as that is said by the record and not by roles.
+    private func writeReaders(of name: ItemName) throws -> String {
+        guard zone.scope.owner.isApp, let planned = records[name].flatMap({ $0 }) else { return "" }
+        let readers = RecordReaders(planned.record).rawValue
+        let before = try stored(name)
+        // A record keeps its type and its creator; but one that a device brings back may have had others.
+        if before.state.isThere, before.state.record.map({ RecordReaders($0).rawValue }) != readers {
+            try AssetRows(rows: zone.rows).setReaders(readers, of: name)
+        }
+        return readers
     }
 }

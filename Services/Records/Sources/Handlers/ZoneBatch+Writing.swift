@@ -54,7 +54,10 @@ extension ZoneBatch {
                 try zone.seal(body, as: .history(of: record, number))
             } noted: { name, number in
                 guard keepsAssets else { return }
-                try AssetRows(rows: zone.rows).add(stored(name).assets, of: name, entry: number)
+                // Of a private database all are in one container.
+                let assets = try stored(name).assets.map { ($0, ItemName("")) }
+                try AssetRows(rows: zone.rows).add(
+                    Dictionary(assets, uniquingKeysWith: { first, _ in first }), of: name, entry: number)
             }
         return (told, try zone.transaction.put(zone.scope, items), freed)
     }

@@ -129,7 +129,7 @@ final class ZoneBatch {
             standing: found.standing,
             // Of one that is damaged the rows alone tell.
             assets: try found.state.isDamaged
-                ? AssetRows(rows: zone.rows).assets(of: name) : found.state.record?.storedAssets ?? [])
+                ? Set(AssetRows(rows: zone.rows).assets(of: name).keys) : found.state.record?.storedAssets ?? [])
         stored[name] = record
         return record
     }

@@ -47,18 +47,30 @@ struct AssetRows {
 
     private static let insert = SQL(
         """
-        INSERT INTO record_assets (partition_number, owner, zone, entry, record, root, depth, length)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        INSERT INTO record_assets (
+            partition_number, owner, zone, entry, record, root, depth, length, container, readers)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
         ON CONFLICT (partition_number, owner, zone, entry, record, root) DO NOTHING
         """)
     private static let delete = SQL(
         "DELETE FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 AND root = ?6")
     private static let select = SQL(
-        "SELECT root, depth, length FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 ORDER BY root"
-    )
+        """
+        SELECT root, depth, length, container FROM record_assets
+        WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 ORDER BY root
+        """)
+    private static let selectContainers = SQL(
+        "SELECT DISTINCT container FROM record_assets WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5")
+    private static let selectReadable = SQL(
+        """
+        SELECT DISTINCT container FROM record_assets
+        WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5 AND readers = ?6
+        """)
+    private static let updateReaders = SQL(
+        "UPDATE record_assets SET readers = ?6 WHERE \(ZoneRows.key) AND entry = ?4 AND record = ?5")
     private static let selectBetween = SQL(
         """
-        SELECT entry, record, root, depth, length FROM record_assets
+        SELECT entry, record, root, depth, length, container FROM record_assets
         WHERE \(ZoneRows.key) AND entry >= ?4 AND entry <= ?5 ORDER BY entry, record, root LIMIT ?6
         """)
     private static let insertEnding = SQL(
@@ -83,20 +95,51 @@ struct AssetRows {
         }
     }
 
-    func assets(of record: ItemName, entry: Int64 = live) throws -> Set<StoredAsset> {
-        Set(
-            try transaction.all(Self.select, rows.place + [.integer(entry), .text(record.rawValue)]) {
-                Self.asset($0, 0)
-            }.compactMap { $0 })
+    /// What it has, and in which container each is used.
+    func assets(of record: ItemName) throws -> [StoredAsset: ItemName] {
+        let found = try transaction.all(Self.select, rows.place + [.integer(Self.live), .text(record.rawValue)]) {
+            (asset: Self.asset($0, 0), container: ItemName($0.text(3)))
+        }
+        return found.reduce(into: [:]) { assets, row in
+            if let asset = row.asset { assets[asset] = row.container }
+        }
     }
 
-    func add(_ assets: Set<StoredAsset>, of record: ItemName, entry: Int64 = live) throws {
-        for asset in assets {
+    /// In which containers what it has is used.
+    func containers(of record: ItemName) throws -> Set<String> {
+        Set(
+            try transaction.all(
+                Self.selectContainers, rows.place + [.integer(Self.live), .text(record.rawValue)]
+            ) { $0.text(0) })
+    }
+
+    /// In which containers what a record of a public database has is used; none: it has nothing, or it is not the record
+    /// any more that a caller was let in for.
+    static func containers(
+        of record: ItemName, in zone: ScopeName, readBy readers: String, _ transaction: any ReadTransaction
+    ) throws -> Set<String> {
+        let values = ZoneRows.place(of: zone) + [.integer(live), .text(record.rawValue), .text(readers)]
+        return Set(try transaction.all(selectReadable, values) { $0.text(0) })
+    }
+
+    /// Another may read the record from now on.
+    func setReaders(_ readers: String, of record: ItemName) throws {
+        try transaction.execute(
+            Self.updateReaders, rows.place + [.integer(Self.live), .text(record.rawValue), .text(readers)])
+    }
+
+    /// - Parameters:
+    ///   - assets: And in which container each is used.
+    ///   - readers: In a public database who may read the record.
+    func add(
+        _ assets: [StoredAsset: ItemName], of record: ItemName, entry: Int64 = live, readers: String = ""
+    ) throws {
+        for (asset, container) in assets {
             try transaction.execute(
                 Self.insert,
                 rows.place + [
                     .integer(entry), .text(record.rawValue), .blob(asset.root.bytes), .integer(Int64(asset.depth)),
-                    .integer(Int64(clamping: asset.length)),
+                    .integer(Int64(clamping: asset.length)), .text(container.rawValue), .text(readers),
                 ])
         }
     }
@@ -114,13 +157,17 @@ struct AssetRows {
         var entry: Int64
         var record: ItemName
         var asset: StoredAsset
+        var container: ItemName
     }
 
     /// Some of those of these entries. What is damaged of them is left out.
     func assets(from first: Int64, to last: Int64, limit: Int) throws -> (entries: [Entry], hasMore: Bool) {
         let values = rows.place + [.integer(first), .integer(last), .integer(Int64(limit))]
         let found = try transaction.all(Self.selectBetween, values) { row in
-            Self.asset(row, 2).map { Entry(entry: row.integer(0), record: ItemName(row.text(1)), asset: $0) }
+            Self.asset(row, 2).map {
+                Entry(
+                    entry: row.integer(0), record: ItemName(row.text(1)), asset: $0, container: ItemName(row.text(5)))
+            }
         }
         return (found.compactMap { $0 }, found.count == limit)
     }

@@ -186,5 +186,13 @@ enum RecordsMigrations {
                 "ALTER TABLE record_indexes ADD COLUMN folding_version BIGINT NOT NULL DEFAULT 1",
                 "CREATE INDEX record_indexes_by_folding ON record_indexes (folding_version)",
             ]),
+        Migration(
+            name: "records-public-assets",
+            statements: [
+                // Where what it rests on is used; empty: in the private database's container.
+                "ALTER TABLE record_assets ADD COLUMN container TEXT NOT NULL DEFAULT ''",
+                // In a public database: what decides who may read the record (RecordReaders).
+                "ALTER TABLE record_assets ADD COLUMN readers TEXT NOT NULL DEFAULT ''",
+            ]),
     ]
 }

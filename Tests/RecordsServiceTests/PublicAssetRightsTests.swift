@@ -1,0 +1,189 @@
+import Foundation
+import NephosBulk
+import NephosChunks
+import NephosCore
+import NephosKit
+import NephosSimulation
+import NephosWire
+import SwiftProtobuf
+import Testing
+
+/// In a public database accounts store beside one another, and what somebody may read can end: who knows a hash gets at
+/// nothing by it that he may not read now.
+@Suite struct PublicAssetRightsTests {
+    private let house: PublicHouse
+    private let ann: RecordDevice
+    private let bert: RecordDevice
+    private let photo = TestContent(seed: 1, chunks: [100_000, 70_000])
+    private let small = TestContent(seed: 3, chunks: [50_000])
+
+    init() throws {
+        house = try PublicHouse()
+        ann = try house.device()
+        bert = try house.device(PublicHouse.other)
+        try house.setRoles(of: "Secret", everyone: .none)
+    }
+
+    private func save(
+        _ name: String, _ content: TestContent, type: String = "Note", base: Data = Data(), by device: RecordDevice
+    ) throws {
+        let upload = try device.store(content, for: name)
+        let change = WireRecordChange.save(name, ["photo": .asset(content.asset)], type: type, base: base)
+        let record = try #require(try device.modify([change], upload: upload).records.first)
+        #expect(!record.hasFailure, "\(record)")
+        try device.close(upload, for: name)
+    }
+
+    private func code(_ body: () throws -> Void) -> CloudError.Code? {
+        do { try body() } catch { return (error as? CloudError)?.code }
+        return nil
+    }
+
+    private func settle() { house.cloud.network.run(for: .seconds(130)) }
+
+    /// What was open stays open no longer than it is allowed: for accounts and for those without.
+    @Test func aTicketEndsWhenRolesTakeTheReadingAway() throws {
+        try save("sea", photo, by: ann)
+        let stranger = try house.stranger()
+        let readers = [try bert.connectBulk(for: "sea"), try stranger.connectBulk(for: "sea")]
+        for (reader, device) in zip(readers, [bert, stranger]) {
+            #expect(try device.fetch(photo.ids[0], by: reader) == photo.chunks[0])
+        }
+        try house.setRoles(of: "Note", everyone: .none)
+        for (reader, device) in zip(readers, [bert, stranger]) {
+            // It asks for another, and gets none.
+            #expect(code { _ = try device.fetch(photo.ids[0], by: reader) } == .unknownItem)
+            #expect(code { _ = try device.fetch(photo.ids[0], of: "sea") } == .unknownItem)
+        }
+        // Who made it reads on.
+        #expect(try ann.fetch(photo.ids[0], of: "sea") == photo.chunks[0])
+    }
+
+    @Test func aTicketEndsWhenItsAdministratorIsNoneAnyMore() throws {
+        let change = WireRecordChange.save("sea", ["photo": .asset(small.asset)], type: "Secret")
+        #expect(
+            try ann.modify([change], upload: try ann.store(small, for: "sea")).records.allSatisfy { !$0.hasFailure })
+        let administrator = try house.device(PublicHouse.administrator)
+        let reader = try administrator.connectBulk(for: "sea")
+        #expect(try administrator.fetch(small.ids[0], by: reader) == small.chunks[0])
+        var request = WireSaveContainer()
+        request.definition.containerID = RecordHouse.container
+        request.administrators.accountNames = [PublicHouse.other]
+        try house.cloud.operate("SaveContainer", request, as: WireSaveContainerReply.self)
+        house.cloud.network.run(for: .seconds(5))
+        #expect(code { _ = try administrator.fetch(small.ids[0], by: reader) } == .unknownItem)
+    }
+
+    /// A ticket is for what the record has at the moment: what comes later as well, and nothing that it has no more.
+    @Test func aTicketIsForWhatTheRecordHasNow() throws {
+        try save("sea", photo, by: ann)
+        let reader = try bert.connectBulk(for: "sea")
+        #expect(try bert.fetch(photo.ids[1], by: reader) == photo.chunks[1])
+        let version = try #require(ann.list()["sea"]).version
+        try save("sea", small, base: version, by: ann)
+        #expect(try bert.fetch(small.ids[0], by: reader) == small.chunks[0])
+        #expect(code { _ = try bert.fetch(photo.ids[1], by: reader) } == .unknownItem)
+    }
+
+    /// Neither by a ticket of before nor by the hash, from the first moment on.
+    @Test func whoMayNotReadTheRecordThatWasMadeAnewHasNothingOfIt() throws {
+        try save("sea", small, by: ann)
+        let reader = try bert.connectBulk(for: "sea")
+        #expect(try bert.fetch(small.ids[0], by: reader) == small.chunks[0])
+        try ann.delete("sea")
+        #expect(code { _ = try bert.fetch(small.ids[0], by: reader) } == .unknownItem)
+        try save("sea", photo, type: "Secret", by: ann)
+        for id in photo.ids + small.ids { #expect(code { _ = try bert.fetch(id, by: reader) } == .unknownItem) }
+        settle()
+        for id in photo.ids { #expect(code { _ = try bert.fetch(id, by: reader) } == .unknownItem) }
+        #expect(try ann.fetch(photo.ids[0], of: "sea") == photo.chunks[0])
+    }
+
+    /// Before what rests on it was removed in the background, and while it is.
+    @Test func whoTakesTheNameOfASecretHasNothingOfIt() throws {
+        try save("sea", photo, type: "Secret", by: ann)
+        try save("hill", small, type: "Secret", by: ann)
+        for name in ["sea", "hill"] { try ann.delete(name) }
+        for wait in [0, 1, 20, 45, 130] {
+            house.cloud.network.run(for: .seconds(wait))
+            for (name, content) in [("sea", photo), ("hill", small)] {
+                #expect(try bert.missing(content.ids, for: name).count == content.ids.count)
+                #expect(code { try bert.save(name, ["photo": .asset(content.asset)], for: name) } == .assetNotAvailable)
+            }
+            // A record of one's own opens nothing either.
+            let own = TestContent(seed: UInt64(10 + wait), chunks: [30_000])
+            let name = "sea"
+            try save(name, own, by: bert)
+            let reader = try bert.connectBulk(for: name)
+            #expect(try bert.fetch(own.ids[0], by: reader) == own.chunks[0])
+            for id in photo.ids { #expect(code { _ = try bert.fetch(id, by: reader) } == .unknownItem) }
+            #expect(code { _ = try bert.readNodes(photo, of: name) } == .unknownItem)
+            try bert.delete(name)
+        }
+        settle()
+        #expect(try house.house.rows(of: "content_chunks") == 0)
+        #expect(try house.house.used(of: Owner(AppID(RecordHouse.app))) < 1000)
+    }
+
+    /// What somebody has stored ahead and not saved yet nobody else finds, takes or reads: of a record that there is not
+    /// yet, and of one that both may change.
+    @Test(arguments: [false, true]) func nobodyTakesWhatAnotherHasNotSavedYet(isThere: Bool) throws {
+        if isThere {
+            try house.setRoles(of: "Note", signedIn: .reading(create: true, write: true))
+            try save("sea", small, by: bert)
+        }
+        let base = isThere ? try #require(bert.list()["sea"]).version : Data()
+        let upload = try ann.store(photo, for: "sea")
+        let nodes = photo.nodes.map { bytes in bytes.withUnsafeBytes { ChunkID(hashing: $0) } }
+        for named in [[], upload, [UInt8](RecordDevice.version())] {
+            #expect(try bert.missing(photo.ids + nodes, for: "sea", in: named).count == photo.ids.count + nodes.count)
+            #expect(
+                code { try bert.save("sea", ["photo": .asset(photo.asset)], base: base, upload: named, for: "sea") }
+                    == .assetNotAvailable)
+            let chunk = WireRecordAsset.with { ($0.length, $0.root) = (100_000, Data(photo.ids[0].bytes)) }
+            #expect(
+                code { try bert.save("sea", ["photo": .asset(chunk)], base: base, upload: named, for: "sea") }
+                    == .assetNotAvailable)
+        }
+        // Nor by nodes of his own that name its chunks.
+        var request = WireStoreNodes()
+        request.container = bert.content(of: "sea")
+        request.transferID = Data(try bert.store(TestContent(seed: 9, chunks: [20_000]), for: "sea"))
+        request.nodes = photo.nodes.map { Data($0) }
+        #expect(code { try bert.call("StoreNodes", request, as: WireStoreNodesReply.self) } == .unknownItem)
+        #expect(code { _ = try bert.readNodes(photo, of: "sea") } == .unknownItem)
+        // Whose it is saves it.
+        try ann.save("sea", ["photo": .asset(photo.asset)], base: base, upload: upload, for: "sea")
+        #expect(try bert.fetch(photo.ids[1], of: "sea") == photo.chunks[1])
+        #expect(try bert.readNodes(photo, of: "sea") == photo.nodes)
+    }
+
+    /// Of what the record has nothing is sent again, whoever has brought it, and nothing counts twice.
+    @Test func whatTheRecordHasIsThereForWhoChangesIt() throws {
+        try house.setRoles(of: "Note", signedIn: .reading(create: true, write: true))
+        try save("sea", photo, by: ann)
+        let used = try house.house.used(of: Owner(AppID(RecordHouse.app)))
+        let longer = TestContent(seed: 1, chunks: [100_000, 70_000, 40_000])
+        #expect(longer.ids.prefix(2) == photo.ids.prefix(2))
+        #expect(try bert.missing(longer.ids, for: "sea") == [2])
+        let version = try #require(bert.list()["sea"]).version
+        let upload = try bert.store(longer, for: "sea")
+        // The one of both, and a chunk of it alone, which needs no upload.
+        let chunk = WireRecordAsset.with { ($0.length, $0.root) = (70_000, Data(photo.ids[1].bytes)) }
+        let change = WireRecordChange.save(
+            "sea", ["photo": .asset(longer.asset), "part": .asset(chunk)], base: version)
+        #expect(try bert.modify([change], upload: upload).records.allSatisfy { !$0.hasFailure })
+        try bert.close(upload, for: "sea")
+        settle()
+        #expect(try house.house.used(of: Owner(AppID(RecordHouse.app))) < used + 45_000)
+        #expect(try house.house.rows(of: "content_chunks") == 3)
+        for (id, bytes) in zip(longer.ids, longer.chunks) { #expect(try ann.fetch(id, of: "sea") == bytes) }
+        #expect(try ann.readNodes(longer, of: "sea") == longer.nodes)
+        try ann.delete("sea")
+        settle()
+        for table in ["content_chunks", "content_uses", "content_nodes", "record_assets", "content_holds"] {
+            #expect(try house.house.rows(of: table) == 0, "\(table)")
+        }
+        #expect(try house.house.used(of: Owner(AppID(RecordHouse.app))) < 1000)
+    }
+}
