@@ -1,6 +1,7 @@
 import Foundation
 import NephosBus
 import NephosCore
+import NephosSimulation
 import NephosWire
 import Testing
 
@@ -10,12 +11,12 @@ import Testing
     @Test func anotherAccountDiscardsWhatTheFirstOneHad() throws {
         let device = try Device.ready()
         try device.store.set("secret", forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         device.cloud.account = "acc_two"
         device.cloud.items = [:]
         device.cloud.head = ChangeToken(epoch: 1, sequence: 0)
         try device.signIn("bert")
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(device.changes.map(\.reason) == [.accountChange, .initialSyncChange])
         #expect(try device.store.dictionary().isEmpty)
         #expect(device.engine.session?.identityToken == "identity-acc_two")
@@ -25,13 +26,13 @@ import Testing
         let device = try Device.ready()
         device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.serviceBusy, "Later.")) }
         try device.store.set("unsent", forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         device.cloud.account = "acc_two"
         #expect(throws: CloudError.self) { try device.signIn("bert") }
         #expect(device.engine.session?.accountName != "bert")
         #expect(try device.store.read("a") == .value("unsent"))
         try device.signIn("bert", discardsUnsent: true)
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(device.engine.session?.accountName == "bert")
         #expect(try device.store.status().pending.isEmpty)
     }
@@ -45,7 +46,7 @@ import Testing
         #expect(device.engine.session?.ubiquityIdentityToken == token)
         #expect(try JSONDecoder().decode([UbiquityIdentityToken].self, from: archived) == [token])
         device.engine.signOut { _ in }
-        device.loop.advance(.seconds(10))
+        device.network.run(for: .seconds(10))
         #expect(device.engine.session?.ubiquityIdentityToken == nil)
         device.cloud.lossy = []
         try device.signIn()
@@ -62,24 +63,24 @@ import Testing
         try device.store.set("local", forKey: "a")
         #expect(try device.store.read("a") == .value("local"))
         try device.signIn()
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(try device.store.read("a") == .absent)
         #expect(try device.store.adoptSignedOutContent() == ["a"])
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(device.cloud.items["a"]?.value == "local")
     }
 
     @Test func unsentChangesDoNotVanishBecauseTheirAccountWasMadeAnewUnderItsName() throws {
         let device = try Device.ready()
         try device.store.set("sent", forKey: "b")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.serviceBusy, "Later.")) }
         try device.store.set("unsent", forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         device.cloud.account = "acc_two"
         let refused = #expect(throws: CloudError.self) { try device.signIn() }
         #expect(refused?.code == .constraintViolation && refused?.details["unsent"] == "1")
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         // The server has let the device in, and is told that it is not coming.
         #expect(device.cloud.requests("SignOut").count == 1)
         #expect(device.engine.session?.accountID == AccountID("acc_one"))
@@ -103,14 +104,14 @@ import Testing
         let device = try Device()
         for key: ItemName in ["a", "b", "c"] { try device.store.set("local", forKey: key) }
         try device.signIn()
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         device.cloud.overrides["PushKeys"] = { request in
             guard let push = try? request.body.decode(WirePushKeys.self), push.writes[0].key == "b" else { return nil }
             return .failure(CloudError(.quotaExceeded, "Too much."))
         }
         #expect(try device.store.adoptSignedOutContent() == ["a", "b", "c"])
         #expect(try device.local.signedOutKeys(app: device.store.app) == ["a", "b", "c"])
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(device.cloud.items.keys.sorted() == ["a", "c"])
         #expect(try device.local.signedOutKeys(app: device.store.app) == ["b"])
         #expect(try device.store.status().refused.map(\.key) == ["b"])
@@ -119,7 +120,7 @@ import Testing
         #expect(try device.store.adoptSignedOutContent() == ["b"])
         #expect(try device.store.offerSignedOutContent() == ["b": .some("local")])
         #expect(try device.store.status().pending.count == 1)
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(device.cloud.items["b"]?.value == "local")
         #expect(try device.local.signedOutKeys(app: device.store.app).isEmpty)
         #expect(try device.store.status().refused.isEmpty)
@@ -130,26 +131,26 @@ import Testing
         device.cloud.lossy = ["SignOut"]
         var told: Result<Bool, CloudError>?
         device.engine.signOut { told = $0 }
-        device.loop.advance(.milliseconds(999))
+        device.network.run(for: .milliseconds(999))
         #expect(try told?.get() == false)
         #expect(device.engine.session?.signedIn == false)
         try device.signIn()
         device.cloud.lossy = []
         device.engine.signOut { told = $0 }
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(try told?.get() == true)
     }
 
     @Test func aServerFarAwayIsToldOfASignOutAlsoWhenATokenMustBeRenewedFirst() throws {
         let device = try Device.ready()
         device.cloud.latency = .milliseconds(300)
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         device.cloud.overrides["SignOut"] = { request in
             request.accessToken == "access-1" ? .failure(CloudError(.tokenExpired, "Old.")) : nil
         }
         var told: Result<Bool, CloudError>?
         device.engine.signOut { told = $0 }
-        device.loop.advance(.seconds(2))
+        device.network.run(for: .seconds(5))
         #expect(try told?.get() == true)
     }
 
@@ -158,15 +159,15 @@ import Testing
         let secrets = try #require(device.secrets as? MemorySecrets)
         let other = MemorySecrets(sharing: secrets)
         #expect(other.tryLock())
-        device.loop.advance(.seconds(4000))
+        device.network.run(for: .seconds(4000))
         try device.store.set("kept", forKey: "a")
-        device.loop.advance(.seconds(3))
+        device.network.run(for: .seconds(3))
         #expect(device.cloud.requests("RefreshToken").isEmpty)
         let problem = try device.store.status().problem
         #expect(problem?.code == .storageFailure && problem?.message.contains("refresh.lock") == true)
         #expect(try device.store.status().pending.first?.blocker == .thisDevice)
         other.unlock()
-        device.loop.advance(.seconds(120))
+        device.network.run(for: .seconds(120))
         #expect(device.cloud.items["a"]?.value == "kept")
         #expect(try device.store.status().isInSync)
     }
@@ -176,32 +177,32 @@ import Testing
         device.cloud.overrides["RefreshToken"] = { _ in
             .failure(CloudError(.requestRateLimited, "Later.", retryAfter: .seconds(1_000_000)))
         }
-        device.loop.advance(.seconds(3700))
+        device.network.run(for: .seconds(3700))
         #expect(device.cloud.requests("RefreshToken").count == 1)
         device.cloud.overrides = [:]
-        device.loop.advance(.seconds(2 * 3700))
+        device.network.run(for: .seconds(2 * 3700))
         #expect(device.cloud.requests("RefreshToken").count > 1)
     }
 
     @Test func signedOutReadsNothingOfTheAccount() throws {
         let device = try Device.ready()
         try device.store.set("secret", forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         device.engine.signOut { _ in }
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(try device.store.read("a") == .absent)
         #expect(device.changes.map(\.reason) == [.accountChange])
         #expect(device.cloud.requests("SignOut").count == 1)
         try device.signIn()
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(try device.store.read("a") == .value("secret"))
     }
 
     @Test func tokenIsRenewedInTimeAndTheSubscriptionWithIt() throws {
-        let cloud = ScriptedCloud()
+        let cloud = try ScriptedCloud()
         cloud.lifetime = 30_000
         let device = try Device.ready(cloud)
-        device.loop.advance(.seconds(25))
+        device.network.run(for: .seconds(25))
         #expect(cloud.requests("RefreshToken").count == 1)
         #expect(cloud.requests("Subscribe").last?.accessToken == "access-2")
     }
@@ -212,20 +213,20 @@ import Testing
             request.accessToken == "access-1" ? .failure(CloudError(.tokenExpired, "Old.")) : nil
         }
         for key in ["a", "b", "c"] as [ItemName] { try device.store.set(1, forKey: key) }
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(device.cloud.requests("RefreshToken").count == 1)
         #expect(device.cloud.items.count == 3)
     }
 
     @Test func refreshWhoseReplyWasLostIsRepeatedUnderItsID() throws {
-        let cloud = ScriptedCloud()
+        let cloud = try ScriptedCloud()
         cloud.lifetime = 30_000
         let device = try Device.ready(cloud)
         cloud.lossy = ["RefreshToken"]
-        device.loop.advance(.seconds(25))
+        device.network.run(for: .seconds(25))
         try device.restart()
         cloud.lossy = []
-        device.loop.advance(.seconds(60))
+        device.network.run(for: .seconds(60))
         let refreshes = cloud.requests("RefreshToken")
         #expect(refreshes.count > 1)
         let bodies = refreshes.compactMap { try? $0.body.decode(WireRefreshToken.self).refreshToken }
@@ -255,10 +256,10 @@ import Testing
     @Test func revokedDeviceStopsAndSaysWhy() throws {
         let device = try Device.ready()
         device.cloud.deliver { $0.ended = WireFailure(CloudError(.deviceRevoked, "Revoked.")) }
-        device.loop.advance(.milliseconds(100))
+        device.network.run(for: .milliseconds(100))
         device.cloud.requests = []
         try device.store.set(1, forKey: "a")
-        device.loop.advance(.seconds(60))
+        device.network.run(for: .seconds(60))
         #expect(device.cloud.requests.isEmpty)
         let pending = try #require(try device.store.status().pending.first)
         #expect(pending.state == .blocked)
@@ -269,19 +270,19 @@ import Testing
         let device = try Device.ready()
         device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.missingEntitlement, "Not for this app.")) }
         try device.store.set(1, forKey: "a")
-        device.loop.advance(.seconds(120))
+        device.network.run(for: .seconds(120))
         #expect(try device.store.status().pending.first?.state == .blocked)
         #expect(device.cloud.requests("PushKeys").count == 1)
         device.cloud.overrides = [:]
         try device.signIn()
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(device.cloud.items["a"]?.value == 1)
     }
 
     @Test func endedSubscriptionIsMadeAgain() throws {
         let device = try Device.ready()
         device.cloud.deliver { $0.ended = WireFailure(CloudError(.notAuthenticated, "Who are you?")) }
-        device.loop.advance(.milliseconds(100))
+        device.network.run(for: .milliseconds(100))
         // The store, and after it the account.
         #expect(device.cloud.requests("Subscribe").count == 2)
     }
@@ -289,9 +290,9 @@ import Testing
     @Test func missedHeartbeatsMakeANewConnection() throws {
         let device = try Device.ready()
         device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
-        device.loop.advance(.seconds(12))
+        device.network.run(for: .seconds(12))
         #expect(device.cloud.requests("Subscribe").isEmpty)
-        device.loop.advance(.seconds(10))
+        device.network.run(for: .seconds(10))
         // The store, and after it the account.
         #expect(device.cloud.requests("Subscribe").count == 2)
         #expect(device.cloud.requests("ReadChanges").isEmpty)

@@ -1,6 +1,7 @@
 import Logging
 import NephosBus
 import NephosCore
+import NephosSimulation
 import NephosWire
 import Testing
 
@@ -9,7 +10,8 @@ import Testing
 /// A device against a ``ScriptedCloud``.
 final class Device {
     let cloud: ScriptedCloud
-    let loop: ManualLoop
+    let loop: any BusLoop
+    var network: SimulatedNetwork { cloud.network }
     let local: LocalStore
     let secrets: any SecretStore
     private(set) var engine: DeviceEngine
@@ -26,10 +28,11 @@ final class Device {
     var store: KeyValueSync { engine.keyValue(AppID("app.one")) }
 
     init(
-        cloud: ScriptedCloud = ScriptedCloud(), local: LocalStore? = nil, secrets: any SecretStore = MemorySecrets()
+        cloud: ScriptedCloud? = nil, local: LocalStore? = nil, secrets: any SecretStore = MemorySecrets()
     ) throws {
+        let cloud = try cloud ?? ScriptedCloud()
         self.cloud = cloud
-        loop = ManualLoop(cloud: cloud)
+        loop = cloud.network.makeLoop(named: "device")
         self.local = try local ?? LocalStore()
         self.secrets = secrets
         engine = Self.makeEngine(loop, self.local, secrets, seed: 1, keyCount)
@@ -37,7 +40,7 @@ final class Device {
     }
 
     private static func makeEngine(
-        _ loop: ManualLoop, _ local: LocalStore, _ secrets: any SecretStore, seed: UInt64, _ count: Count
+        _ loop: any BusLoop, _ local: LocalStore, _ secrets: any SecretStore, seed: UInt64, _ count: Count
     ) -> DeviceEngine {
         var options = DeviceOptions()
         options.seed = seed
@@ -83,18 +86,18 @@ final class Device {
                 identity: identity, accountName: name, password: "", deviceName: "here",
                 discardsUnsent: discardsUnsent)
         ) { result = $0 }
-        loop.advance(.milliseconds(100))
+        network.run(for: .milliseconds(300))
         _ = try #require(result).get()
     }
 
     /// Signed in, with the first pull done and nothing to be told.
-    static func ready(_ cloud: ScriptedCloud = ScriptedCloud()) throws -> Device {
+    static func ready(_ cloud: ScriptedCloud? = nil) throws -> Device {
         let device = try Device(cloud: cloud)
         try device.signIn()
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         device.changes = []
         device.accountEvents = []
-        cloud.requests = []
+        device.cloud.requests = []
         return device
     }
 
@@ -102,5 +105,5 @@ final class Device {
         try local.read { try StoreTransaction($0, try #require(store.scope)).state() }
     }
 
-    var now: Timestamp { loop.clock.now }
+    var now: Timestamp { loop.wallClock.now }
 }

@@ -32,7 +32,7 @@ import Testing
         let frame = Frame(encoding: reply)
         device.cloud.overrides["ReadChanges"] = { _ in .success(frame) }
         try device.signIn()
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
         return device
     }
 
@@ -58,7 +58,7 @@ import Testing
         let device = try Device.ready()
         device.cloud.write("k", 1, at: device.now)
         device.store.pull()
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(try device.store.dictionary() == ["k": 1])
         (device.changes, device.cloud.requests) = ([], [])
         var reply = WireReadChangesReply()
@@ -73,7 +73,7 @@ import Testing
             return .success(Frame(encoding: reply))
         }
         device.store.pull()
-        device.loop.advance(.seconds(60))
+        device.network.run(for: .seconds(60))
         #expect(try device.store.dictionary() == ["k": 1])
         #expect(device.changes.isEmpty && device.cloud.pushes().isEmpty)
         #expect(try device.store.status().problem?.code == .storeOutOfStep)
@@ -101,7 +101,7 @@ import Testing
         #expect(try device.store.dictionary() == ["k": 1])
         #expect(device.store.engine.local.storedHead == ChangeToken(epoch: .max, sequence: .max))
         try device.store.set(2, forKey: "k")
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
     }
 }
 

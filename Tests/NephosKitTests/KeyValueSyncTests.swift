@@ -1,6 +1,7 @@
 import GRDB
 import NephosBus
 import NephosCore
+import NephosSimulation
 import NephosWire
 import Testing
 
@@ -13,7 +14,7 @@ import Testing
         try device.signIn()
         #expect(try device.store.read("a") == .notDownloadedYet)
         device.cloud.overrides = [:]
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
         #expect(try device.store.read("a") == .absent)
         #expect(device.changes.filter { $0.reason == .initialSyncChange }.count == 1)
         #expect(try device.store.status().initialSyncFinished)
@@ -22,7 +23,7 @@ import Testing
     @Test func aProcessThatSleptThroughMoreThanIsKeptReadsEverythingAgain() throws {
         let device = try Device.ready()
         try device.store.set(1, forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         let scope = try #require(device.store.scope)
         try device.local.write { database in
             let store = StoreTransaction(database, scope)
@@ -39,7 +40,7 @@ import Testing
         let device = try Device.ready()
         let large = PropertyValue.string(String(repeating: "x", count: News.itemBytesMax + 1))
         device.cloud.deliver([device.cloud.write("a", large, at: device.now)])
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(device.changes.map { $0.items.map(\.value) } == [[large]])
         let bytes = try device.local.read { try Int.fetchOne($0, sql: "SELECT max(length(notification)) FROM news") }
         #expect((bytes ?? .max) < 1000)
@@ -49,10 +50,10 @@ import Testing
         let device = try Device.ready()
         device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.quotaExceeded, "Too much.")) }
         for key: ItemName in ["a", "b"] { try device.store.set(1, forKey: key) }
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         device.cloud.overrides = [:]
         try device.restart()
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
         #expect(try device.store.status().refused.map(\.key) == ["a", "b"])
         #expect(try !device.store.status().isInSync)
         #expect(try device.local.dismissRefused(["a", "c"], app: device.store.app) == ["a"])
@@ -65,7 +66,7 @@ import Testing
         let device = try Device.ready()
         device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.operationExpired, "Too old.")) }
         try device.store.set(1, forKey: "a")
-        device.loop.advance(.seconds(600))
+        device.network.run(for: .seconds(600))
         #expect((5...30).contains(device.cloud.requests("PushKeys").count))
         #expect(Set(device.cloud.requests("PushKeys").map(\.id)).count == device.cloud.requests("PushKeys").count)
     }
@@ -73,7 +74,7 @@ import Testing
     @Test func aFetchEndsAfterAllThatItBrought() throws {
         let device = try Device()
         try device.signIn()
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
         #expect(device.changes.map(\.reason) == [.accountChange, .initialSyncChange])
         #expect(!device.changesAtFetches.isEmpty)
         #expect(device.changesAtFetches.allSatisfy { $0 == 2 })
@@ -84,18 +85,18 @@ import Testing
         device.cloud.overrides["ReadChanges"] = { _ in .failure(CloudError(.internalError, "Not yet.")) }
         try device.signIn()
         try device.store.set("mine", forKey: "a")
-        device.loop.advance(.milliseconds(500))
+        device.network.run(for: .milliseconds(500))
         #expect(device.cloud.pushes().isEmpty)
         #expect(try device.store.read("a") == .value("mine"))
         device.cloud.overrides = [:]
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
         #expect(device.cloud.items["a"]?.value == "mine")
     }
 
     @Test func acceptedWriteAdvancesTheHeadWithoutAPullAndWithoutAnEvent() throws {
         let device = try Device.ready()
         try device.store.set(1, forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(try device.state().head == device.cloud.head)
         #expect(try device.state().digest == device.cloud.digest)
         #expect(device.cloud.requests("ReadChanges").isEmpty)
@@ -107,16 +108,16 @@ import Testing
         let device = try Device.ready()
         device.cloud.online = false
         try device.store.set(0, forKey: "a")
-        device.loop.advance(.milliseconds(50))
+        device.network.run(for: .milliseconds(50))
         for value in 1...10 { try device.store.set(.integer(Int64(value)), forKey: "a") }
-        device.loop.advance(.seconds(20))
+        device.network.run(for: .seconds(20))
         try device.restart()
         let pending = try device.store.status().pending
         #expect(pending.count == 2)
         // Nothing was there to send them to.
         #expect(pending.allSatisfy { $0.attempts == 0 })
         device.cloud.online = true
-        device.loop.advance(.seconds(90))
+        device.network.run(for: .seconds(90))
         #expect(device.cloud.items["a"]?.value == 10)
         #expect(try device.store.status().isInSync)
     }
@@ -125,10 +126,10 @@ import Testing
         let device = try Device.ready()
         device.cloud.lossy = ["PushKeys"]
         try device.store.set("x", forKey: "a")
-        device.loop.advance(.seconds(11))
+        device.network.run(for: .seconds(11))
         try device.store.set("y", forKey: "a")
         device.cloud.lossy = []
-        device.loop.advance(.seconds(30))
+        device.network.run(for: .seconds(30))
         let ids = device.cloud.requests("PushKeys").map(\.id)
         #expect(Set(ids).count == 2)
         #expect(ids.count > 2)
@@ -140,7 +141,7 @@ import Testing
     @Test func notificationThatContinuesTheHeadIsAppliedWithoutAPull() throws {
         let device = try Device.ready()
         device.cloud.deliver([device.cloud.write("a", "theirs", at: device.now)])
-        device.loop.advance(.milliseconds(20))
+        device.network.run(for: .milliseconds(20))
         #expect(try device.store.read("a") == .value("theirs"))
         #expect(device.changes.map(\.reason) == [.serverChange])
         #expect(device.changes.first?.changedKeys == ["a"])
@@ -152,7 +153,7 @@ import Testing
         let device = try Device.ready()
         device.cloud.write("missed", 1, at: device.now)
         device.cloud.deliver([device.cloud.write("seen", 2, at: device.now)])
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(try device.store.dictionary() == ["missed": 1, "seen": 2])
         #expect(device.cloud.requests("ReadChanges").count == 1)
         #expect(try device.state().head == device.cloud.head)
@@ -163,9 +164,9 @@ import Testing
         let first = device.cloud.write("a", 1, at: device.now)
         let second = device.cloud.write("b", 2, at: device.now)
         device.cloud.deliver([second])
-        device.loop.advance(.milliseconds(10))
+        device.network.run(for: .milliseconds(10))
         device.cloud.deliver([first])
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(try device.state().head == device.cloud.head)
         #expect(device.cloud.requests("ReadChanges").isEmpty)
     }
@@ -174,7 +175,7 @@ import Testing
         let device = try Device.ready()
         device.cloud.write("a", 1, at: device.now)
         device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
-        device.loop.advance(.milliseconds(100))
+        device.network.run(for: .milliseconds(100))
         #expect(try device.store.read("a") == .value(1))
     }
 
@@ -182,7 +183,7 @@ import Testing
         let device = try Device.ready()
         device.cloud.write("a", "winner", at: device.now.advanced(by: .seconds(30)))
         try device.store.set("loser", forKey: "a")
-        device.loop.advance(.milliseconds(300))
+        device.network.run(for: .milliseconds(300))
         #expect(try device.store.read("a") == .value("winner"))
         #expect(device.changes.map(\.changedKeys) == [["a"]])
         #expect(try device.store.status().isInSync)
@@ -191,10 +192,10 @@ import Testing
     @Test func quotaRefusalKeepsThePreviousValueAndTellsTheApp() throws {
         let device = try Device.ready()
         try device.store.set("before", forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.quotaExceeded, "Full.")) }
         try device.store.set("after", forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(try device.store.read("a") == .value("before"))
         #expect(device.changes.map(\.reason) == [.quotaViolationChange])
         #expect(device.changes.first?.changedKeys == ["a"])
@@ -223,7 +224,7 @@ import Testing
             cloud?.requests("PushKeys").count == 1 ? .failure(CloudError(.operationExpired, "Too old.")) : nil
         }
         try device.store.set(1, forKey: "a")
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         let requests = device.cloud.requests("PushKeys")
         #expect(requests.count == 2)
         #expect(Set(requests.map(\.id)).count == 2)
@@ -236,16 +237,16 @@ import Testing
             .failure(CloudError(.requestRateLimited, "Slowly.", retryAfter: .seconds(60)))
         }
         try device.store.set(0, forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         device.cloud.overrides = [:]
         for value in 1...5 { try device.store.set(.integer(Int64(value)), forKey: "a") }
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
         let pending = try device.store.status().pending
         #expect(pending.count == 1)
         #expect(pending.first?.blocker == .server)
         #expect(pending.first?.nextAttempt != nil)
         #expect(device.cloud.requests("PushKeys").count == 1)
-        device.loop.advance(.seconds(60))
+        device.network.run(for: .seconds(60))
         #expect(device.cloud.items["a"]?.value == 5)
         #expect(device.cloud.requests("PushKeys").count == 2)
     }
@@ -257,12 +258,12 @@ import Testing
             .failure(CloudError(.serviceBusy, "Later.", retryAfter: .seconds(30 * 86_400)))
         }
         try device.store.set(1, forKey: "a")
-        device.loop.advance(.seconds(60))
+        device.network.run(for: .seconds(60))
         let count = device.cloud.requests("PushKeys").count
         device.cloud.overrides = [:]
-        device.loop.advance(.seconds(3400))
+        device.network.run(for: .seconds(3400))
         #expect(device.cloud.requests("PushKeys").count == count)
-        device.loop.advance(.seconds(200))
+        device.network.run(for: .seconds(200))
         #expect(device.cloud.requests("PushKeys").count == count + 1)
         #expect(device.cloud.items["a"]?.value == 1)
     }
@@ -276,17 +277,17 @@ import Testing
         device.store.whenSent(timeout: .seconds(10)) { results.append($0) }
         device.store.whenCurrent(timeout: .seconds(10)) { results.append($0) }
         device.store.whenCurrent(timeout: .seconds(100)) { results.append($0) }
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(results.count == 2)
         for result in results {
             guard case .failure(let error) = result else { throw CloudError(.internalError, "It is locked.") }
             #expect(error == locked)
         }
         device.cloud.overrides = [:]
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(device.cloud.items["a"] == nil)
         device.store.synchronize()
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(device.cloud.items["a"]?.value == 1)
         #expect(results.count == 3 && (try? results.last?.get()) != nil)
     }
@@ -295,12 +296,12 @@ import Testing
         let device = try Device.ready()
         device.cloud.budget = Budget(capacity: 10, remaining: 3, refill: .seconds(2))
         try device.store.set(0, forKey: "a")
-        device.loop.advance(.milliseconds(100))
+        device.network.run(for: .milliseconds(100))
         for value in 1...20 {
             try device.store.set(.integer(Int64(value)), forKey: "a")
-            device.loop.advance(.milliseconds(100))
+            device.network.run(for: .milliseconds(100))
         }
-        device.loop.advance(.seconds(10))
+        device.network.run(for: .seconds(10))
         #expect(device.cloud.items["a"]?.value == 20)
         #expect(device.cloud.requests("PushKeys").count <= 4)
     }
@@ -309,7 +310,7 @@ import Testing
         let device = try Device.ready()
         try device.store.write([LocalWrite(key: "a", value: 1), LocalWrite(key: "b", value: 2)])
         try device.store.set(3, forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(device.cloud.pushes().map { $0.writes.map(\.key) } == [["a", "b"], ["a"]])
         #expect(try device.store.dictionary() == ["a": 3, "b": 2])
     }
@@ -317,7 +318,7 @@ import Testing
     @Test func expiredChangeTokenFetchesEverythingAndKeepsUnsentWrites() throws {
         let device = try Device.ready()
         try device.store.set("early", forKey: "c")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         device.cloud.write("a", 1, at: device.now)
         device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.internalError, "Later.")) }
         try device.store.set("mine", forKey: "b")
@@ -326,24 +327,24 @@ import Testing
                 ? nil : .failure(CloudError(.changeTokenExpired, "Too old."))
         }
         device.store.pull()
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(try device.store.dictionary() == ["a": 1, "b": "mine", "c": "early"])
     }
 
     @Test func restoredServerIsOfferedWhatItLost() throws {
         let device = try Device.ready()
         try device.store.set("old", forKey: "kept")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         let backup = device.cloud.items
         let sequence = device.cloud.head.sequence
         try device.store.set("lost", forKey: "new")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         device.cloud.deliver([device.cloud.write("foreign", "lost too", at: device.now)])
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         let before = device.cloud.items
         device.cloud.restore(to: backup, sequence: sequence)
         device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
-        device.loop.advance(.seconds(2))
+        device.network.run(for: .seconds(2))
         #expect(device.cloud.items.mapValues(\.value) == before.mapValues(\.value))
         #expect(device.cloud.items.mapValues(\.timestamp) == before.mapValues(\.timestamp))
         #expect(device.cloud.items["foreign"]?.deviceID == DeviceID("dev_other"))
@@ -353,11 +354,11 @@ import Testing
     @Test func wrongDigestIsCuredByOneFullFetch() throws {
         let device = try Device.ready()
         try device.store.set(1, forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         let scope = try #require(device.store.scope)
         try device.local.write { try $0.execute(sql: "UPDATE scopes SET digest = zeroblob(32)") }
         device.store.pull()
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(device.cloud.requests("ReadChanges").count == 2)
         #expect(try device.local.read { try StoreTransaction($0, scope).state().digest } == device.cloud.digest)
         #expect(try device.store.status().problem == nil)
@@ -372,7 +373,7 @@ import Testing
             return .success(Frame(encoding: reply))
         }
         device.store.pull()
-        device.loop.advance(.milliseconds(500))
+        device.network.run(for: .milliseconds(500))
         #expect(device.cloud.requests("ReadChanges").count == 2)
         #expect(try device.store.status().problem?.code == .storeOutOfStep)
     }

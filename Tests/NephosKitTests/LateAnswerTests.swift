@@ -1,5 +1,6 @@
 import NephosBus
 import NephosCore
+import NephosSimulation
 import NephosWire
 import Testing
 
@@ -10,7 +11,7 @@ import Testing
     @Test func anAnswerFromAnEpochThatIsOverIsNotStored() throws {
         let device = try Device.ready()
         try device.store.set(1, forKey: "first")
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         let old = device.cloud.head
         // The answer to this push was kept from before a restore, of which the device has heard meanwhile.
         device.cloud.overrides["PushKeys"] = { request in
@@ -39,20 +40,20 @@ import Testing
         // It was sent before that, and is answered after it.
         device.cloud.lossy = ["PushKeys"]
         try device.store.write(["k", "l", "lost"].map { LocalWrite(key: $0, value: 2) })
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         device.cloud.restore(to: device.cloud.items, sequence: old.sequence)
         device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(try device.state().head.epoch == old.epoch + 1)
         device.cloud.lossy = []
         let sent = device.cloud.requests("PushKeys").count
-        while device.cloud.requests("PushKeys").count == sent { device.loop.advance(.milliseconds(1)) }
+        while device.cloud.requests("PushKeys").count == sent { device.network.run(for: .milliseconds(1)) }
         #expect(try device.state().head == device.cloud.head)
         let scope = try #require(device.store.scope)
         #expect(try device.local.read { try StoreTransaction($0, scope).item("k") } == nil)
         #expect(try device.state().digest == device.cloud.digest)
         // Nor is it lost: what was brought back does not have it. Together, as it was written.
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(device.cloud.items.mapValues(\.value) == ["first": 1, "k": 2, "l": 2, "lost": 2])
         #expect(Set(["k", "l", "lost"].map { device.cloud.items[$0]?.sequence }).count == 1)
         #expect(try device.store.status().isInSync)
@@ -62,16 +63,16 @@ import Testing
     func aDeletionWhoseAnswerAListingOvertakesIsRememberedWithItsOwnTime(isOfAnOldEpoch: Bool) throws {
         let device = try Device.ready()
         try device.store.set("mine", forKey: "a")
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         // Other devices' writes that this one never sees.
         device.cloud.write("a", "unseen", at: device.now)
         device.cloud.write("b", "unseen", at: device.now)
         let backup = device.cloud.items
         let sequence = device.cloud.head.sequence
-        device.loop.advance(.milliseconds(10))
+        device.network.run(for: .milliseconds(10))
         device.cloud.lossy = ["PushKeys"]
         for key: ItemName in ["a", "b"] { try device.store.set(nil, forKey: key) }
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(device.cloud.items.values.allSatisfy { $0.value == nil })
         var listings = 0
         device.cloud.overrides["ReadChanges"] = { request in
@@ -88,15 +89,15 @@ import Testing
             // The first answer is still on its way.
             if isOfAnOldEpoch { device.cloud.answers = answers }
             device.cloud.deliver { $0.heads = [device.cloud.scopeHead] }
-            device.loop.advance(.seconds(2))
+            device.network.run(for: .seconds(2))
         }
         device.store.pull()
-        device.loop.advance(.milliseconds(200))
+        device.network.run(for: .milliseconds(200))
         #expect(listings == 1)
         #expect(try device.store.status().pending.count == 2)
         if isOfAnOldEpoch { bringBack() }
         device.cloud.lossy = []
-        device.loop.advance(.seconds(30))
+        device.network.run(for: .seconds(30))
         if !isOfAnOldEpoch {
             #expect(try device.store.status().isInSync)
             bringBack()

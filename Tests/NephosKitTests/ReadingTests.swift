@@ -64,11 +64,11 @@ import Testing
             default: nil
             }
         }
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(asked.requests.count > 1)
         #expect(try device.store.dictionary().isEmpty && !device.store.status().isInSync)
         isAway = false
-        device.loop.advance(.seconds(20))
+        device.network.run(for: .seconds(20))
         #expect(try device.store.dictionary() == ["a": 2, "b": 1, "c": 1])
         #expect(try device.state().head == ChangeToken(epoch: 1, sequence: 6))
         // It went on where it was, and began nothing anew.
@@ -87,7 +87,7 @@ import Testing
             default: nil
             }
         }
-        device.loop.advance(.seconds(30))
+        device.network.run(for: .seconds(30))
         #expect(asked.requests.prefix(4).map(\.place.item) == ["", "gone", "", "a"])
         #expect(try device.store.dictionary() == ["a": 1, "b": 1])
     }
@@ -96,7 +96,7 @@ import Testing
         let (device, asked) = try device { _, _ in
             .success(Self.page([("a", 1, 1)], at: 5, next: (1, "a")))
         }
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
         #expect(asked.requests.count > 2 && asked.requests.count < 40)
         #expect(try device.store.dictionary().isEmpty)
         #expect(try device.store.status().problem?.code == .malformedRequest)

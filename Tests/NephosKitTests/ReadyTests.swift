@@ -109,13 +109,13 @@ import Testing
         let device = try Device()
         device.cloud.overrides["ReadChanges"] = { _ in .failure(CloudError(.serviceBusy, "Later.")) }
         try device.signIn()
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
         var result: Result<Void, CloudError>?
         _ = device.store.whenDownloaded(timeout: .seconds(300)) { result = $0 }
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
         #expect(result == nil)
         device.engine.signOut { _ in }
-        device.loop.advance(.seconds(5))
+        device.network.run(for: .seconds(5))
         #expect(throws: CloudError(.notSignedIn, "This home has no account signed in. Sign in.")) {
             try #require(result).get()
         }

@@ -1,5 +1,6 @@
 import NephosBus
 import NephosCore
+import NephosSimulation
 import NephosWire
 import Testing
 

@@ -3,14 +3,30 @@ import NephosCore
 import NephosSimulation
 import NephosWire
 import SwiftProtobuf
+import Testing
 
 import struct Foundation.Data
 
 /// A cloud of one account and one store, small enough to see through. A test
 /// can take any method over.
 final class ScriptedCloud {
-    var online = true
-    var sockets: [ScriptedSocket] = []
+    /// Its loop, the device's, and the time; each way takes a millisecond.
+    let network = SimulatedNetwork(seed: 1, faults: Faults(latency: .milliseconds(1) ... .milliseconds(1)))
+    /// Whether somebody is there.
+    var online = true { didSet { online ? open() : close() } }
+    /// One way.
+    var latency: Duration {
+        get { network.faults.latency.lowerBound }
+        set { network.faults.latency = newValue...newValue }
+    }
+    private let loop: any BusLoop
+    private let keys: KeyPair
+    private static let subscriptions = "tcp://subscriptions"
+    private var doors: [String: any ReplySocket] = [:]
+    /// Those that notifications are told to.
+    private var subscribers: [Peer] = []
+    /// As a service remembers them for each connection.
+    private var carriedTokens: [Peer: [TokenDigest: String]] = [:]
     /// Every request, in order.
     var requests: [RequestEnvelope] = []
     /// Answers instead of the model: nil: let the model answer; a failure or a frame otherwise.
@@ -19,8 +35,6 @@ final class ScriptedCloud {
     var lies: [String: (Frame) -> Frame] = [:]
     /// Methods whose answers get lost.
     var lossy: Set<String> = []
-    /// One way.
-    var latency: Duration = .milliseconds(1)
     var budget: Budget?
 
     var account = "acc_one"
@@ -33,6 +47,50 @@ final class ScriptedCloud {
     /// What repeats get.
     var answers: [OperationID: Frame] = [:]
 
+    init() throws {
+        network.offloadTime = .zero
+        loop = network.makeLoop(named: "cloud")
+        keys = KeyPair(
+            publicKey: try #require(PublicKey(bytes: Array(repeating: 1, count: 32))),
+            secretKey: try #require(SecretKey(bytes: Array(repeating: 2, count: 32))))
+        open()
+    }
+
+    deinit { network.close() }
+
+    private func open() {
+        for endpoint in ["tcp://identity", "tcp://keyvalue", "tcp://notifications", Self.subscriptions] {
+            let options = ReplySocketOptions(endpoint: endpoint, keys: keys, admission: .anyone)
+            doors[endpoint] = try? loop.makeReplySocket(options) { [weak self] messages in
+                for incoming in messages { self?.take(incoming, at: endpoint) }
+            }
+        }
+    }
+
+    private func close() {
+        for door in doors.values { door.close() }
+        (doors, subscribers, carriedTokens) = ([:], [], [:])
+    }
+
+    private func take(_ incoming: Incoming, at endpoint: String) {
+        let peer = incoming.peer
+        guard var request = try? RequestEnvelope(decoding: incoming.message) else {
+            // Who has connected says nothing first.
+            if endpoint == Self.subscriptions { subscribers.append(peer) }
+            return reply(.greeting, to: peer, at: endpoint)
+        }
+        if let digest = request.accessTokenDigest {
+            request.accessToken = carriedTokens[peer]?[digest] ?? ""
+        } else {
+            carriedTokens[peer, default: [:]][TokenDigest(of: request.accessToken)] = request.accessToken
+        }
+        if let answer = answer(request) { reply(answer, to: peer, at: endpoint) }
+    }
+
+    private func reply(_ reply: ReplyEnvelope, to peer: Peer, at endpoint: String) {
+        _ = doors[endpoint]?.send(reply.encoded(), to: peer)
+    }
+
     func requests(_ method: String) -> [RequestEnvelope] { requests.filter { $0.method == method } }
 
     func pushes() -> [WirePushKeys] { requests("PushKeys").compactMap { try? $0.body.decode(WirePushKeys.self) } }
@@ -43,11 +101,12 @@ final class ScriptedCloud {
         return digest
     }
 
-    func answer(_ request: RequestEnvelope, on socket: ScriptedSocket) {
+    /// Nil: it gets lost.
+    private func answer(_ request: RequestEnvelope) -> ReplyEnvelope? {
         requests.append(request)
         let result = overrides[request.method]?(request) ?? model(request).map(lies[request.method] ?? { $0 })
-        guard !lossy.contains(request.method) else { return }
-        socket.deliver(ReplyEnvelope(id: request.id, result: result, budget: budget))
+        guard !lossy.contains(request.method) else { return nil }
+        return ReplyEnvelope(id: request.id, result: result, budget: budget)
     }
 
     private func model(_ request: RequestEnvelope) -> Result<Frame, CloudError> {
@@ -191,8 +250,8 @@ final class ScriptedCloud {
         delivery.notifications = notifications
         edit(&delivery)
         let frame = lies["Delivery", default: { $0 }](Frame(encoding: delivery))
-        for socket in sockets where socket.isOpen && socket.endpoint == "tcp://subscriptions" {
-            socket.deliver(ReplyEnvelope(id: nil, result: .success(frame)))
+        for peer in subscribers {
+            reply(ReplyEnvelope(id: nil, result: .success(frame)), to: peer, at: Self.subscriptions)
         }
     }
 

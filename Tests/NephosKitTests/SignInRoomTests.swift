@@ -1,4 +1,5 @@
 import NephosCore
+import NephosSimulation
 import Testing
 
 @testable import NephosKit
@@ -9,7 +10,7 @@ import Testing
         let secrets = CrampedSecrets()
         let device = try Device(secrets: secrets)
         try device.signIn()
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         device.cloud.requests = []
         let before = device.engine.session
         secrets.isFull = true
@@ -29,7 +30,7 @@ import Testing
         device.cloud.overrides = ["PushKeys": { _ in .failure(locked) }, "ReadChanges": { _ in .failure(locked) }]
         try device.store.set(1, forKey: "a")
         device.store.pull()
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         let pending = try #require(try device.store.status().pending.first)
         #expect(pending.state == .blocked && pending.reason == "Locked." && pending.blocker == .policy)
         #expect(pending.attempts == 1)
@@ -39,9 +40,9 @@ import Testing
         let device = try Device.ready()
         device.cloud.lossy = ["PushKeys"]
         try device.store.set("x", forKey: "a")
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         #expect(try device.store.status().pending.first?.attempts == 1)
-        device.loop.advance(.seconds(12))
+        device.network.run(for: .seconds(12))
         #expect(try device.store.status().pending.first?.attempts ?? 0 >= 1)
     }
 

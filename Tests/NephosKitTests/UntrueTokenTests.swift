@@ -62,11 +62,11 @@ import Testing
 
     /// A device in step at 2:10 or so, with some keys.
     private func device() throws -> Device {
-        let cloud = ScriptedCloud()
+        let cloud = try ScriptedCloud()
         cloud.head = ChangeToken(epoch: 2, sequence: 7)
         let device = try Device.ready(cloud)
         for key in ["a", "b", "c"] as [ItemName] { cloud.deliver([cloud.write(key, 1, at: device.now)]) }
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         try #require(try device.store.dictionary().count == 3)
         cloud.requests = []
         return device
@@ -78,7 +78,7 @@ import Testing
         cloud.lies = [:]
         cloud.write("later", 2, at: device.now)
         cloud.write("a", nil, at: device.now)
-        device.loop.advance(.seconds(180))
+        device.network.run(for: .seconds(180))
         #expect(try device.state().head == cloud.head, sourceLocation: sourceLocation)
         let theirs = cloud.items.compactMapValues(\.value)
         let mine = try device.store.dictionary()
@@ -88,7 +88,7 @@ import Testing
         let status = try device.store.status()
         #expect(status.problem == nil && status.pending.isEmpty, "\(status)", sourceLocation: sourceLocation)
         cloud.requests = []
-        device.loop.advance(.seconds(300))
+        device.network.run(for: .seconds(300))
         #expect(cloud.requests("ReadChanges").count <= 1, sourceLocation: sourceLocation)
         #expect(cloud.pushes().isEmpty, sourceLocation: sourceLocation)
     }
@@ -105,9 +105,9 @@ import Testing
             return Frame(encoding: reply)
         }
         try device.store.set(5, forKey: "own")
-        device.loop.advance(.seconds(1))
+        device.network.run(for: .seconds(1))
         try device.store.set(6, forKey: "b")
-        device.loop.advance(.seconds(59))
+        device.network.run(for: .seconds(59))
         // Without a pause there would be tens of thousands.
         #expect(cloud.requests("PushKeys").count <= 30)
         #expect(cloud.requests("ReadChanges").count <= 70)
@@ -130,14 +130,14 @@ import Testing
         }
         cloud.write("d", 4, at: device.now)
         device.store.pull()
-        device.loop.advance(.seconds(60))
+        device.network.run(for: .seconds(60))
         #expect(cloud.requests("ReadChanges").count <= 130)
         try expectInStep(device)
     }
 
     /// The same from the first on.
     @Test(arguments: Lie.allCases) func theFirstPullEndsSomewhereElse(_ lie: Lie) throws {
-        let cloud = ScriptedCloud()
+        let cloud = try ScriptedCloud()
         cloud.head = ChangeToken(epoch: 2, sequence: 7)
         cloud.write("a", 1, at: Timestamp(milliseconds: 1_800_000_000_000))
         cloud.lies["ReadChanges"] = { frame in
@@ -147,7 +147,7 @@ import Testing
         }
         let device = try Device.ready(cloud)
         try device.store.set(5, forKey: "own")
-        device.loop.advance(.seconds(60))
+        device.network.run(for: .seconds(60))
         #expect(cloud.requests.count <= 300)
         try expectInStep(device)
     }
@@ -161,9 +161,9 @@ import Testing
             notification.token = WireChangeToken(lie.token(ChangeToken(notification.token)))
             if let previous { notification.previousSequence = previous }
             cloud.deliver([notification])
-            device.loop.advance(.milliseconds(500))
+            device.network.run(for: .milliseconds(500))
         }
-        device.loop.advance(.seconds(50))
+        device.network.run(for: .seconds(50))
         #expect(cloud.requests("ReadChanges").count <= 130)
         try expectInStep(device)
     }
@@ -179,7 +179,7 @@ import Testing
                 $0.scopeCount = 9
                 $0.heads = [head]
             }
-            device.loop.advance(.seconds(5))
+            device.network.run(for: .seconds(5))
         }
         #expect(cloud.requests("ReadChanges").count <= 130)
         try expectInStep(device)
@@ -196,7 +196,7 @@ import Testing
             return Frame(encoding: reply)
         }
         // No heartbeat comes: it subscribes again each 15 seconds.
-        device.loop.advance(.seconds(120))
+        device.network.run(for: .seconds(120))
         #expect(cloud.requests("Subscribe").count <= 20)
         #expect(cloud.requests("ReadChanges").count <= 130)
         try expectInStep(device)
@@ -216,21 +216,21 @@ import Testing
             return .success(Frame(encoding: reply))
         }
         try device.store.set(5, forKey: "own")
-        device.loop.advance(.seconds(600))
+        device.network.run(for: .seconds(600))
         #expect(cloud.requests("PushKeys").count <= 40)
         #expect(try device.store.status().pending.count == 1)
         // The id is forgotten there, and the write goes out under another.
         cloud.overrides["PushKeys"] = { request in
             request.id == first ? .failure(CloudError(.operationExpired, "Too old.")) : nil
         }
-        device.loop.advance(.seconds(180))
+        device.network.run(for: .seconds(180))
         #expect(cloud.items["own"]?.value == 5)
         try expectInStep(device)
     }
 
     /// Bits that are other ones, and ends that are missing, in whatever comes.
     @Test(arguments: 0..<60 as Range<UInt64>) func damagedAnswersAndDeliveriesEndNoDevice(_ seed: UInt64) throws {
-        let cloud = ScriptedCloud()
+        let cloud = try ScriptedCloud()
         cloud.head = ChangeToken(epoch: 2, sequence: 7)
         // Tokens are renewed under way.
         cloud.lifetime = 30_000
@@ -260,7 +260,7 @@ import Testing
                 $0.scopeCount = 1
                 $0.heads = [cloud.scopeHead]
             }
-            device.loop.advance(.seconds(2))
+            device.network.run(for: .seconds(2))
         }
         #expect(cloud.requests.count <= 2000)
         // Those that happen to say that the device has been turned away are believed.

@@ -1,5 +1,6 @@
 import NephosCore
 import NephosServiceKit
+import NephosSimulation
 import Testing
 
 @Suite struct AccountClosureTests {

@@ -1,6 +1,7 @@
 import NephosBus
 import NephosCore
 import NephosServiceKit
+import NephosSimulation
 import NephosStorage
 import NephosWire
 import Testing

@@ -2,6 +2,7 @@ import Crypto
 import Foundation
 import NephosBus
 import NephosCore
+import NephosSimulation
 import NephosWire
 import Testing
 
@@ -68,10 +69,7 @@ struct TokenTests {
         _ keys: KeyPair, _ make: [(OperationID) -> RequestEnvelope]
     ) throws -> [CloudError.Code?] {
         var codes: [CloudError.Code?] = []
-        let entry = try house.roster.entry(of: .identity)
-        let options = RequestSocketOptions(
-            endpoints: [entry.requests], serverKey: try entry.key, keys: keys)
-        let socket = try house.bus.makeRequestSocket(options) { messages in
+        let socket = try house.rawSocket(keys) { messages in
             for message in messages {
                 guard let reply = try? ReplyEnvelope(decoding: message), reply.id != nil else { continue }
                 if case .failure(let error) = reply.result { codes.append(error.code) } else { codes.append(nil) }
@@ -214,8 +212,9 @@ struct TokenTests {
         #expect(code(token) == .deviceRevoked)
         house.identityHost.close()
         let again = try ServiceHost(
-            loop: house.bus, service: NotebookService(.identity), roster: house.roster,
+            loop: house.bus.loop, service: NotebookService(.identity), roster: house.roster,
             secrets: house.identityHost.secrets, engine: house.identityEngine, logger: .quiet)
+        house.bus.settle()
         #expect(code(token) == .deviceRevoked)
         again.close()
     }

@@ -76,6 +76,10 @@ public final class SimulatedNetwork: @unchecked Sendable {
 
     /// How long work beside a loop takes; nil: as long as a message travels.
     public var offloadTime: Duration?
+    /// How long a loop takes for a message.
+    package var handlingTime: Duration = .microseconds(20)
+    /// So many messages a queue takes; nil: as many as its socket says.
+    package var sendQueueMax: Int?
 
     var generator: SplitMix64
     private var queue = EventQueue()
@@ -155,6 +159,13 @@ public final class SimulatedNetwork: @unchecked Sendable {
     }
 
     // MARK: Loops
+
+    /// A loop whose work a test does itself, between what happens: on the simulation's one thread.
+    package func makeLoop(named name: String) -> any BusLoop {
+        let loop = SimulatedLoop(name: name, network: self)
+        add(loop)
+        return loop
+    }
 
     func add(_ loop: SimulatedLoop) {
         loops[loop.name]?.end()

@@ -161,9 +161,6 @@ final class SimulatedLine {
 /// Messages that wait for their loop, handed over together: while one batch is
 /// handled, the next gathers.
 private final class Inbox<Item> {
-    /// What handling one message takes.
-    private static var cost: Duration { .microseconds(20) }
-
     private let loop: SimulatedLoop
     private let batchMax: Int
     private let handler: ([Item]) -> Void
@@ -192,7 +189,7 @@ private final class Inbox<Item> {
         isScheduled = false
         let batch = Array(items.prefix(batchMax))
         items.removeFirst(batch.count)
-        busyUntil = loop.monotonicNow + Self.cost * batch.count
+        busyUntil = loop.monotonicNow + loop.network.handlingTime * batch.count
         handler(batch)
         if !items.isEmpty { schedule() }
     }
@@ -235,7 +232,7 @@ final class SimulatedRouter: ReplySocket, SimulatedSocket, SimulatedDoor {
 
     func send(_ message: Message, to peer: Peer) -> SendResult {
         guard let line = lines[peer.connection] else { return .gone }
-        guard line.inFlight.toClient < options.sendQueueMax else { return .full }
+        guard line.inFlight.toClient < loop.network.sendQueueMax ?? options.sendQueueMax else { return .full }
         line.sendToClient(message)
         return .sent
     }

@@ -4,6 +4,7 @@ import Logging
 import NephosBus
 import NephosCore
 import NephosServiceKit
+import NephosSimulation
 import NephosStorage
 import NephosWire
 import SwiftProtobuf
@@ -195,9 +196,9 @@ private final class WriteCount: Transaction {
     }
 }
 
-/// Identity and notifications, both notebooks, on one loopback bus.
+/// Identity and notifications, both notebooks, on one bus.
 struct TestHouse {
-    let bus = LoopbackBus()
+    let bus = InstantBus()
     let roster: Roster
     let signer: TokenSigner
     let identity = NotebookService(.identity)
@@ -225,7 +226,7 @@ struct TestHouse {
         identityEngine = try FaultyEngine()
         notificationsEngine = try FaultyEngine()
         identityHost = try ServiceHost(
-            loop: bus, service: identity, roster: roster, secrets: secrets[0], engine: identityEngine,
+            loop: bus.loop, service: identity, roster: roster, secrets: secrets[0], engine: identityEngine,
             budgets: budgets, logger: logger, generator: SplitMix64(seed: 1))
         if withFollower { try startFollower() }
     }
@@ -233,7 +234,7 @@ struct TestHouse {
     mutating func startFollower(cursorDelay: Duration = .zero) throws {
         notifications.following = [Following(.identity, cursorDelay: cursorDelay)]
         notificationsHost = try ServiceHost(
-            loop: bus, service: notifications, roster: roster, secrets: secrets[4], engine: notificationsEngine,
+            loop: bus.loop, service: notifications, roster: roster, secrets: secrets[4], engine: notificationsEngine,
             logger: logger, generator: SplitMix64(seed: 2))
     }
 
@@ -241,19 +242,27 @@ struct TestHouse {
         _ keys: KeyPair? = nil, to service: ServiceName = .identity, policy: RequestClient.Policy = .init()
     ) throws -> RequestClient {
         let entry = try roster.entry(of: service)
+        // It is connected when it is used.
+        defer { bus.settle() }
         return try RequestClient(
-            loop: bus,
+            loop: bus.clients,
             socket: RequestSocketOptions(
                 endpoints: [entry.requests], serverKey: try entry.key, keys: try keys ?? KeysOnly().makeKeyPair()),
             policy: policy, generator: SplitMix64(seed: 3))
     }
 
     /// To identity, for what no client would say, and for answers as they come.
-    func rawSocket(_ handler: @escaping ([NephosBus.Message]) -> Void) throws -> any RequestSocket {
+    func rawSocket(
+        _ keys: KeyPair? = nil, _ handler: @escaping ([NephosBus.Message]) -> Void
+    ) throws -> any RequestSocket {
         let entry = try roster.entry(of: .identity)
         let options = RequestSocketOptions(
-            endpoints: [entry.requests], serverKey: try entry.key, keys: try KeysOnly().makeKeyPair())
-        return try bus.makeRequestSocket(options, handler: handler)
+            endpoints: [entry.requests], serverKey: try entry.key, keys: try keys ?? KeysOnly().makeKeyPair())
+        var isGreeted = false
+        let socket = try bus.clients.makeRequestSocket(options) { if isGreeted { handler($0) } }
+        bus.settle()
+        isGreeted = true
+        return socket
     }
 
     func token(
@@ -271,7 +280,7 @@ struct TestHouse {
     }
 }
 
-/// Makes keys that are no keys: the loopback bus believes what it is told.
+/// Makes keys that are no keys: the simulation believes what it is told.
 struct KeysOnly: Transport {
     func startLoop(
         named name: String, for _: LoopWork, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
@@ -298,7 +307,7 @@ extension Logger {
 extension RequestClient {
     /// Calls and settles; nil without an answer.
     func ask<Request: SwiftProtobuf.Message>(
-        _ request: Request, on bus: LoopbackBus, token: String = "", id: OperationID? = nil
+        _ request: Request, on bus: InstantBus, token: String = "", id: OperationID? = nil
     ) -> Result<Frame, CloudError>? {
         var result: Result<Frame, CloudError>?
         send(request, token: token, id: id) { result = $0 }
