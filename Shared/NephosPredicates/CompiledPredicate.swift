@@ -20,6 +20,8 @@ public struct CompiledPredicate: Sendable {
     public let fields: [FieldName]
     /// How many passes over texts of a record one test may need at worst, so that a service can charge for it.
     public let textPasses: Int
+    /// Whether texts are asked for, of whatever fields.
+    public let readsTexts: Bool
 
     private enum Node: Sendable {
         case constant(Bool)
@@ -42,6 +44,7 @@ public struct CompiledPredicate: Sendable {
         children = builder.children
         fields = builder.fields
         textPasses = builder.textPasses
+        readsTexts = builder.nodes.contains { if case .words = $0 { true } else { false } }
     }
 
     /// Whether the predicate is true of this record.

@@ -13,7 +13,7 @@ public enum CanonicalForm {
     }
 
     private static func has(_ value: UnsafeRawBufferPointer, depthLeft: Int) -> Bool {
-        var reader = Reader(value)
+        var reader = ProtobufReader(value)
         guard let tag = reader.byte() else { return false }
         switch tag {
         case 1 << 3:
@@ -43,7 +43,7 @@ public enum CanonicalForm {
     }
 
     private static func hasArray(_ array: UnsafeRawBufferPointer, _ depthLeft: Int) -> Bool {
-        var reader = Reader(array)
+        var reader = ProtobufReader(array)
         while !reader.isAtEnd {
             guard reader.byte() == 1 << 3 | 2, let value = reader.part(), has(value, depthLeft: depthLeft) else {
                 return false
@@ -53,11 +53,11 @@ public enum CanonicalForm {
     }
 
     private static func hasDictionary(_ dictionary: UnsafeRawBufferPointer, _ depthLeft: Int) -> Bool {
-        var reader = Reader(dictionary)
+        var reader = ProtobufReader(dictionary)
         var previous: UnsafeRawBufferPointer?
         while !reader.isAtEnd {
             guard reader.byte() == 1 << 3 | 2, let entry = reader.part() else { return false }
-            var parts = Reader(entry)
+            var parts = ProtobufReader(entry)
             var key = UnsafeRawBufferPointer(rebasing: entry[0..<0])
             guard var tag = parts.byte() else { return false }
             if tag == 1 << 3 | 2 {
@@ -84,45 +84,5 @@ public enum CanonicalForm {
     private static func isExactDate(_ microseconds: Int64) -> Bool {
         let date = Date(timeIntervalSince1970: Double(microseconds) / 1_000_000)
         return Int64(exactly: (date.timeIntervalSince1970 * 1_000_000).rounded()) == microseconds
-    }
-
-    private struct Reader {
-        private let bytes: UnsafeRawBufferPointer
-        private var place = 0
-
-        init(_ bytes: UnsafeRawBufferPointer) { self.bytes = bytes }
-
-        var isAtEnd: Bool { place == bytes.count }
-
-        mutating func byte() -> UInt8? {
-            guard place < bytes.count else { return nil }
-            defer { place += 1 }
-            return bytes[place]
-        }
-
-        mutating func take(_ count: Int) -> UnsafeRawBufferPointer? {
-            guard count <= bytes.count - place else { return nil }
-            defer { place += count }
-            return UnsafeRawBufferPointer(rebasing: bytes[place..<place + count])
-        }
-
-        /// A number in as few bytes as it takes.
-        mutating func varint() -> UInt64? {
-            var value: UInt64 = 0
-            for index in 0..<10 {
-                guard let byte = byte() else { return nil }
-                // The tenth has room for one bit.
-                guard index < 9 || byte <= 1 else { return nil }
-                value |= UInt64(byte & 0x7f) << UInt64(7 * index)
-                if byte & 0x80 == 0 { return byte == 0 && index > 0 ? nil : value }
-            }
-            return nil
-        }
-
-        /// What a length stands before.
-        mutating func part() -> UnsafeRawBufferPointer? {
-            guard let length = varint(), length <= UInt64(bytes.count) else { return nil }
-            return take(Int(length))
-        }
     }
 }

@@ -1,6 +1,7 @@
 internal import Foundation
 internal import NephosBus
 internal import NephosCore
+internal import NephosRecordRules
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
@@ -63,7 +64,8 @@ extension RecordsService {
             // One is always sent, or whoever asks again would ask for ever.
             guard readLeft >= 0 || reply.records.isEmpty else { break }
             let change =
-                try item.flatMap { $0.deleted ? nil : try asked.change(of: $0) } ?? asked.absence(of: name)
+                try item.flatMap { $0.deleted ? nil : try asked.change(of: $0, asking: .type) }
+                ?? asked.absence(of: name)
             guard change.body.count <= bytesLeft || reply.records.isEmpty else { break }
             bytesLeft -= change.body.count
             reply.records.append(change)
@@ -135,15 +137,20 @@ extension RecordsService.AskedRecords {
 
     /// A record of the zone as it is sent. One that is damaged is told of, since nobody knows what it had.
     ///
-    /// - Parameter isMeant: Whether it is sent.
+    /// - Parameters:
+    ///   - asked: What is asked of it.
+    ///   - isMeant: Whether it is sent.
     /// - Returns: Nil: it is not.
-    func change(of item: FeedItem, where isMeant: (WireRecord) -> Bool = { _ in true }) throws -> WireChange? {
+    func change(
+        of item: FeedItem, asking asked: RecordParts = .all, where isMeant: (WireRecord) -> Bool = { _ in true }
+    ) throws -> WireChange? {
         var change = WireChange()
         change.item = item.name.rawValue
         change.sequence = item.sequence
         guard let parts = StoredRecord.parts(of: item.body),
             let body = try? opener.open(parts.sealed, as: .item(item.name)),
-            var record = try? WireRecord(serializedBytes: body)
+            // Who may read it is said by more of it; and of what is sent in part all of that is.
+            var record = try? (access.isRestricted || !fields.isEmpty ? RecordParts.all : asked).decode(body)
         else {
             // Of which type it was nobody knows any more.
             guard !access.isRestricted || StoredRecord.standing(of: item.body) == .shown else { return nil }

@@ -20,6 +20,8 @@ extension RecordsService {
         var database: ScopeName
         var shape: QueryShape
         var predicate: CompiledPredicate?
+        /// What it asks of each record.
+        var parts: RecordParts
         /// By which words are known again.
         var words: SipHash
         var cursors: QueryCursors
@@ -60,6 +62,7 @@ extension RecordsService {
             AskedQuery(
                 asked: asked, database: zone.database,
                 shape: QueryShape(type: request.type, predicate: predicate, sort: sort), predicate: compiled,
+                parts: RecordParts(of: compiled, sort.map(\.name)),
                 words: asked.opener.words, cursors: cursors, position: try cursors.position(request.after),
                 limit: request.limit == 0 ? RecordLimits.itemsMax : min(Int(request.limit), RecordLimits.itemsMax),
                 scans: request.scan, explains: request.explain, gathered: gathered))

@@ -310,7 +310,7 @@ extension RecordsService.AskedQuery {
     /// - Parameter found: Called with what matches.
     /// - Returns: The record as it is sent; nil: it is not meant.
     fileprivate func match(_ item: FeedItem, _ found: (QueriedRecord) -> Void = { _ in }) throws -> WireChange? {
-        try asked.change(of: item) { record in
+        try asked.change(of: item, asking: parts) { record in
             guard shape.type.isEmpty || record.type.hasSameBytes(as: shape.type) else { return false }
             let queried = QueriedRecord(name: item.name, record: record)
             guard predicate?.matches(queried) ?? true else { return false }
