@@ -10,6 +10,8 @@ private import struct Foundation.Data
 extension Transfers {
     /// Bytes of nodes that are read and hashed in the time of a row.
     private static let nodeBytesPerRow = 4096
+    /// What it may cost to read nodes, in calls: of 20 KiB each.
+    static let nodesReserve = 170
 
     func findMissing(
         _ request: WireFindMissing, _ context: RequestContext, _ transaction: any HandlerTransaction

@@ -172,7 +172,7 @@ public final class Transfers {
             WireStoreNodes.self, bytesMax: 2 * DocumentLimits.nodesBytesMax, remembersReply: false, idsAge: false,
             rows: { $0.count / ManifestNode.childBytes }, decoding: { try $0.decode(WireStoreNodes.self) },
             encoding: { [unowned self] in Frame(encoding: try storeNodes($0, $1, $2)) })
-        router.read(WireReadNodes.self, access: readers) { [unowned self] in try readNodes($0, $1, $2) }
+        router.read(WireReadNodes.self, access: readers, reserves: Self.nodesReserve) { [unowned self] in try readNodes($0, $1, $2) }
         router.write(WireCloseTransfer.self, remembersReply: false, idsAge: false, makesRoom: true) { [unowned self] in
             try close($0, $1, in: $2)
         }

@@ -140,7 +140,58 @@ import Testing
                 == [3, 1].map { Data("\(ids[$0])".utf8) })
     }
 
+    /// Two hundred and fifty-six items may be many times what one message may be.
+    @Test func itemsThatAreLargeAreToldInPages() throws {
+        let ids = (0..<60).map { _ in ContainerDevice.makeID() }
+        let large = WireExtendedAttribute.named("large", [UInt8](repeating: 7, count: 32_000))
+        for some in [ids.prefix(30), ids.suffix(30)] {
+            try here.apply(some.map { .create($0, $0.description, in: .documents, .inline("x")) })
+            try here.apply(some.map { .attributes($0) { $0.extended = [large] } })
+        }
+        var (left, told, pages) = (ids[...], [Data](), 0)
+        repeat {
+            let page = try ask(request(items: Array(left)))
+            #expect(try page.serializedData().count <= DocumentLimits.replyBytesMax + (64 << 10))
+            told += page.entries.map(\.item)
+            pages += 1
+            let last = try #require(page.entries.last.flatMap { DocumentID(bytes: $0.item) })
+            left = page.more ? left[(try #require(left.firstIndex(of: last)) + 1)...] : []
+        } while !left.isEmpty && pages < 10
+        #expect(told == ids.map { Data($0.bytes) } && pages == 2)
+    }
+
+    /// What is read is paid for, whether it is sent or not; and of a page of a folder no item is.
+    @Test func aPageOfDigestsCostsWhatIsReadForIt() throws {
+        let house = try ContainerHouse(budgets: BudgetConfiguration())
+        let here = try house.device()
+        let ids = (0..<30).map { _ in ContainerDevice.makeID() }
+        let large = WireExtendedAttribute.named("large", [UInt8](repeating: 7, count: 32_000))
+        try here.apply(ids.map { .create($0, $0.description, in: .documents, .inline("x")) })
+        try here.apply(ids.map { .attributes($0) { $0.extended = [large] } })
+        house.cloud.network.run(for: .seconds(60))
+        func cost(_ method: String, _ request: some SwiftProtobuf.Message) throws -> Int {
+            let answer = try here.mover.client.begin(
+                method, request, at: .requests(.documents), accessToken: here.mover.accessToken)
+            house.cloud.network.run(within: .seconds(60)) { answer.result != nil }
+            _ = try #require(answer.result).get()
+            // By then it has what it costs back, for the next one.
+            defer { house.cloud.network.run(for: .seconds(60)) }
+            let budget = try #require(answer.budget)
+            return budget.capacity - budget.remaining
+        }
+        let folder = try cost("ListItemDigests", request(.documents))
+        #expect((1...10).contains(folder))
+        let items = try cost("ListItemDigests", request(items: ids))
+        #expect((235...260).contains(items))
+        var question = WireFindItems()
+        question.container = here.container
+        question.items = ids.map { Data($0.bytes) }
+        #expect(try (1...10).contains(cost("FindItems", question)))
+    }
+
     @Test func aQuestionThatIsNoneIsRefused() throws {
+        let id = ContainerDevice.makeID()
+        expect(.invalidArguments) { _ = try ask(request(items: [id, id])) }
         var malformed = request()
         malformed.folder = Data([1])
         expect(.invalidArguments) { _ = try ask(malformed) }
