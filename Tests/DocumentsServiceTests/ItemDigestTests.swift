@@ -8,6 +8,8 @@ import NephosWire
 import SwiftProtobuf
 import Testing
 
+@testable import NephosDocuments
+
 /// A folder's digest is of its items, and of what lies in those, whatever becomes of them.
 @Suite struct ItemDigestTests {
     private let house: ContainerHouse
@@ -91,6 +93,46 @@ import Testing
             try transaction.all(SQL("SELECT folder FROM document_trees"), []) { $0.blob(0) }
         }
         #expect(Set(rows) == [DocumentID.top.bytes, DocumentID.documents.bytes, a.bytes])
+    }
+
+    /// What it was nobody can read any more, and it leaves nothing in the digests of the folders that it lay in.
+    @Test(arguments: [false, true]) func whatIsDamagedAndRemovedLeavesTheirDigestsRight(isFolder: Bool) throws {
+        let outer = try here.makeFolder("outer")
+        let inner = try here.makeFolder("inner", in: outer)
+        let lost = isFolder ? try here.makeFolder("lost", in: inner) : try here.makeFile("lost", in: inner)
+        if isFolder { try here.makeFile("in it", in: lost) }
+        let left = try here.makeFile("left", in: inner)
+        try here.apply([.trash(lost)])
+        try house.cloud.storage(of: .documents).write { transaction in
+            _ = try transaction.execute(
+                SQL("UPDATE feed_items SET body = X'00', body_id = 0 WHERE name = ?1"), [.text(lost.description)])
+        }
+        house.cloud.lose(ScopeName(here.mover.account, "").partition, of: .documents)
+        house.cloud.setClockOffset(of: .documents, .seconds(31 * 24 * 3600))
+        house.cloud.network.run(for: .seconds(240))
+        house.cloud.setClockOffset(of: .documents, .zero)
+        #expect(try house.device().list().keys.sorted() == [outer, inner, left].sorted())
+        #expect(try check().count == 3)
+    }
+
+    /// An earlier version has made them, and kept no digests.
+    @Test func aDatabaseWithoutDigestsOfFoldersIsRefused() throws {
+        let engine = try SQLiteEngine.inMemory()
+        let all = DocumentsMigrations.all
+        try engine.migrate(Array(all.dropLast()))
+        try engine.migrate(Array(all.dropLast()))
+        let other = try SQLiteEngine.inMemory()
+        try other.migrate(Array(all.dropLast()))
+        try other.migrate(all)
+        _ = try engine.write { transaction in
+            try transaction.execute(
+                SQL(
+                    """
+                    INSERT INTO document_children (partition_number, owner, container, folder, item)
+                    VALUES (0, 'a', 'c', X'00', X'01')
+                    """), [])
+        }
+        expect(.incompatibleVersion) { try engine.migrate(all) }
     }
 
     @Test func aBatchThatMovesFoldersIntoEachOtherLeavesTheirDigestsRight() throws {

@@ -199,8 +199,7 @@ public final class DocumentsService: CloudService {
             trashRetention: container.trashRetention(rules.containerClass),
             versionRetention: container.versionRetention(rules.containerClass),
             classBytesMax: configuration.room(of: rules.containerClass).bytesMax,
-            damaged: try transfers.damagedChunks(
-                of: scope, limit: DocumentLimits.damagedChunksMax, in: transaction))
+            damaged: try transfers.damagedChunks(of: scope, in: transaction))
     }
 
     public func found(_ damage: ScopeDamage, in scope: ScopeName) {
