@@ -41,7 +41,14 @@ struct IncomingChunk: Sendable {
     var counted: Int { BulkLimits.counted(frame.contentBytes) }
     /// What it takes of its upload's room, and so of the plan.
     var filling: UInt64 { UInt64(BulkLimits.counted(contentLength)) }
+    var turn: Turn { Turn(account: ticket.account, partition: ticket.partition) }
     var holder: Room.Holder { Room.Holder(account: ticket.account, key: ticket.key) }
+}
+
+/// Whose turn it is to have chunks stored, together: each account has its own, whichever partition it stores to.
+struct Turn: Hashable, Sendable {
+    var account: AccountID
+    var partition: Int
 }
 
 /// A chunk that a device has asked for.
@@ -128,6 +135,7 @@ struct ChunkWork: Sendable {
         case refused(CloudError)
 
         var isPlaced: Bool { if case .placed = self { true } else { false } }
+        var isRefused: Bool { if case .refused = self { true } else { false } }
     }
 
     /// Chunks whose rows are to be committed.
@@ -137,8 +145,18 @@ struct ChunkWork: Sendable {
         var results: [Stored]
         /// Bytes that were written to disk for accounts, whatever becomes of the rows.
         var written: [AccountID: UInt64] = [:]
+        /// Bytes of content that were opened in vain for accounts (``WastedWork``).
+        var wasted: [AccountID: Int] = [:]
         /// To be released once the rows are committed, or never will be.
         var groups: [StoredGroup]
+
+        /// Counts what was not what its id says, and by a part what was there already or has no room.
+        fileprivate mutating func countWaste(untrue: [Bool]) {
+            for ((chunk, result), isUntrue) in zip(zip(chunks, results), untrue) where !result.isPlaced {
+                wasted[chunk.ticket.account, default: 0] +=
+                    isUntrue ? chunk.contentLength : chunk.contentLength / WastedWork.knownPart
+            }
+        }
     }
 
     /// Verifies the chunks, seals those that their owners do not have yet, or that cannot be read any more, and writes
@@ -153,10 +171,12 @@ struct ChunkWork: Sendable {
                 return .refused(CloudError(wrapping: error))
             }
         }
+        let untrue = batch.results.map(\.isRefused)
         do {
             try put(&batch, but: try known(batch, in: partition), in: partition)
+            batch.countWaste(untrue: untrue)
         } catch {
-            // What was put by then is dead room.
+            // What was put by then is dead room. That it failed is nobody's doing.
             let failure = CloudError(wrapping: error)
             for index in batch.results.indices {
                 if case .refused = batch.results[index] { continue }

@@ -124,7 +124,9 @@ public struct ContentUses {
         }
         guard Self.isNode(bytes, id) else {
             throw CloudError(
-                .storageFailure, "The manifest node cannot be read any more. Another device may have the content.",
+                .storageFailure,
+                "The list of the content's chunks cannot be read any more. Put the file again under another name: that "
+                    + "brings it back for this one too.",
                 details: ["reason": "damaged"])
         }
         return bytes

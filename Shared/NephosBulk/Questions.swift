@@ -10,6 +10,8 @@ private import struct Foundation.Data
 extension Transfers {
     /// Bytes of nodes that are read and hashed in the time of a row.
     private static let nodeBytesPerRow = 4096
+    /// What it may cost to read nodes, in calls: of 20 KiB each.
+    static let nodesReserve = 170
 
     func findMissing(
         _ request: WireFindMissing, _ context: RequestContext, _ transaction: any HandlerTransaction
@@ -67,6 +69,25 @@ extension Transfers {
         try uses(at: place.of(upload.id), now: context.now, in: transaction).take(
             [], nodes: request.nodes.map { [UInt8]($0) }, from: upload.id)
         return WireStoreNodesReply()
+    }
+
+    /// What a page of damaged chunks may cost, in calls: of some thousand rows that are looked at.
+    static let damagedReserve = 512
+
+    func listDamagedChunks(
+        _ request: WireListDamagedChunks, _ context: RequestContext, _ transaction: any HandlerTransaction
+    ) throws -> WireListDamagedChunksReply {
+        let place = try place(of: request.container, .finding, context.requireCaller(), transaction)
+        guard request.after.count <= ChunkID.byteCount else {
+            throw CloudError(.invalidArguments, "No page ends there.", details: ["argument": "after"])
+        }
+        let (chunks, next) = try UseStore.damaged(
+            in: place.container.rawValue, after: [UInt8](request.after), limit: DocumentLimits.damagedPageMax,
+            at: place.place, in: transaction)
+        var reply = WireListDamagedChunksReply()
+        reply.chunks = chunks.map { Data($0.bytes) }
+        reply.next = Data(next ?? [])
+        return reply
     }
 
     /// - Throws: ``CloudError`` `.unknownItem`: the container has one of them not.

@@ -63,7 +63,8 @@ final class Receiving {
     /// Called with each chunk that has its answer.
     private let answer: (IncomingChunk, CloudError?) -> Void
     private var room: Room
-    private var waiting = Turns<Int, IncomingChunk>()
+    private var waiting = Turns<Turn, IncomingChunk>()
+    private var wasted = WastedWork()
     private var running = 0
     private var fillings: [Upload: Filling] = [:]
     private var spendings: [AccountID: Spending] = [:]
@@ -103,12 +104,14 @@ final class Receiving {
         fillings = fillings.filter { $1.pending > 0 || uploads.contains($0) }
         let accounts = Set(fillings.keys.map(\.account))
         spendings = spendings.filter { $1.pending > 0 || accounts.contains($0) }
+        wasted.forget(at: loop.monotonicNow)
     }
 
     /// - Returns: Why the chunk is not taken; nil: it is, and will be answered.
     func take(_ frame: BulkFrame, _ ticket: Ticket, of peer: Peer) -> CloudError? {
         guard let upload = ticket.upload, let filling = fillings[upload], let spending = spendings[upload.account]
         else { return Self.onlyFetching }
+        if let refusal = wasted.refusal(of: ticket.account, at: loop.monotonicNow) { return refusal }
         let length: Int
         // What says that it opens to more than a chunk is not held, and nothing is allocated for it.
         do { length = try frame.withContent { try ChunkCoder.length(ofEncoded: $0, frame.encoding) } } catch {
@@ -130,7 +133,7 @@ final class Receiving {
             fillings[upload]?.pending += chunk.filling
             spendings[upload.account]?.pending += onDisk
         }
-        waiting.add(chunk, of: chunk.ticket.partition)
+        waiting.add(chunk, of: chunk.turn)
         return nil
     }
 
@@ -143,8 +146,13 @@ final class Receiving {
                 count += 1
                 return bytes <= Self.batchBytesMax && count <= Self.batchCountMax
             }
-            guard let (partition, chunks) = next else { return }
-            run(chunks, partition)
+            guard let (turn, chunks) = next else { return }
+            // What was let in before the account had so much done in vain.
+            if let refusal = wasted.refusal(of: turn.account, at: loop.monotonicNow) {
+                end(chunks, Committed(errors: chunks.map { _ in refusal }, isShortOfRoom: isShortOfRoom))
+                continue
+            }
+            run(chunks, turn.partition)
         }
     }
 
@@ -156,7 +164,9 @@ final class Receiving {
             guard let self else { return }
             running -= 1
             switch result {
-            case .success(let batch): commitRows(of: batch)
+            case .success(let batch):
+                for (account, bytes) in batch.wasted { wasted.note(bytes, of: account, at: loop.monotonicNow) }
+                commitRows(of: batch)
             case .failure(let error):
                 let error = CloudError(wrapping: error)
                 end(chunks, Committed(errors: chunks.map { _ in error }, isShortOfRoom: isShortOfRoom))

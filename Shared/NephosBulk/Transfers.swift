@@ -180,7 +180,10 @@ public final class Transfers {
             WireStoreNodes.self, bytesMax: 2 * DocumentLimits.nodesBytesMax, remembersReply: false, idsAge: false,
             rows: { $0.count / ManifestNode.childBytes }, decoding: { try $0.decode(WireStoreNodes.self) },
             encoding: { [unowned self] in Frame(encoding: try storeNodes($0, $1, $2)) })
-        router.read(WireReadNodes.self, access: readers) { [unowned self] in try readNodes($0, $1, $2) }
+        router.read(WireListDamagedChunks.self, reserves: Self.damagedReserve) { [unowned self] in
+            try listDamagedChunks($0, $1, $2)
+        }
+        router.read(WireReadNodes.self, access: readers, reserves: Self.nodesReserve) { [unowned self] in try readNodes($0, $1, $2) }
         router.write(WireCloseTransfer.self, remembersReply: false, idsAge: false, makesRoom: true) { [unowned self] in
             try close($0, $1, in: $2)
         }
@@ -284,10 +287,12 @@ public final class Transfers {
     ///
     /// - Returns: The first of them, and whether there may be more.
     public func damagedChunks(
-        of scope: ScopeName, limit: Int, in transaction: any HandlerTransaction
+        of scope: ScopeName, in transaction: any HandlerTransaction
     ) throws -> (chunks: [ChunkID], hasMore: Bool) {
         let place = HoldStore.Place(owner: scope.owner, partition: scope.partition)
-        return try UseStore.damaged(in: scope.path.rawValue, limit: limit, at: place, in: transaction)
+        let (chunks, next) = try UseStore.damaged(
+            in: scope.path.rawValue, limit: DocumentLimits.damagedChunksMax, at: place, in: transaction)
+        return (chunks, next != nil)
     }
 
     /// Contents were given back: what nothing uses any more is removed from now on.

@@ -175,26 +175,32 @@ struct UseStore {
     private static let damagedStep: Int64 = 1024
     private static let damagedSteps = 8
 
-    /// Chunks that the container uses, and that were found damaged.
+    /// Bytes of an id that say where a page ends which none of the container's chunks ends: no app learns ids of what it
+    /// does not list, and no two chunks have them in common.
+    private static let damagedPlaceBytes = 8
+
+    /// Chunks that the container uses, and that were found damaged, in the order of their ids.
     ///
-    /// - Returns: The first of them; and whether there may be more: there are, or the owner has so many that not all
-    ///   were looked at.
+    /// - Parameter after: Where the page before has ended; empty: this is the first.
+    /// - Returns: Some of them; and where the next page begins, if there may be more: there are, or the owner has so many
+    ///   that not all were looked at.
     static func damaged(
-        in container: String, limit: Int, at place: HoldStore.Place, in transaction: any ReadTransaction
-    ) throws -> (chunks: [ChunkID], hasMore: Bool) {
+        in container: String, after: [UInt8] = [], limit: Int, at place: HoldStore.Place,
+        in transaction: any ReadTransaction
+    ) throws -> (chunks: [ChunkID], next: [UInt8]?) {
         var found: [ChunkID] = []
-        var last: [UInt8] = []
+        var last = after
         for _ in 0..<damagedSteps {
             let values = place.values + [.blob(last), .text(container), .integer(damagedStep)]
             let some = try transaction.all(selectDamaged, values) { (id: $0.blob(0), uses: $0.integer(1)) }
             for chunk in some where chunk.uses > 0 {
-                guard found.count < limit else { return (found, true) }
+                guard found.count < limit else { return (found, found.last?.bytes) }
                 if let id = ChunkID(bytes: chunk.id) { found.append(id) }
             }
-            guard some.count == damagedStep, let end = some.last else { return (found, false) }
+            guard some.count == damagedStep, let end = some.last else { return (found, nil) }
             last = end.id
         }
-        return (found, true)
+        return (found, Array(last.prefix(damagedPlaceBytes)))
     }
 
     /// Containers that use it, two of them.

@@ -85,6 +85,8 @@ public enum DocumentLimits {
     public static let missingMax = 1024
     /// Damaged chunks that a container's info names.
     public static let damagedChunksMax = 256
+    /// Damaged chunks of one page.
+    public static let damagedPageMax = 1024
     /// Nodes that are read in one request.
     public static let nodesReadMax = 32
     /// Digests of a folder's items in one page; and items of which they are asked for themselves.

@@ -53,6 +53,8 @@ package final class TestClient {
     /// The answer to a call, once there is one.
     package final class Answer {
         package fileprivate(set) var result: Result<Frame, CloudError>?
+        /// What remains of the caller's budget; nil: nobody says.
+        package fileprivate(set) var budget: Budget?
     }
 
     /// Calls a method, and lets no time pass.
@@ -62,6 +64,7 @@ package final class TestClient {
     ) throws -> Answer {
         let answer = Answer()
         try connect(to: door).call(method, body: Frame(encoding: request), accessToken: accessToken, id: id) {
+            answer.budget = $0.budget
             answer.result = $0.result
         }
         return answer

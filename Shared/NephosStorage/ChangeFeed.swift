@@ -103,6 +103,13 @@ public struct ReadCost: Hashable, Sendable {
     }
 }
 
+/// What is known of an item without its body.
+public struct FeedShare: Hashable, Sendable {
+    public var isLive: Bool
+    /// Its share in the scope's digest; of no meaning when it was deleted.
+    public var digest: SetDigest
+}
+
 /// What one request changed in one scope; becomes the event that is published after the commit.
 public struct ScopeChange: Sendable {
     public var scope: ScopeName
@@ -134,6 +141,9 @@ public protocol FeedReader: ReadTransaction {
     /// The scope's head; a scope never written has sequence 0 and is empty.
     func head(_ scope: ScopeName) throws -> ScopeHead
     func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem?
+
+    /// What is known of the item without reading its body; nil: it has no row.
+    func share(_ scope: ScopeName, _ name: ItemName) throws -> FeedShare?
 
     /// The row of every item changed after the sequence, tombstones included, in the order of (sequence, name).
     ///

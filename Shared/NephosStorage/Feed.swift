@@ -240,6 +240,11 @@ public final class Feed: FeedTransaction {
         }
     }
 
+    public func share(_ scope: ScopeName, _ name: ItemName) throws -> FeedShare? {
+        guard let id = try self.scope(scope).id, let share = try share(ofScopeWithID: id, name) else { return nil }
+        return FeedShare(isLive: share.isLive, digest: share.digest)
+    }
+
     /// The stored item's share, or nil when there is no row.
     private func share(ofScopeWithID id: Int64, _ name: ItemName) throws -> Share? {
         switch cache.items.entry(id, name) {

@@ -41,7 +41,14 @@ public final class FeedSnapshot: FeedReader {
 
     public func item(_ scope: ScopeName, _ name: ItemName) throws -> FeedItem? {
         cost.rows += 1
-        return try feed.item(scope, name)
+        let item = try feed.item(scope, name)
+        cost.bytes += item?.body.count ?? 0
+        return item
+    }
+
+    public func share(_ scope: ScopeName, _ name: ItemName) throws -> FeedShare? {
+        cost.rows += 1
+        return try feed.share(scope, name)
     }
 
     public func rows(

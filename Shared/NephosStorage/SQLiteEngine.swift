@@ -174,13 +174,20 @@ public final class SQLiteEngine: StorageEngine {
         var migrator = DatabaseMigrator()
         for migration in migrations {
             migrator.registerMigration(migration.name) { database in
+                if let refusal = migration.refusal,
+                    try Bool.fetchOne(database, sql: "SELECT EXISTS (\(refusal.query))") == true
+                {
+                    throw CloudError(.incompatibleVersion, refusal.message)
+                }
                 for statement in migration.statements {
                     SQLRecord.note(statement, of: "migration/" + migration.name)
                     try database.execute(sql: statement)
                 }
             }
         }
-        do { try migrator.migrate(database) } catch { throw SQLiteFailure.error(error) }
+        do { try migrator.migrate(database) } catch let error as CloudError { throw error } catch {
+            throw SQLiteFailure.error(error)
+        }
     }
 
     /// Inline: the completion was called when this returns.

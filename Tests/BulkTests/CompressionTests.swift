@@ -137,6 +137,41 @@ import Testing
         #expect(mover.frames.count { $0.kind == .stored } == 200)
     }
 
+    /// Chunks that are none, as fast as a device can send them: what was opened in vain is paid for by who has sent it.
+    @Test func whatIsOpenedInVainHoldsItsAccountOff() throws {
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 64 << 20))
+        let count = 400
+        for number in 0..<count { try mover.send(Hostile.other.frame(good, number: UInt64(number))) }
+        house.cloud.network.run(within: .seconds(20)) { mover.frames.count == count }
+        let opened = mover.frames.count { $0.failure.code == .invalidArguments }
+        // And two batches that were under way.
+        #expect((64...64 + 14).contains(opened), "\(opened)")
+        #expect(mover.frames.count { $0.failure.code == .requestRateLimited } == count - opened)
+        // The account's other devices are held off too, for some seconds, and nobody else.
+        let own = try TestBulk(of: house.cloud)
+        let client = try own.connect(BulkClient.Purpose(upload: upload(2), uploadBytes: 1 << 20))
+        try house.cloud.createAccount("other")
+        let other = try TestBulk(of: house.cloud, account: "other")
+        let honest = try other.connect(BulkClient.Purpose(upload: upload(3), uploadBytes: 1 << 20))
+        let before = house.cloud.network.now
+        #expect(house.store([digits(1)], with: honest).allSatisfy { $0.isSuccess })
+        #expect(house.cloud.network.now - before < .seconds(1))
+        #expect(house.store([digits(1)], with: client).allSatisfy { $0.isSuccess })
+        house.cloud.network.run(for: .seconds(20))
+        #expect(try ask(Hostile.other.frame(good, number: 1))?.failure.code == .invalidArguments)
+    }
+
+    /// What is there already is opened in vain too, and counts by an eighth: who is honest hardly sends any of it.
+    @Test func whatIsThereAlreadyCountsByAPart() throws {
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 64 << 20))
+        let zeros = packed(good, [UInt8](repeating: 0, count: 1 << 20))
+        for _ in 0..<600 { try mover.send(zeros) }
+        house.cloud.network.run(within: .seconds(20)) { mover.frames.count == 600 }
+        let stored = mover.frames.count { $0.kind == .stored }
+        #expect((512...530).contains(stored), "\(stored)")
+        #expect(mover.frames.count { $0.failure.code == .requestRateLimited } == 600 - stored)
+    }
+
     // MARK: On disk
 
     @Test func aFlippedBitIsFoundNotedAndHeals() throws {

@@ -2,6 +2,7 @@ import Foundation
 import NephosBulk
 import NephosCore
 import NephosSimulation
+import NephosStorage
 import Testing
 
 @testable import NephosKit
@@ -54,6 +55,29 @@ import Testing
             _ = try await one.container.scope.verify()
             #expect(!(try await one.container.damagedItems()).items.map(\.path).contains("/Documents/f"))
             #expect(try await one.container.status().conflicts.isEmpty)
+        }
+    }
+
+    /// A manifest node that the server's database has lost is in no list; the same bytes under another name bring it back.
+    @Test func theSameFileUnderAnotherNameHealsItsManifest() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            for device in [one, two] { try device.session.setContentCache(maxBytes: 0) }
+            let content = Self.bytes(3_000_000, seed: 5)
+            try await one.settle()
+            try await one.container.put(content, at: "f")
+            try await one.settle()
+            try await two.settle()
+            try cloud.simulation.use { cloud in
+                _ = try cloud.storage(of: .documents).write {
+                    try $0.execute(SQL("UPDATE content_nodes SET node = X'00'"), [])
+                }
+            }
+            let failure = await #expect(throws: CloudError.self) { try await two.container.read("f") }
+            #expect(failure?.code == .storageFailure && failure?.details["reason"] == "damaged")
+            try await one.container.put(content, at: "g")
+            try await one.settle()
+            #expect(try await two.container.read("f") == content)
         }
     }
 

@@ -3,6 +3,7 @@ import NephosBulk
 import NephosBus
 import NephosCore
 import NephosSimulation
+import NephosStorage
 import NephosWire
 import Testing
 
@@ -121,6 +122,52 @@ import Testing
             #expect(try await damagedCount(keeper) == 0)
         }
     }
+
+    /// More is lost than the service names by itself, and than a page has: none of it is here but the last.
+    @Test func whatNoDeviceHasHidesNothingFromHealing() async throws {
+        try await withContainers { cloud in
+            let (keeper, reader) = try await devices(of: cloud)
+            let content = SplitMix64.bytes(60_000, seed: 5)
+            try await keeper.container.put(content, at: "f")
+            try await keeper.settle()
+            keeper.setOffline(true)
+            try await reader.settle()
+            try SegmentDamage.damageAll(in: cloud.root)
+            await #expect(throws: CloudError.self) { try await reader.container.read("f") }
+            try cloud.simulation.use { cloud in
+                try cloud.storage(of: .documents).write { transaction in
+                    let lost = try #require(
+                        transaction.first(SQL("SELECT id FROM content_damaged"), []) { $0.blob(0) })
+                    for number in 0..<1500 {
+                        let id = [0, 0, UInt8(number >> 8), UInt8(number & 255)] + [UInt8](repeating: 0, count: 28)
+                        for statement in Self.alike {
+                            _ = try transaction.execute(SQL(statement), [.blob(id), .blob(lost)])
+                        }
+                    }
+                }
+            }
+            let sent = try receivedChunks(cloud)
+            keeper.setOffline(false)
+            try await keeper.settle()
+            await keeper.container.scope.waitUntilHealed(within: .seconds(60))
+            #expect(try receivedChunks(cloud) - sent == 1)
+            #expect(try await reader.container.read("f") == content)
+        }
+    }
+
+    /// Chunks that are used and lost as another is.
+    private static let alike = [
+        """
+        INSERT INTO content_damaged (partition_number, owner, id, found_at, damage)
+        SELECT partition_number, owner, ?1, found_at, damage FROM content_damaged WHERE id = ?2
+        """,
+        """
+        INSERT INTO content_uses (
+            partition_number, owner, chunk, is_node, container, use_count, counted, app, device, room)
+        SELECT partition_number, owner, ?1, is_node, container, use_count, counted, app, device, room
+        FROM content_uses WHERE chunk = ?2
+        """,
+    ]
 
     /// A file that cannot be opened, whyever, keeps no other from going.
     @Test func aFileThatCannotBeOpenedHoldsUpNoOther() async throws {

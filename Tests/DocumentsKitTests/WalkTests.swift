@@ -85,6 +85,30 @@ import Testing
         }
     }
 
+    /// What differs is named in as many answers as there is room for.
+    @Test func largeItemsThatDifferAreAllNamed() async throws {
+        try await withContainers { cloud in
+            let device = try await cloud.open()
+            try await device.settle()
+            let large = Data(repeating: 7, count: 32_000)
+            for number in 0..<50 {
+                try await device.container.put(Data("\(number)".utf8), at: "f\(number)")
+                try await device.container.setAttributes([.extended("large", large)], of: "f\(number)")
+            }
+            try await device.settle()
+            var before = try requestCount(cloud)
+            _ = try await device.container.scope.verify()
+            let same = try requestCount(cloud) - before
+            try change(device, "DELETE FROM documents WHERE kind = 1", [])
+            before = try requestCount(cloud)
+            let found = try await device.container.scope.verify()
+            let paths = (0..<50).map { "/Documents/f\($0)" }
+            #expect(found.differences.compactMap(\.serverPath).sorted() == paths.sorted())
+            // The top, Documents, and what the items are called, in two pages.
+            #expect(try requestCount(cloud) - before - same == 4)
+        }
+    }
+
     /// One request for each folder on the way, and two besides.
     @Test func onlyTheFoldersOnTheWayAreRead() async throws {
         try await withContainers { cloud in

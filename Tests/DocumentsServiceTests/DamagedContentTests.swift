@@ -130,6 +130,46 @@ import Testing
         // Not all of very many are looked at, and then it says so.
         #expect(info.moreDamaged == (count > 8192))
         #expect(info.damagedChunks == (count > 8192 ? [] : [Data(bytes.ids[0].bytes)]))
+        #expect(try list(here) == [bytes.ids[0]])
+    }
+
+    /// All of them, page by page.
+    private func list(_ device: ContainerDevice) throws -> [ChunkID] {
+        var request = WireListDamagedChunks()
+        request.container = device.container
+        var chunks: [ChunkID] = []
+        for _ in 0..<20 {
+            let page = try device.call("ListDamagedChunks", request, as: WireListDamagedChunksReply.self)
+            #expect(page.chunks.count <= DocumentLimits.damagedPageMax)
+            chunks += page.chunks.compactMap { ChunkID(bytes: [UInt8]($0)) }
+            guard !page.next.isEmpty else { return chunks }
+            #expect(request.after.lexicographicallyPrecedes(page.next))
+            request.after = page.next
+        }
+        Issue.record("The list does not end.")
+        return chunks
+    }
+
+    @Test func aListOfDamagedChunksGoesOnToItsEnd() throws {
+        let contents = [600, DocumentLimits.damagedPageMax - 597].enumerated().map {
+            TestContent(seed: UInt64(2 + $0), chunks: Array(repeating: 5000, count: $1))
+        }
+        for (number, bytes) in contents.enumerated() {
+            try here.put(bytes, as: [.create(ContainerDevice.makeID(), "\(number)", bytes.content())])
+            for chunk in bytes.ids { try damage(chunk) }
+        }
+        let ids = contents.flatMap(\.ids)
+        #expect(try list(here) == ids.sorted { $0.bytes.lexicographicallyPrecedes($1.bytes) })
+        var request = WireListDamagedChunks()
+        request.container = "T.elsewhere"
+        expect(.missingEntitlement) {
+            try here.call("ListDamagedChunks", request, as: WireListDamagedChunksReply.self)
+        }
+        request.container = here.container
+        request.after = Data(count: 33)
+        expect(.invalidArguments) {
+            try here.call("ListDamagedChunks", request, as: WireListDamagedChunksReply.self)
+        }
     }
 
     /// An app learns nothing of what is damaged in a container that it does not list.

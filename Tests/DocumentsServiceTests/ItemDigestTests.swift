@@ -8,6 +8,8 @@ import NephosWire
 import SwiftProtobuf
 import Testing
 
+@testable import NephosDocuments
+
 /// A folder's digest is of its items, and of what lies in those, whatever becomes of them.
 @Suite struct ItemDigestTests {
     private let house: ContainerHouse
@@ -93,6 +95,46 @@ import Testing
         #expect(Set(rows) == [DocumentID.top.bytes, DocumentID.documents.bytes, a.bytes])
     }
 
+    /// What it was nobody can read any more, and it leaves nothing in the digests of the folders that it lay in.
+    @Test(arguments: [false, true]) func whatIsDamagedAndRemovedLeavesTheirDigestsRight(isFolder: Bool) throws {
+        let outer = try here.makeFolder("outer")
+        let inner = try here.makeFolder("inner", in: outer)
+        let lost = isFolder ? try here.makeFolder("lost", in: inner) : try here.makeFile("lost", in: inner)
+        if isFolder { try here.makeFile("in it", in: lost) }
+        let left = try here.makeFile("left", in: inner)
+        try here.apply([.trash(lost)])
+        try house.cloud.storage(of: .documents).write { transaction in
+            _ = try transaction.execute(
+                SQL("UPDATE feed_items SET body = X'00', body_id = 0 WHERE name = ?1"), [.text(lost.description)])
+        }
+        house.cloud.lose(ScopeName(here.mover.account, "").partition, of: .documents)
+        house.cloud.setClockOffset(of: .documents, .seconds(31 * 24 * 3600))
+        house.cloud.network.run(for: .seconds(240))
+        house.cloud.setClockOffset(of: .documents, .zero)
+        #expect(try house.device().list().keys.sorted() == [outer, inner, left].sorted())
+        #expect(try check().count == 3)
+    }
+
+    /// An earlier version has made them, and kept no digests.
+    @Test func aDatabaseWithoutDigestsOfFoldersIsRefused() throws {
+        let engine = try SQLiteEngine.inMemory()
+        let all = DocumentsMigrations.all
+        try engine.migrate(Array(all.dropLast()))
+        try engine.migrate(Array(all.dropLast()))
+        let other = try SQLiteEngine.inMemory()
+        try other.migrate(Array(all.dropLast()))
+        try other.migrate(all)
+        _ = try engine.write { transaction in
+            try transaction.execute(
+                SQL(
+                    """
+                    INSERT INTO document_children (partition_number, owner, container, folder, item)
+                    VALUES (0, 'a', 'c', X'00', X'01')
+                    """), [])
+        }
+        expect(.incompatibleVersion) { try engine.migrate(all) }
+    }
+
     @Test func aBatchThatMovesFoldersIntoEachOtherLeavesTheirDigestsRight() throws {
         let ids = (0..<6).map { _ in ContainerDevice.makeID() }
         let folders = ids.enumerated().map { WireDocumentChange.create($1, "\($0)", in: .documents) }
@@ -140,7 +182,58 @@ import Testing
                 == [3, 1].map { Data("\(ids[$0])".utf8) })
     }
 
+    /// Two hundred and fifty-six items may be many times what one message may be.
+    @Test func itemsThatAreLargeAreToldInPages() throws {
+        let ids = (0..<60).map { _ in ContainerDevice.makeID() }
+        let large = WireExtendedAttribute.named("large", [UInt8](repeating: 7, count: 32_000))
+        for some in [ids.prefix(30), ids.suffix(30)] {
+            try here.apply(some.map { .create($0, $0.description, in: .documents, .inline("x")) })
+            try here.apply(some.map { .attributes($0) { $0.extended = [large] } })
+        }
+        var (left, told, pages) = (ids[...], [Data](), 0)
+        repeat {
+            let page = try ask(request(items: Array(left)))
+            #expect(try page.serializedData().count <= DocumentLimits.replyBytesMax + (64 << 10))
+            told += page.entries.map(\.item)
+            pages += 1
+            let last = try #require(page.entries.last.flatMap { DocumentID(bytes: $0.item) })
+            left = page.more ? left[(try #require(left.firstIndex(of: last)) + 1)...] : []
+        } while !left.isEmpty && pages < 10
+        #expect(told == ids.map { Data($0.bytes) } && pages == 2)
+    }
+
+    /// What is read is paid for, whether it is sent or not; and of a page of a folder no item is.
+    @Test func aPageOfDigestsCostsWhatIsReadForIt() throws {
+        let house = try ContainerHouse(budgets: BudgetConfiguration())
+        let here = try house.device()
+        let ids = (0..<30).map { _ in ContainerDevice.makeID() }
+        let large = WireExtendedAttribute.named("large", [UInt8](repeating: 7, count: 32_000))
+        try here.apply(ids.map { .create($0, $0.description, in: .documents, .inline("x")) })
+        try here.apply(ids.map { .attributes($0) { $0.extended = [large] } })
+        house.cloud.network.run(for: .seconds(60))
+        func cost(_ method: String, _ request: some SwiftProtobuf.Message) throws -> Int {
+            let answer = try here.mover.client.begin(
+                method, request, at: .requests(.documents), accessToken: here.mover.accessToken)
+            house.cloud.network.run(within: .seconds(60)) { answer.result != nil }
+            _ = try #require(answer.result).get()
+            // By then it has what it costs back, for the next one.
+            defer { house.cloud.network.run(for: .seconds(60)) }
+            let budget = try #require(answer.budget)
+            return budget.capacity - budget.remaining
+        }
+        let folder = try cost("ListItemDigests", request(.documents))
+        #expect((1...10).contains(folder))
+        let items = try cost("ListItemDigests", request(items: ids))
+        #expect((235...260).contains(items))
+        var question = WireFindItems()
+        question.container = here.container
+        question.items = ids.map { Data($0.bytes) }
+        #expect(try (1...10).contains(cost("FindItems", question)))
+    }
+
     @Test func aQuestionThatIsNoneIsRefused() throws {
+        let id = ContainerDevice.makeID()
+        expect(.invalidArguments) { _ = try ask(request(items: [id, id])) }
         var malformed = request()
         malformed.folder = Data([1])
         expect(.invalidArguments) { _ = try ask(malformed) }

@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import random
 import socket
+import struct
 import sys
 import time
 import urllib.parse
@@ -219,6 +220,32 @@ def frames(one, victim):
         bulk.socket.close()
 
 
+def untrue(one, victim):
+    """Chunks of some hundred bytes that open to 1 MiB each, and are not what their ids say: as fast as they are answered."""
+    opened = one.open(64 << 20, os.urandom(16))
+    # A frame of zstd of 1 MiB of zeros: blocks of 128 KiB that repeat one byte.
+    blocks = [struct.pack("<I", (128 << 10) << 3 | 2 | (number == 7))[:3] + b"\0" for number in range(8)]
+    frame = bytes.fromhex("28b52ffda0") + struct.pack("<I", 1 << 20) + b"".join(blocks)
+    bulk, sent, answered = client.Bulk(one.device), 0, 0
+    while one.goes_on:
+        # As many as the credit is for.
+        while sent - answered < 1000:
+            message = bytearray(client.frame(CHUNK, opened.ticket, sent + 1, os.urandom(32), frame))
+            message[2] = 1
+            bulk.socket.send(bytes(message))
+            sent += 1
+        while bulk.socket.poll(1000 if sent - answered >= 1000 else 0):
+            kind, _, _, _, content = bulk.receive()
+            failure = errors_pb2.Failure.FromString(content)
+            answered += 1
+            if kind != REFUSED:
+                raise Breach("a chunk was taken that is none")
+            one.count("held off" if failure.code == errors_pb2.ERROR_CODE_REQUEST_RATE_LIMITED else "chunks opened")
+            if sent - answered < 500:
+                break
+    bulk.socket.close()
+
+
 def tiny(one, victim):
     """As many items as the plan lets through, of one byte each."""
     number = 0
@@ -374,7 +401,9 @@ TINY_ITEM_BYTES = 256 + 512
 TINY_SECONDS_MIN = 60
 
 # One after the other they are of the hostile accounts in turns; the tiny items have the last to themselves.
-ATTACKS = [foreign, manifests, frames, tiny, cycles, names, uploads, readers, notes]
+ATTACKS = [foreign, manifests, frames, untrue, tiny, cycles, names, uploads, readers, notes]
+# One of them alone, to see what it costs by itself.
+ONLY = os.environ.get("NEPHOS_ATTACK")
 
 
 def attack(seed, what, connection, account, password, end, victim, results):
@@ -477,7 +506,7 @@ def main(deployment, connection, password, seconds, plans, tiny_plan, *accounts)
         multiprocessing.Process(target=attack, args=(
             number, what, connection, tiny_account if what is tiny else accounts[number % len(accounts)], password, end,
             victim, results))
-        for number, what in enumerate(ATTACKS)]
+        for number, what in enumerate(ATTACKS) if ONLY in (None, what.__name__)]
     for process in attackers:
         process.start()
     put_times, get_times, failures, stored = own.get(timeout=float(seconds) + 60)

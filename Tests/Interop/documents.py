@@ -292,6 +292,12 @@ def check_folders(container, items, last):
             request.after = reply.entries[-1].item
     check(read - {DOCUMENTS.hex()} == set(items), f"the digests of {len(read)} items lead to all of them")
     check(reply.digest == last.digest, "the container's digest is told with them")
+    asked = [bytes.fromhex(digits) for digits in sorted(items)][:256]
+    reply = container.call(documents_pb2.ListItemDigests(container=container.id, items=asked))
+    check([(entry.item, entry.body) for entry in reply.entries] == [(item, items[item.hex()]) for item in asked],
+          "items are told by themselves")
+    expect(errors_pb2.ERROR_CODE_INVALID_ARGUMENTS, "each once",
+           lambda: container.call(documents_pb2.ListItemDigests(container=container.id, items=asked[:1] * 2)))
 
 
 def zeros_then(zeros, seed):

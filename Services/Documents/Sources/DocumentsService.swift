@@ -56,7 +56,7 @@ public final class DocumentsService: CloudService {
             // A change has about 60 bytes, and a child of a node 40.
             rows: { $0.count / 40 }, decoding: { try $0.decode(WireApplyChanges.self) },
             encoding: { [unowned self] in Frame(encoding: try applyChanges($0, $1, $2)) })
-        router.read(WireListVersions.self) { [unowned self] in try listVersions($0, $1, $2) }
+        router.read(WireListVersions.self, reserves: Self.versionsReserve) { [unowned self] in try listVersions($0, $1, $2) }
         router.bulk(
             WireFindItems.self, reserves: Self.findReserves,
             begin: { [unowned self] in try beginFindItems($0, $1, $2) }, read: Self.readItems, finish: { $0 })
@@ -64,7 +64,7 @@ public final class DocumentsService: CloudService {
             WireListItemDigests.self, reserves: Self.digestsReserve,
             begin: { [unowned self] in try beginListItemDigests($0, $1, $2) }, read: Self.readDigests, finish: { $0 })
         router.write(WirePublishItem.self, idsAge: false) { [unowned self] in try publishItem($0, $1, $2) }
-        router.read(WireListLinks.self) { [unowned self] in try listLinks($0, $1, $2) }
+        router.read(WireListLinks.self, reserves: Self.linksReserve) { [unowned self] in try listLinks($0, $1, $2) }
         router.write(WireRevokeLink.self, idsAge: false, makesRoom: true) { [unowned self] in
             try revokeLink($0, $1, $2)
         }
@@ -199,8 +199,7 @@ public final class DocumentsService: CloudService {
             trashRetention: container.trashRetention(rules.containerClass),
             versionRetention: container.versionRetention(rules.containerClass),
             classBytesMax: configuration.room(of: rules.containerClass).bytesMax,
-            damaged: try transfers.damagedChunks(
-                of: scope, limit: DocumentLimits.damagedChunksMax, in: transaction))
+            damaged: try transfers.damagedChunks(of: scope, in: transaction))
     }
 
     public func found(_ damage: ScopeDamage, in scope: ScopeName) {

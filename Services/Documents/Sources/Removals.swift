@@ -108,7 +108,7 @@ extension DocumentsService {
         let old = try ContainerRows.trashed(until: now, limit: Self.step, in: transaction)
         for (scope, items) in Dictionary(grouping: old, by: \.scope) {
             let container = try container(scope, transaction)
-            try publish(items.compactMap { try end($0.item, in: container) }, in: container)
+            try end(items.map(\.item), in: container)
         }
         return !old.isEmpty
     }
@@ -121,30 +121,52 @@ extension DocumentsService {
         let ended = try ContainerRows.ended(at: now, limit: Self.step, in: transaction)
         for (scope, items) in Dictionary(grouping: ended, by: \.scope) {
             let container = try container(scope, transaction)
-            try publish(items.compactMap { try end($0.item, in: container) }, in: container)
+            try end(items.map(\.item), in: container)
         }
         return !ended.isEmpty
     }
 
-    /// Removes an item for good, wherever it lies.
+    /// Removes items for good, wherever they lie.
+    private func end(_ items: [DocumentID], in container: Container) throws {
+        var gone: [ChangedItem] = []
+        var places: [DocumentID: FolderDigests.Place] = [:]
+        for id in items {
+            guard let place = try end(id, in: container) else { continue }
+            places[id] = place
+            gone.append(ChangedItem(name: id.name, body: nil))
+        }
+        try publish(gone, in: container, from: places)
+    }
+
+    /// Removes an item for good.
     ///
-    /// - Returns: Nil: it is removed already.
-    private func end(_ id: DocumentID, in container: Container) throws -> ChangedItem? {
+    /// - Returns: Where it lay; nil: it is removed already.
+    private func end(_ id: DocumentID, in container: Container) throws -> FolderDigests.Place? {
         let rows = container.rows
         try rows.setTrashed(id, at: nil)
         try giveBackItem(id, in: container)
         guard let stored = try container.transaction.item(container.scope, id.name), !stored.deleted else { return nil }
-        // Where a damaged one lay nobody knows; that row says nothing to anybody.
-        if let item = try? container.item(id), let folder = DocumentID(bytes: item.parent) {
+        try rows.addRemoval(of: id)
+        if let item = try? container.item(id) {
+            guard let folder = DocumentID(bytes: item.parent) else { return FolderDigests.Place(item) }
             try rows.removeChild(id, of: folder)
             if !item.hasTrash {
                 let nameKey = try container.key(of: [UInt8](item.name), by: container.rules().names)
                 try rows.set(nil, in: folder, called: nameKey)
                 try rows.setCount(max(0, rows.count(of: folder) - 1), of: folder)
             }
+            return FolderDigests.Place(item)
         }
-        try rows.addRemoval(of: id)
-        return ChangedItem(name: id.name, body: nil)
+        // A damaged one says nothing, and its rows do.
+        let place = FolderDigests.Place(
+            parent: try rows.folder(ofDamaged: id), isFolder: try rows.tree(of: id) != nil)
+        if let folder = place.parent {
+            try rows.removeChild(id, of: folder)
+            if try rows.removePlace(ofDamaged: id, in: folder) {
+                try rows.setCount(max(0, rows.count(of: folder) - 1), of: folder)
+            }
+        }
+        return place
     }
 
     /// Stores what the service changes by itself, and tells devices.

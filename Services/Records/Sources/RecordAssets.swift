@@ -120,6 +120,18 @@ extension RecordsService {
     private static let noRecord = CloudError(
         .unknownItem, "There is no such record, or the caller may not read it.", details: ["argument": "container"])
 
+    /// The devices that follow the account's databases hear of it at once: one of them may have what was lost. Of public
+    /// databases nobody is told: they have what whoever saved it has.
+    func tellLoss(to owner: Owner, of containers: Set<String>, _ transaction: any HandlerTransaction) throws {
+        guard owner.account != nil else { return }
+        for container in containers.sorted() {
+            let scope = ScopeName(owner, ItemName(container))
+            let position = try transaction.position(ofPartition: scope.partition)
+            let notification = WireNotification(infoOf: scope, name, at: try transaction.head(scope))
+            transaction.publish(OutgoingEvent(in: scope, at: position, notification: Frame(encoding: notification)))
+        }
+    }
+
     // MARK: Ends
 
     /// Assets that one step gives back.

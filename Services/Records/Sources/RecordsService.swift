@@ -82,6 +82,7 @@ public final class RecordsService: CloudService {
         runtime = host
         transfers.placing = { [unowned self] in try place(ofContent: $0, $1, $2, $3) }
         transfers.reading = Self.contentReading
+        transfers.onLoss = { [unowned self] in try tellLoss(to: $0, of: $1, $2) }
         try transfers.start(host, as: name)
         removals.start(host)
         assetEndings.start(host)
@@ -225,7 +226,9 @@ public final class RecordsService: CloudService {
         guard !caller.isPublic, scope.owner == Owner(caller.account) else { throw Self.noContainer }
         guard let zoneID else {
             let database = try openDatabase(container, .private, caller, transaction).scope
-            return DatabasePresenter(opener: try database.opener(), digestKey: try database.digestKey() ?? [])
+            return DatabasePresenter(
+                opener: try database.opener(), digestKey: try database.digestKey() ?? [],
+                damaged: try transfers.damagedChunks(of: database.scope, in: transaction))
         }
         let zone = try openZone(zoneID, of: container, .private, caller, transaction).scope
         return ZonePresenter(

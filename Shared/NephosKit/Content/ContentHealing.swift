@@ -4,12 +4,33 @@ internal import NephosBus
 internal import NephosCore
 internal import NephosWire
 
+/// Chunks that the server cannot read any more, and that contents rest on.
+struct ContentDamage: Sendable {
+    /// The first of them, by their ids.
+    var chunks: Set<ChunkID> = []
+    /// There are more than these, or may be.
+    var hasMore = false
+
+    init() {}
+
+    init(_ chunks: [Data], hasMore: Bool) {
+        self.chunks = Set(
+            chunks.prefix(DocumentLimits.damagedPageMax).compactMap { ChunkID(bytes: [UInt8]($0)) })
+        self.hasMore = hasMore
+    }
+
+    /// Where the next page begins; nil: these are all.
+    fileprivate var next: Data? {
+        hasMore ? chunks.map { Data($0.bytes) }.max { $0.lexicographicallyPrecedes($1) } ?? Data() : nil
+    }
+}
+
 /// A model whose service says which chunks of its contents it has lost.
-protocol ContentKeeping: ContentSending {
+protocol ContentKeeping: ScopeModel {
     /// Where the chunks are asked about and sent.
     var contentPlace: ContentPlace { get }
     /// Chunks that the service cannot read any more, as it said last.
-    func lostChunks(in rows: ScopeTransaction) throws -> Set<ChunkID>
+    func damage(in rows: ScopeTransaction) throws -> ContentDamage
 }
 
 /// Sends a service the chunks again that its disk has lost and that are in this home, without being asked. On the loop
@@ -18,6 +39,9 @@ protocol ContentKeeping: ContentSending {
 /// A chunk is read and compared with its hash before it goes: what is damaged here too stays here. A round asks before it
 /// sends, so that what another device has healed meanwhile is not sent again; and a chunk that was tried is not tried
 /// again before its pause is over (``LostChunks``), by whichever process of the home.
+///
+/// The service says by itself only which the first of them are. While nothing is here of those, and there are more, it is
+/// asked for the next ones, to the end.
 final class ContentHealing {
     /// Chunks of one round.
     static let roundMax = 32
@@ -41,6 +65,8 @@ final class ContentHealing {
     /// Set while something is looked for, asked or sent.
     private var round: Round?
     private var failures = 0
+    /// Where the page begins that is looked at; nil: it is what the service has said by itself.
+    private var page: Data?
     /// Whether something was healed of which the service has not been heard since.
     private var hasHealed = false
     private var waiters: [(Bool) -> Void] = []
@@ -59,6 +85,8 @@ final class ContentHealing {
         /// Those that were tried, and whether they are damaged here.
         var tried: [ChunkID: Bool] = [:]
         var hasSent = false
+        /// Where the page behind this one begins; nil: there is none.
+        var next: Data?
 
         init(_ attempts: [ChunkID: LostChunks.Attempt], _ upload: Data) {
             (self.attempts, self.upload) = (attempts, upload)
@@ -69,11 +97,13 @@ final class ContentHealing {
 
     // MARK: Life
 
-    /// The service has said whether it has lost something.
-    func heard(isLoss: Bool) {
+    /// The service has said what it has lost.
+    func heard(_ damage: ContentDamage, in rows: ScopeTransaction) throws {
+        // What is not named may be among the others.
+        if !damage.hasMore { try LostChunks(rows).keep(damage.chunks, at: engine.now) }
         let isNews = hasHeard
         hasHeard = true
-        guard isLoss, !isDue, round == nil else { return }
+        guard !damage.chunks.isEmpty || damage.hasMore, !isDue, round == nil else { return }
         isDue = true
         wake(after: isNews ? engine.backoff(attempts: Self.hearingAttempts) : .zero)
     }
@@ -94,6 +124,7 @@ final class ContentHealing {
         next?.timer.cancel()
         let ended = round
         (next, round, isDue, hasHeard, failures, hasHealed) = (nil, nil, false, false, 0, false)
+        page = nil
         ended?.pacing?.cancel()
         ended?.client?.cancel()
         settle()
@@ -140,13 +171,18 @@ final class ContentHealing {
         guard round == nil else { return }
         guard let driver else { return settle() }
         do throws(CloudError) {
-            let (lost, attempts) = try driver.read { rows in
-                (try model.lostChunks(in: rows), try LostChunks(rows).all())
+            let (damage, attempts) = try driver.read { rows in
+                (try model.damage(in: rows), try LostChunks(rows).all())
             }
-            let now = engine.now
-            let due = lost.filter { attempts[$0]?.isDue(at: now) ?? true }
-            guard due.isEmpty else { return seek(due, attempts, driver) }
-            rest(lost.isEmpty ? nil : Self.lookPauseMax)
+            guard !damage.chunks.isEmpty || damage.hasMore else {
+                page = nil
+                return rest(nil)
+            }
+            let round = Round(attempts, Data(engine.makeOperationID().bytes))
+            self.round = round
+            if let page { return turn(to: page, round, driver) }
+            round.next = damage.next
+            seek(damage.chunks, round, driver)
         } catch {
             engine.logger.error("what the service has lost could not be looked up", error)
             rest(Backoff.pauseMax)
@@ -161,14 +197,33 @@ final class ContentHealing {
         if let pause { wake(after: pause) }
     }
 
-    private func seek(_ lost: Set<ChunkID>, _ attempts: [ChunkID: LostChunks.Attempt], _ driver: ScopeDriver) {
-        let round = Round(attempts, Data(engine.makeOperationID().bytes))
-        self.round = round
+    /// Asks for a page of what the service has lost.
+    private func turn(to page: Data, _ round: Round, _ driver: ScopeDriver) {
+        var request = WireListDamagedChunks()
+        request.container = model.contentPlace.container
+        request.after = page
+        engine.call(model.service, request, as: WireListDamagedChunksReply.self, app: model.app) {
+            [weak self, weak driver] result, _ in
+            guard let self, self.round === round, let driver else { return }
+            switch result {
+            case .failure(let error): end(round, error)
+            case .success(let reply):
+                // Else it would turn pages for ever.
+                round.next = page.lexicographicallyPrecedes(reply.next) ? reply.next : nil
+                seek(ContentDamage(reply.chunks, hasMore: false).chunks, round, driver)
+            }
+        }
+    }
+
+    private func seek(_ lost: Set<ChunkID>, _ round: Round, _ driver: ScopeDriver) {
+        let now = engine.now
+        let due = lost.filter { round.attempts[$0]?.isDue(at: now) ?? true }
+        guard !due.isEmpty else { return end(round) }
         let (local, account) = (engine.local, driver.scope?.account?.rawValue ?? "")
         engine.loop.offload(to: .content) {
             try local.read { database in
                 try KeptContents.places(
-                    of: lost, account: account, chunksMax: Self.roundMax, placesMax: Self.placesMax, database)
+                    of: due, account: account, chunksMax: Self.roundMax, placesMax: Self.placesMax, database)
             }
         } then: { [weak self] result in
             guard let self, self.round === round else { return }
@@ -317,6 +372,8 @@ final class ContentHealing {
             driver.pull()
             return lookSoon()
         }
-        rest(Self.lookPauseMax)
+        // Nothing of the page is here, or it is not its time yet.
+        page = round.next
+        if page != nil { lookSoon() } else { rest(Self.lookPauseMax) }
     }
 }

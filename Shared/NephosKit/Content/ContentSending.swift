@@ -108,13 +108,15 @@ protocol ContentSending: ScopeModel {
 }
 
 extension ContentSending {
-    var driver: ScopeDriver? { engine.scopes.first { $0.model === self } }
-
     var isRefusedByContainer: Bool { false }
     var requestsTakeNodes: Bool { true }
     func pausedPositions(in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func setChunks(_ chunks: [CutChunk], of version: DocumentID, in rows: ScopeTransaction) throws {}
     func announce(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> Bool { false }
+}
+
+extension ScopeModel {
+    var driver: ScopeDriver? { engine.scopes.first { $0.model === self } }
 
     /// What an upload still holds is given back at once; if this is lost, a day later.
     func closeSoon(_ transfer: Data, of container: String) {

@@ -1,5 +1,6 @@
 import Foundation
 import NephosBus
+import NephosChunks
 import NephosCore
 import NephosWire
 
@@ -49,7 +50,10 @@ final class ContentUpload {
     var client: BulkClient?
     /// Set while the next chunk has to wait: because of the rate, or until others have had the loop.
     var pacing: (any LoopTimer)?
-    private var file: (version: DocumentID, handle: FileHandle)?
+    /// What is read and compressed beside the loop, in bytes of each batch.
+    private(set) var batches: [Int: Int] = [:]
+    private var batchCount = 0
+    var preparedBytes: Int { batches.values.reduce(0, +) }
     var progress = UploadProgress()
     /// What the home was told last of how far it is, and when.
     var noted = (percent: 0, at: Duration.zero)
@@ -69,11 +73,31 @@ final class ContentUpload {
     }
 
     /// A chunk within a content of the home.
-    struct Place {
+    struct Place: Sendable {
         var version: DocumentID
         var offset: Int
         var length: Int
     }
+
+    /// A chunk that is about to go.
+    struct Outgoing: Sendable {
+        var chunk: ChunkID
+        var place: Place
+        /// As it is called among those of its connection.
+        var number: UInt64
+    }
+
+    /// - Returns: What the batch is called.
+    func begin(_ batch: [Outgoing]) -> Int {
+        batchCount += 1
+        batches[batchCount] = batch.reduce(0) { $0 + BulkLimits.counted($1.place.length) }
+        return batchCount
+    }
+
+    /// - Returns: False: it was given up meanwhile.
+    func end(_ batch: Int) -> Bool { batches.removeValue(forKey: batch) != nil }
+
+    func forgetBatches() { batches = [:] }
 
     /// Has the container asked about a node.
     func add(_ nodes: [Data], to container: String) {
@@ -134,22 +158,48 @@ final class ContentUpload {
         }
     }
 
-    /// Reads a chunk.
-    ///
-    /// - Throws: ``Unreadable``: it is not here as it was put; ``CloudError``: the home cannot be read.
-    func read(_ place: Place, in folder: ContentFolder, into room: UnsafeMutableRawBufferPointer) throws {
-        let name = folder.file(place.version)
-        if file?.version != place.version {
-            let descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-            guard descriptor >= 0 else {
-                guard errno != ENOENT else { throw Unreadable.lost(place.version) }
-                throw ContentFolder.unreadable(name)
+    /// Chunks that are ready to be sent, in their order, up to one that is not; and why that is not.
+    struct Made: Sendable {
+        var chunks: [BulkClient.MadeChunk] = []
+        var failure: (any Error)?
+    }
+
+    /// Reads chunks, and compresses them if that saves enough. On any thread.
+    static func make(_ batch: [Outgoing], under ticket: BulkTicket, in folder: ContentFolder) -> Made {
+        let coder = ChunkCoder()
+        var made = Made()
+        var file: (version: DocumentID, handle: FileHandle)?
+        do {
+            for outgoing in batch {
+                let place = outgoing.place
+                if file?.version != place.version { file = (place.version, try openFile(place.version, in: folder)) }
+                guard let descriptor = file?.handle.fileDescriptor else { throw Unreadable.lost(place.version) }
+                made.chunks.append(
+                    try BulkClient.make(
+                        outgoing.number, under: ticket, bytes: place.length, by: coder
+                    ) { room in
+                        try read(place, of: descriptor, named: folder.file(place.version), into: room)
+                        return outgoing.chunk
+                    })
             }
-            file = (place.version, FileHandle(fileDescriptor: descriptor, closeOnDealloc: true))
+        } catch { made.failure = error }
+        return made
+    }
+
+    private static func openFile(_ version: DocumentID, in folder: ContentFolder) throws -> FileHandle {
+        let name = folder.file(version)
+        let descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+        guard descriptor >= 0 else {
+            guard errno != ENOENT else { throw Unreadable.lost(version) }
+            throw ContentFolder.unreadable(name)
         }
-        guard let descriptor = file?.handle.fileDescriptor, room.count == place.length else {
-            throw Unreadable.lost(place.version)
-        }
+        return FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
+    }
+
+    /// - Throws: ``Unreadable``: it is not here as it was put; ``CloudError``: the home cannot be read.
+    private static func read(
+        _ place: Place, of descriptor: Int32, named name: String, into room: UnsafeMutableRawBufferPointer
+    ) throws {
         var filled = 0
         while filled < place.length {
             let count = pread(

@@ -55,43 +55,81 @@ extension ContentUploads {
         try? driver.write { try model.setPercent(percent, at: upload.operation.position, in: $0) }
     }
 
-    /// Bytes that are read and compressed before others have the loop: some milliseconds.
-    private static let bytesOfTurn = 1 << 20
+    /// Bytes, and chunks, that are read and compressed together, beside the loop: some milliseconds of work.
+    private static let batchBytesMax = 1 << 20
+    private static let batchCountMax = 64
+    /// Batches of an upload that are under way: one for each thread.
+    private static let batchesMax = 2
 
     func fill(_ upload: ContentUpload) {
         guard let client = upload.client, !upload.isIdle else { return }
+        while upload.batches.count < Self.batchesMax {
+            let batch = takeBatch(of: upload, client)
+            guard !batch.isEmpty else { return }
+            prepare(batch, upload, client)
+        }
+    }
+
+    /// The next chunks, as far as there is room for them.
+    private func takeBatch(of upload: ContentUpload, _ client: BulkClient) -> [ContentUpload.Outgoing] {
+        var batch: [ContentUpload.Outgoing] = []
         var bytes = 0
-        while upload.pacing == nil, let chunk = upload.left.last, let place = upload.places[chunk],
-            hasRoom(for: place, client)
+        while upload.pacing == nil, batch.count < Self.batchCountMax, let chunk = upload.left.last,
+            let place = upload.places[chunk], batch.isEmpty || bytes + place.length <= Self.batchBytesMax,
+            hasRoom(for: place, behind: bytes, of: upload, client)
         {
-            guard bytes < Self.bytesOfTurn else { return fill(upload, after: .zero) }
             if let wait = engine.uploadRate.take(place.length) {
                 upload.progress.isPaced = true
-                return fill(upload, after: wait)
+                fill(upload, after: wait)
+                break
             }
-            bytes += place.length
+            bytes += BulkLimits.counted(place.length)
             upload.left.removeLast()
             upload.storing += 1
-            do {
-                let folder = try ContentFolder(home: engine.local.home)
-                try client.store(bytes: place.length) { room in
-                    try upload.read(place, in: folder, into: room)
-                    return chunk
-                } then: { [weak self, weak upload] result in
-                    guard let self, let upload, isOn(upload), upload.client === client else { return }
-                    upload.storing -= 1
-                    switch result {
-                    case .failure(let error): refused(upload, place, error)
-                    case .success:
-                        failures = 0
-                        upload.missing.remove(chunk)
-                        upload.holdsSome = true
-                        upload.storedBytes = upload.storedBytes.addingClamped(UInt64(BulkLimits.counted(place.length)))
-                        if upload.left.isEmpty, upload.storing == 0 { finish(upload) }
+            batch.append(ContentUpload.Outgoing(chunk: chunk, place: place, number: client.nextNumber()))
+        }
+        return batch
+    }
+
+    /// Has them read and compressed, and stores them then.
+    private func prepare(_ batch: [ContentUpload.Outgoing], _ upload: ContentUpload, _ client: BulkClient) {
+        do throws(CloudError) {
+            let folder = try ContentFolder(home: engine.local.home)
+            let ticket = client.ticket
+            let number = upload.begin(batch)
+            engine.loop.offload(to: .content) {
+                ContentUpload.make(batch, under: ticket, in: folder)
+            } then: { [weak self, weak upload] result in
+                guard let self, let upload, isOn(upload), upload.client === client, upload.end(number) else { return }
+                switch result {
+                case .success(let made):
+                    for (outgoing, chunk) in zip(batch, made.chunks) { store(chunk, outgoing, upload, client) }
+                    guard let failure = made.failure else { return fill(upload) }
+                    guard let failure = failure as? ContentUpload.Unreadable else {
+                        return failed(upload, CloudError(wrapping: failure), ofItself: true)
                     }
+                    lose(upload, failure)
+                case .failure(let error): failed(upload, CloudError(wrapping: error), ofItself: true)
                 }
-            } catch let failure as ContentUpload.Unreadable { return lose(upload, failure) } catch {
-                return failed(upload, CloudError(wrapping: error), ofItself: true)
+            }
+        } catch { failed(upload, error, ofItself: true) }
+    }
+
+    private func store(
+        _ made: BulkClient.MadeChunk, _ outgoing: ContentUpload.Outgoing, _ upload: ContentUpload, _ client: BulkClient
+    ) {
+        client.store(made) { [weak self, weak upload] result in
+            guard let self, let upload, isOn(upload), upload.client === client else { return }
+            upload.storing -= 1
+            switch result {
+            case .failure(let error): refused(upload, outgoing.place, error)
+            case .success:
+                failures = 0
+                upload.missing.remove(outgoing.chunk)
+                upload.holdsSome = true
+                upload.storedBytes = upload.storedBytes.addingClamped(
+                    UInt64(BulkLimits.counted(outgoing.place.length)))
+                if upload.left.isEmpty, upload.storing == 0 { finish(upload) }
             }
         }
     }
@@ -106,8 +144,12 @@ extension ContentUploads {
     }
 
     /// The service counts what all of a device's connections have sent: they share it.
-    private func hasRoom(for place: ContentUpload.Place, _ client: BulkClient) -> Bool {
-        let (room, credit) = (client.room, client.creditBytes)
+    ///
+    /// - Parameter bytes: Of chunks before it that are not under way yet.
+    private func hasRoom(
+        for place: ContentUpload.Place, behind bytes: Int, of upload: ContentUpload, _ client: BulkClient
+    ) -> Bool {
+        let (room, credit) = (client.room - upload.preparedBytes - bytes, client.creditBytes)
         let sharing = running.count { $0.client != nil }
         guard sharing > 1, room < credit else { return room >= BulkLimits.counted(place.length) }
         return credit - room + BulkLimits.counted(place.length) <= credit / sharing

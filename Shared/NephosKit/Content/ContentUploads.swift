@@ -373,6 +373,7 @@ final class ContentUploads {
         upload.pacing?.cancel()
         let client = upload.client
         (upload.client, upload.pacing, upload.storing) = (nil, nil, 0)
+        upload.forgetBatches()
         guard let client, spare == nil, !engine.stopped, client.rest() else { client?.cancel(); return }
         let closing = engine.loop.schedule(after: Self.sparePatience) { [weak self] in self?.closeSpare() }
         spare = (client, model.driver?.scope?.account, closing)

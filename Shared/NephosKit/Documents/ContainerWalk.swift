@@ -107,7 +107,7 @@ final class ContainerWalk {
 
     // MARK: Naming
 
-    /// Asks what the server calls those that differ, some at a time.
+    /// Asks what the server calls those that differ, some at a time: as many as a reply has room for.
     private func name(_ ids: ArraySlice<DocumentID>) {
         let asked = ids.prefix(DocumentLimits.digestsAskedMax)
         guard !asked.isEmpty else { return tell() }
@@ -123,7 +123,12 @@ final class ContainerWalk {
                     bodies[id] = try? WireDocumentItem(serializedBytes: entry.body)
                 }
             }
-            name(ids.dropFirst(asked.count))
+            guard reply.more else { return name(ids.dropFirst(asked.count)) }
+            // It would ask for the same for ever.
+            guard let last = reply.entries.last.flatMap({ DocumentID(bytes: $0.item) }),
+                let place = asked.firstIndex(of: last)
+            else { return end(.failure(ContentReading.damaged)) }
+            name(ids[(place + 1)...])
         }
     }
 

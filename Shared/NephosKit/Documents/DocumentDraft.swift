@@ -178,8 +178,9 @@ struct DocumentDraft {
     /// Whether the server has lost some of these bytes, and nothing waits here that brings them: then they go there again,
     /// as another version.
     private func heals(_ content: StagedContent, _ item: HeldDocument) throws -> Bool {
-        let damaged = try documents.damage().chunks
-        guard !damaged.isEmpty, content.chunks.contains(where: { damaged.contains($0.id) }) else { return false }
+        let damage = try documents.damage()
+        // Of more than are named it may be any.
+        guard damage.hasMore || content.chunks.contains(where: { damage.chunks.contains($0.id) }) else { return false }
         return try !documents.holdsContent(item.wire.content.version)
     }
 

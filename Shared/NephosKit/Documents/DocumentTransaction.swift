@@ -5,19 +5,6 @@ import NephosPredicates
 import NephosWire
 import SwiftProtobuf
 
-/// Chunks that the server cannot read any more, and that contents of the container rest on.
-struct ContainerDamage: Sendable {
-    var chunks: Set<ChunkID>
-    /// There are more than these.
-    var hasMore: Bool
-
-    init(_ info: WireContainerInfo) {
-        chunks = Set(
-            info.damagedChunks.prefix(DocumentLimits.damagedChunksMax).compactMap { ChunkID(bytes: [UInt8]($0)) })
-        hasMore = info.moreDamaged
-    }
-}
-
 /// One container inside a local transaction. Everything that SQL knows of documents is here.
 ///
 /// `documents` has the items as the server told them, to the byte; `document_changes` what waits to be sent, by item;
@@ -120,7 +107,7 @@ struct DocumentTransaction {
         /// When this is read, by the server's clock as far as that is known; nil: it does not matter.
         var now: Timestamp?
         var rule: DocumentNameRule?
-        var damage: ContainerDamage?
+        var damage: ContentDamage?
         var hasDoubts: Bool?
         /// This one.
         var device: DeviceID?
@@ -136,9 +123,10 @@ struct DocumentTransaction {
     }
 
     /// What the server has said last of contents that it cannot read any more.
-    func damage() throws -> ContainerDamage {
+    func damage() throws -> ContentDamage {
         if let damage = known.damage { return damage }
-        let damage = ContainerDamage(try WireContainerInfo(serializedBytes: rows.state().info))
+        let info = try WireContainerInfo(serializedBytes: rows.state().info)
+        let damage = ContentDamage(info.damagedChunks, hasMore: info.moreDamaged)
         known.damage = damage
         return damage
     }

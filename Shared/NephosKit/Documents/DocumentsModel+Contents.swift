@@ -77,14 +77,12 @@ extension DocumentsModel {
 
     var contentPlace: ContentPlace { .documents(name, app: app) }
 
-    func lostChunks(in rows: ScopeTransaction) throws -> Set<ChunkID> { try DocumentTransaction(rows).damage().chunks }
+    func damage(in rows: ScopeTransaction) throws -> ContentDamage { try DocumentTransaction(rows).damage() }
 
     /// - Parameter info: What the service says of the container, a `ContainerInfo`.
     func heardLoss(_ info: Data, in rows: ScopeTransaction) throws {
         guard let info = try? WireContainerInfo(serializedBytes: info) else { return }
-        let lost = ContainerDamage(info).chunks
-        try LostChunks(rows).keep(lost, at: engine.now)
-        contentHealing.heard(isLoss: !lost.isEmpty)
+        try contentHealing.heard(ContentDamage(info.damagedChunks, hasMore: info.moreDamaged), in: rows)
     }
 
     // MARK: Comparing

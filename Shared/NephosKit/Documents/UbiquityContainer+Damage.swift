@@ -27,7 +27,7 @@ extension UbiquityContainer {
         of path: some DocumentAddressing = "/", timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> DamagedContents {
         typealias Candidate = (entry: DocumentEntry, contents: [WireDocumentContent])
-        let (damage, candidates, here) = try read { documents -> (ContainerDamage, [Candidate], Set<DocumentID>) in
+        let (damage, candidates, here) = try read { documents -> (ContentDamage, [Candidate], Set<DocumentID>) in
             let damage = try documents.damage()
             guard !damage.chunks.isEmpty else { return (damage, [], []) }
             let candidates = try documents.longContents(of: try documents.path(path))

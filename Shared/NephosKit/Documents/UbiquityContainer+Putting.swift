@@ -134,7 +134,8 @@ extension UbiquityContainer {
     func unchanged(_ sources: [DocumentSource]) throws(CloudError) -> [Int: UnchangedFile] {
         try read { documents in
             // The server may have lost bytes of one of them, and get them here.
-            guard try documents.damage().chunks.isEmpty else { return [:] }
+            let damage = try documents.damage()
+            guard damage.chunks.isEmpty, !damage.hasMore else { return [:] }
             var found: [Int: UnchangedFile] = [:]
             var draft = DocumentDraft(documents, now: session.engine.stamp.now, makeID: session.engine.makeDocumentID)
             for (index, source) in sources.enumerated() {

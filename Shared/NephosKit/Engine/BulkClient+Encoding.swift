@@ -5,7 +5,7 @@ internal import NephosCore
 /// Chunks as they travel, and as they are.
 extension BulkClient {
     /// The same chunk, compressed; nil: that saves too little.
-    func compressed(_ plain: BulkFrame) -> Frame? {
+    static func compressed(_ plain: BulkFrame, by coder: ChunkCoder) -> Frame? {
         plain.withContent { content in
             coder.withCompressed(content) { bytes in
                 BulkFrame.chunk(

@@ -1,5 +1,5 @@
 package import NephosBus
-internal import NephosChunks
+package import NephosChunks
 package import NephosCore
 internal import NephosWire
 
@@ -201,7 +201,51 @@ package final class BulkClient {
     /// Bytes that may be stored now without waiting in this device's memory, also if they do not compress.
     package var room: Int { max(0, (pass?.creditBytes ?? 0) - inFlightBytes - waitingBytes) }
 
-    /// Stores a chunk, compressed if that saves enough. The completion runs on the loop, once, when the chunk survives a
+    /// A chunk as it is sent.
+    package struct MadeChunk: Sendable {
+        fileprivate let frame: Frame
+        fileprivate let number: UInt64
+        /// Of content, as it is.
+        fileprivate let bytes: Int
+        fileprivate let chunk: ChunkID
+    }
+
+    /// What chunks are made under: the ticket that there is, and if it is another one when they go, they are copied.
+    package var ticket: BulkTicket { pass?.ticket ?? .none }
+
+    /// Makes a chunk ready to be sent, compressed if that saves enough: some milliseconds for ``BulkLimits/chunkBytesMax``,
+    /// on any thread.
+    ///
+    /// - Parameters:
+    ///   - number: One of ``nextNumber()``.
+    ///   - bytes: Of content; 1 to ``BulkLimits/chunkBytesMax``.
+    ///   - write: Writes the content where it will be sent from, if it is not compressed, and returns its hash.
+    package static func make(
+        _ number: UInt64, under ticket: BulkTicket, bytes: Int, by coder: ChunkCoder,
+        _ write: (UnsafeMutableRawBufferPointer) throws -> ChunkID
+    ) rethrows -> MadeChunk {
+        let plain = try BulkFrame(BulkFrame.chunk(ticket, number: number, contentBytes: bytes, write))
+        return MadeChunk(
+            frame: compressed(plain, by: coder) ?? plain.frame, number: number, bytes: bytes, chunk: plain.chunk)
+    }
+
+    /// Stores a chunk that was made for it. The completion runs on the loop, once, when the chunk survives a crash of the
+    /// service.
+    package func store(_ made: MadeChunk, then completion: @escaping (Result<Void, CloudError>) -> Void) {
+        if let ended {
+            loop.schedule(after: .zero) { completion(.failure(ended)) }
+            return
+        }
+        noteStart()
+        let counted = BulkLimits.counted(BulkFrame(made.frame).contentBytes)
+        pending[made.number] = Pending(
+            frame: made.frame, bytes: made.bytes, counted: counted, completion: completion)
+        waiting.append(made.number)
+        waitingBytes += counted
+        goOn()
+    }
+
+    /// Makes a chunk, on the loop, and stores it. The completion runs on the loop, once, when the chunk survives a
     /// crash of the service.
     ///
     /// - Parameters:
@@ -217,17 +261,9 @@ package final class BulkClient {
             loop.schedule(after: .zero) { completion(.failure(ended)) }
             return .none
         }
-        noteStart()
-        let number = nextNumber()
-        let plain = try BulkFrame(
-            BulkFrame.chunk(pass?.ticket ?? .none, number: number, contentBytes: bytes, write))
-        let frame = compressed(plain) ?? plain.frame
-        let counted = BulkLimits.counted(BulkFrame(frame).contentBytes)
-        pending[number] = Pending(frame: frame, bytes: bytes, counted: counted, completion: completion)
-        waiting.append(number)
-        waitingBytes += counted
-        goOn()
-        return plain.chunk
+        let made = try Self.make(nextNumber(), under: ticket, bytes: bytes, by: coder, write)
+        store(made, then: completion)
+        return made.chunk
     }
 
     /// Nothing was waited for until now.

@@ -113,6 +113,11 @@ public struct Record: Sendable, Identifiable {
         return Set(known.keys.filter(isMeant)).union(fields.keys).filter { known[$0] != fields[$0] }.sorted()
     }
 
+    /// Names of the fields whose assets have come as bytes, and not with the record.
+    var broughtFields: [String] {
+        fields.filter { $0.value.assets.contains { $0.source != nil } }.map(\.key).sorted()
+    }
+
     /// Whether a save would change anything.
     public var isChanged: Bool { base == nil || !changedFields.isEmpty || parent != base?.parentName }
 }

@@ -164,13 +164,25 @@ extension RecordDatabase {
 
     // MARK: Saving
 
+    /// Whether the server may have lost assets that records have: of a private database it says so; of a public one nobody
+    /// is told.
+    func mayHaveLostAssets() throws(CloudError) -> Bool {
+        guard !isPublic else { return true }
+        let damage = try read { database in
+            try RecordDatabaseModel.damage(
+                in: ScopeTransaction(database, RecordPlace.database(container).scope(of: account)))
+        }
+        return !damage.chunks.isEmpty || damage.hasMore
+    }
+
     /// Copies the assets of records that are about to be saved into the home, flushed.
     ///
-    /// - Returns: Nil: there are none that the records have not had before.
-    func stage(_ records: [Record]) async throws(CloudError) -> StagedAssets? {
+    /// - Parameter areAllNew: Also those that the records have had before, where they come as bytes.
+    /// - Returns: Nil: there are none.
+    func stage(_ records: [Record], areAllNew: Bool) async throws(CloudError) -> StagedAssets? {
         var sources: [WireRecordAsset: RecordAsset.Source] = [:]
         for record in records {
-            for asset in record.changedFields.flatMap({ record.fields[$0]?.assets ?? [] }) where asset.length > 0 {
+            for asset in (areAllNew ? record.broughtFields : record.changedFields).flatMap({ record.fields[$0]?.assets ?? [] }) where asset.length > 0 {
                 if let source = asset.source { sources[asset.wire] = source }
             }
         }

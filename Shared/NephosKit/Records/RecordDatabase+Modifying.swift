@@ -65,7 +65,8 @@ extension RecordDatabase {
         try check(records, deleting, conditions)
         try Self.check(clientToken)
         let engine = session.engine
-        let staged = try await stage(records)
+        let mayHaveLost = try mayHaveLostAssets()
+        let staged = try await stage(records, areAllNew: mayHaveLost)
         let saved = try session.local.write { database -> [Record] in
             guard try !session(in: database).isPublic else {
                 throw CloudError(.permissionFailure, "Without an account nothing is saved. Sign in.")
@@ -80,7 +81,8 @@ extension RecordDatabase {
                 request.conditions = conditions.filter { $0.id.zone == zone }.map(\.wire)
                 let rows = try self.records(of: zone, database, isWriting: true)
                 var draft = RecordDraft(
-                    rows, policy: policy, replaces: replacing, makeTag: { engine.makeDocumentID().wire })
+                    rows, policy: policy, replaces: replacing, healsAssets: staged != nil && mayHaveLost,
+                    makeTag: { engine.makeDocumentID().wire })
                 for record in records where record.id.zone == zone { saved[record.id] = try draft.save(record) }
                 for id in deleting where id.zone == zone { try draft.delete(id) }
                 bytes += try draft.byteCount()

@@ -5,8 +5,9 @@ internal import NephosCore
 internal import NephosWire
 internal import SwiftProtobuf
 
-/// A database's zones as a model. It tells the models of the zones when they begin and end.
-final class RecordDatabaseModel: ScopeModel {
+/// A database's zones as a model. It tells the models of the zones when they begin and end, and sees to it that what the
+/// server has lost of their records' assets comes back.
+final class RecordDatabaseModel: ContentKeeping {
     static var migrations: [LocalMigration] { RecordItems.migrations }
 
     let app: AppID
@@ -14,6 +15,8 @@ final class RecordDatabaseModel: ScopeModel {
     /// The container's id.
     let name: String
     unowned let engine: DeviceEngine
+    private(set) lazy var contentHealing = ContentHealing(self)
+    var healing: ContentHealing? { contentHealing }
 
     init(app: AppID, container: String, engine: DeviceEngine) {
         self.app = app
@@ -32,6 +35,21 @@ final class RecordDatabaseModel: ScopeModel {
 
     var absence: CloudError {
         CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": name])
+    }
+
+    func ended() { contentHealing.end() }
+    func hasten() { contentHealing.hasten() }
+
+    // MARK: What the service has lost
+
+    var contentPlace: ContentPlace { .records(name, app: app) }
+
+    func damage(in rows: ScopeTransaction) throws -> ContentDamage { try Self.damage(in: rows) }
+
+    /// Of the assets of all zones, as the service has said last.
+    static func damage(in rows: ScopeTransaction) throws -> ContentDamage {
+        let info = try WireDatabaseInfo(serializedBytes: rows.state().info)
+        return ContentDamage(info.damagedChunks, hasMore: info.moreDamaged)
     }
 
     // MARK: Bringing in
@@ -67,6 +85,10 @@ final class RecordDatabaseModel: ScopeModel {
         if !lost.isEmpty || !ended.isEmpty { try queue(saving: lost, ended: ended, in: rows) }
         for name in moved { try move(ZoneTransaction(rows).records(of: name)) }
         try settle(before, keeping: Set(lost.map(\.name) + moved), in: rows)
+        state.info = pulled.info
+        if let info = try? WireDatabaseInfo(serializedBytes: pulled.info) {
+            try contentHealing.heard(ContentDamage(info.damagedChunks, hasMore: info.moreDamaged), in: rows)
+        }
         return MergedChanges(
             damaged: merged.damaged, news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
     }

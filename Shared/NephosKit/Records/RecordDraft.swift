@@ -10,15 +10,19 @@ struct RecordDraft {
     private let policy: RecordSavePolicy
     /// Fields that a record does not have go.
     private let replaces: Bool
+    /// Assets that come as bytes are stored and saved also where the record has them: the server may have lost them.
+    private let healsAssets: Bool
     private let makeTag: () -> Data
     private var changes: [RecordTransaction.Pending] = []
 
     init(
-        _ records: RecordTransaction, policy: RecordSavePolicy, replaces: Bool = false, makeTag: @escaping () -> Data
+        _ records: RecordTransaction, policy: RecordSavePolicy, replaces: Bool = false, healsAssets: Bool = false,
+        makeTag: @escaping () -> Data
     ) {
         self.records = records
         self.policy = policy
         self.replaces = replaces
+        self.healsAssets = healsAssets
         self.makeTag = makeTag
     }
 
@@ -27,7 +31,8 @@ struct RecordDraft {
         let current = try records.visible(record.id.name).record
         if let current, current.type != record.type { throw Self.otherType }
         // It is saved so already.
-        if !replaces, !record.isChanged, current?.version == record.changeTag { return record }
+        let heals = healsAssets && !record.broughtFields.isEmpty
+        if !replaces, !record.isChanged, !heals, current?.version == record.changeTag { return record }
         var save = WireSaveRecord()
         save.version = makeTag()
         save.base = record.changeTag ?? Data()
@@ -91,7 +96,7 @@ struct RecordDraft {
 
     /// What goes to the server of a record's fields.
     private func fields(of record: Record) -> [WireRecordField] {
-        let changed = record.changedFields
+        let changed = Set(record.changedFields).union(healsAssets ? record.broughtFields : []).sorted()
         let named =
             switch (replaces, policy) {
             case (true, _): record.fields.keys.sorted()
@@ -137,7 +142,7 @@ struct RecordDraft {
             (change.position, change.place) = (position, place)
             try records.put(change)
         }
-        try records.awaitAssets(at: position)
+        try records.awaitAssets(at: position, areAllNew: healsAssets)
     }
 
     /// What the assets need of a request.
@@ -175,7 +180,7 @@ struct RecordDraft {
         guard change.change.assets.count <= RecordLimits.assetsMax else { return false }
         try records.put(change)
         try records.settleNeeds(of: change.change.record)
-        try records.awaitAssets(at: change.position)
+        try records.awaitAssets(at: change.position, areAllNew: healsAssets)
         return true
     }
 }

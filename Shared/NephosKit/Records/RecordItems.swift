@@ -59,7 +59,7 @@ struct RecordItems {
                     PRIMARY KEY (account, scope, name)
                 );
                 """),
-        tombstones, RecordTransaction.parts, RecordAssets.tables,
+        tombstones, RecordTransaction.parts, RecordAssets.tables, LostChunks.migration,
     ]
 
     func item(_ name: ItemName) throws -> Item? {

@@ -69,7 +69,7 @@ extension ScopeDriver {
     }
 
     private func damagedChunkCount(in rows: ScopeTransaction) throws -> Int {
-        try (model as? any ContentKeeping)?.lostChunks(in: rows).count ?? 0
+        try (model as? any ContentKeeping)?.damage(in: rows).chunks.count ?? 0
     }
 
     private static let left = CloudError(.notSignedIn, "This home has no account signed in. Sign in.")

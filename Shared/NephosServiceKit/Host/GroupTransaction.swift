@@ -151,6 +151,11 @@ final class GroupTransaction: HandlerTransaction {
         return try feed.item(scope, name)
     }
 
+    func share(_ scope: ScopeName, _ name: ItemName) throws -> FeedShare? {
+        cost.rows += 1
+        return try feed.share(scope, name)
+    }
+
     func rows(
         _ scope: ScopeName, after sequence: UInt64, _ name: ItemName?, _ row: (FeedRow) throws -> Bool
     ) throws {

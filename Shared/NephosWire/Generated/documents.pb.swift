@@ -1314,7 +1314,7 @@ public nonisolated struct WireListItemDigests: Sendable {
   /// So many at most; 0, or more than 2048: 2048.
   public var itemsMax: UInt32 = 0
 
-  /// Instead of a folder's: of these, 16 bytes each, 256 at most. What is not there is left out.
+  /// Instead of a folder's: of these, 16 bytes each, 256 at most, each once. What is not there is left out.
   public var items: [Data] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -1344,7 +1344,8 @@ public nonisolated struct WireListItemDigestsReply: Sendable {
 
   public var entries: [WireListItemDigestsReply.Entry] = []
 
-  /// The folder has more of them.
+  /// The folder has more of them. Of items that were asked for themselves: the reply has no room for more, and those behind
+  /// the last entry, in the order of the request, are still to be asked for.
   public var more: Bool = false
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()

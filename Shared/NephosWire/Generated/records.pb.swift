@@ -1511,6 +1511,23 @@ public nonisolated struct WireRecordHistoryEntry: @unchecked Sendable {
   fileprivate var _storage = _StorageClass.defaultInstance
 }
 
+/// What the service says of a private database besides (ReadChangesReply.info).
+public nonisolated struct WireDatabaseInfo: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// As in ContainerInfo: chunks that the assets of the database's records rest on, and that cannot be read any more.
+  public var damagedChunks: [Data] = []
+
+  /// There are more of them than are named, or may be (ListDamagedChunks).
+  public var moreDamaged: Bool = false
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
 /// What the service says of a zone besides (ReadChangesReply.info).
 public nonisolated struct WireZoneInfo: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -4141,6 +4158,41 @@ nonisolated extension WireRecordHistoryEntry: SwiftProtobuf.Message, SwiftProtob
       }
       if !storagesAreEqual {return false}
     }
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireDatabaseInfo: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".DatabaseInfo"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}damaged_chunks\0\u{3}more_damaged\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedBytesField(value: &self.damagedChunks) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.moreDamaged) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.damagedChunks.isEmpty {
+      try visitor.visitRepeatedBytesField(value: self.damagedChunks, fieldNumber: 1)
+    }
+    if self.moreDamaged != false {
+      try visitor.visitSingularBoolField(value: self.moreDamaged, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireDatabaseInfo, rhs: WireDatabaseInfo) -> Bool {
+    if lhs.damagedChunks != rhs.damagedChunks {return false}
+    if lhs.moreDamaged != rhs.moreDamaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

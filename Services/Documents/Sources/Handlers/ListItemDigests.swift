@@ -10,8 +10,8 @@ private import SwiftProtobuf
 ///
 /// Off the loop: a page has thousands of rows.
 extension DocumentsService {
-    /// What a page may cost, in calls.
-    static let digestsReserve = 160
+    /// What a page may cost, in calls: of 2048 folders, each with three rows and about a hundred bytes, or 1 MiB of items.
+    static let digestsReserve = 450
 
     struct AskedDigests: Sendable {
         var scope: ScopeName
@@ -33,6 +33,13 @@ extension DocumentsService {
                 .limitExceeded, "Too many items at once. Divide them.",
                 details: ["maximum": "\(DocumentLimits.digestsAskedMax)"])
         }
+        let items = try request.items.map { try Self.item($0, "items") }
+        guard Set(items).count == items.count else {
+            throw CloudError(
+                .invalidArguments, "Ask for each item once.", details: ["argument": "items"])
+        }
+        // Looking for what is not there is work too.
+        transaction.charge(rows: items.count)
         let limit = request.itemsMax == 0 ? Int.max : Int(request.itemsMax)
         return .read(
             AskedDigests(
@@ -40,7 +47,7 @@ extension DocumentsService {
                 folder: request.items.isEmpty ? try Self.item(request.folder, "folder") : .top,
                 after: request.after.isEmpty ? nil : try Self.item(request.after, "after"),
                 limit: min(limit, DocumentLimits.digestsMax),
-                items: try request.items.map { try Self.item($0, "items") })
+                items: items)
         )
     }
 
@@ -56,6 +63,7 @@ extension DocumentsService {
             reply.folderDigest = Data((folder?.digest ?? .empty).bytes)
             ids = try children(in: asked, at: place, feed, &reply)
         }
+        var bytesLeft = DocumentLimits.replyBytesMax
         for id in ids {
             var entry = WireListItemDigestsReply.Entry()
             entry.item = Data(id.bytes)
@@ -63,9 +71,15 @@ extension DocumentsService {
                 entry.folderDigest = Data(tree.digest.bytes)
             }
             if id != .documents {
-                guard let item = try feed.item(asked.scope, id.name), !item.deleted else { continue }
-                entry.digest = Data(item.digest.bytes)
-                if !asked.items.isEmpty {
+                guard let share = try feed.share(asked.scope, id.name), share.isLive else { continue }
+                entry.digest = Data(share.digest.bytes)
+                if !asked.items.isEmpty, let item = try feed.item(asked.scope, id.name) {
+                    // One is always told, or whoever asks for the rest would ask for ever.
+                    guard item.body.count <= bytesLeft || reply.entries.isEmpty else {
+                        reply.more = true
+                        break
+                    }
+                    bytesLeft -= item.body.count
                     entry.body = (try? asked.opener.open(item.body, as: .item(id.name))).map { Data($0) } ?? Data()
                 }
             }

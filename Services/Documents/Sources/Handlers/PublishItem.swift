@@ -107,6 +107,9 @@ extension DocumentsService {
         return record
     }
 
+    /// What the list may cost, in calls: of a thousand links, each with the 4 KiB of a small file's content.
+    static let linksReserve = 1000
+
     func listLinks(
         _ request: WireListLinks, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireListLinksReply {

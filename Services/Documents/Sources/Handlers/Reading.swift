@@ -42,6 +42,9 @@ extension DocumentsService {
         return id
     }
 
+    /// What the list may cost, in calls: of a hundred versions, each with its 4 KiB.
+    static let versionsReserve = 110
+
     /// - Throws: ``CloudError`` `.unknownItem`.
     func listVersions(
         _ request: WireListVersions, _ context: RequestContext, _ transaction: any HandlerTransaction

@@ -101,6 +101,22 @@ struct ContainerRows {
         try transaction.execute(Self.deleteChild, place + [.blob(folder.bytes), .blob(item.bytes)])
     }
 
+    private static let selectFolder = SQL("SELECT folder FROM document_children WHERE \(key) AND item = ?4 LIMIT 1")
+    private static let deletePlaceOfItem = SQL(
+        "DELETE FROM document_places WHERE \(key) AND folder = ?4 AND item = ?5")
+
+    /// Where an item lies that is damaged and does not say so. Goes through what lies in the container until it is found.
+    func folder(ofDamaged item: DocumentID) throws -> DocumentID? {
+        try transaction.first(Self.selectFolder, place + [.blob(item.bytes)]) { DocumentID(bytes: $0.blob(0)) } ?? nil
+    }
+
+    /// Frees the name of an item that is damaged and does not say it.
+    ///
+    /// - Returns: Whether it had one there.
+    func removePlace(ofDamaged item: DocumentID, in folder: DocumentID) throws -> Bool {
+        try transaction.execute(Self.deletePlaceOfItem, place + [.blob(folder.bytes), .blob(item.bytes)]) > 0
+    }
+
     /// - Parameter last: Those behind it; nil: from the first one.
     func children(of folder: DocumentID, after last: DocumentID? = nil, limit: Int) throws -> [DocumentID] {
         try Self.children(of: folder, after: last, limit: limit, at: place, in: transaction)

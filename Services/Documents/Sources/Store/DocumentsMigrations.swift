@@ -235,6 +235,14 @@ enum DocumentsMigrations {
                     digest BLOB NOT NULL,
                     PRIMARY KEY (partition_number, owner, container, folder)) WITHOUT ROWID
                 """
-            ]),
+            ],
+            // What kind an item is, and whose folder it says that it lies in, is sealed.
+            refusal: (
+                "SELECT 1 FROM document_children LIMIT 1",
+                """
+                The database has containers of a version that kept no digests of folders, and is not brought over. \
+                Move it away, and begin with an empty one: devices bring back what they have.
+                """
+            )),
     ]
 }

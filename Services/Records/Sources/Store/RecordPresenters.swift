@@ -12,8 +12,18 @@ struct DatabasePresenter: ScopePresenter {
     /// Empty: nothing was ever written to it.
     let digestKey: [UInt8]
     var isPublic = false
+    /// Chunks that assets rest on and that were found damaged: the first of them, and whether there are more.
+    var damaged: (chunks: [ChunkID], hasMore: Bool) = ([], false)
 
     var audience: ScopeAudience { isPublic ? .app : .reader }
+
+    /// A `DatabaseInfo`.
+    func info(_ head: ScopeHead) throws -> [UInt8] {
+        var info = WireDatabaseInfo()
+        info.damagedChunks = damaged.chunks.map { Data($0.bytes) }
+        info.moreDamaged = damaged.hasMore
+        return try info.serializedBytes()
+    }
 
     /// A `RecordZone`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {

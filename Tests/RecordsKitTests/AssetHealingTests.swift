@@ -1,0 +1,88 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import NephosWire
+import Testing
+
+@testable import NephosKit
+
+/// What the server's disk has lost of records' assets comes back.
+@Suite struct AssetHealingTests {
+    typealias Device = RecordCloud.Device
+
+    private func save(_ content: Data, _ database: RecordDatabase) async throws {
+        var record = (try? await database.record(RecordID("a"))) ?? NephosKit.Record("a", [:])
+        record["photo"] = try RecordAsset(content)
+        try await database.save(record)
+    }
+
+    private func data(_ database: RecordDatabase) async throws -> Data {
+        let record = try #require(try await database.record(RecordID("a")))
+        return try await database.data(of: #require(record["photo"] as RecordAsset?), in: record.id)
+    }
+
+    /// Damages the last chunk of each segment, and has it found.
+    private func lose(_ database: RecordDatabase, _ cloud: RecordCloud) async throws {
+        try SegmentDamage.damageAll(in: cloud.root + "-assets")
+        let error = await #expect(throws: CloudError.self) { try await data(database) }
+        #expect(error?.code == .storageFailure)
+    }
+
+    /// How many chunks devices have sent so far.
+    private func receivedChunks(_ cloud: RecordCloud) throws -> UInt64 {
+        try cloud.simulation.use { cloud in
+            let health: WireCheckHealthReply = try cloud.makeClient().call(
+                "CheckHealth", WireCheckHealth(), at: .requests(.records))
+            return health.counters["content.received.chunks"] ?? 0
+        }
+    }
+
+    /// A device that keeps what it saves, and one that keeps nothing.
+    private func devices(of cloud: RecordCloud) async throws -> (keeper: Device, reader: Device) {
+        let (keeper, reader) = (try await cloud.open(), try await cloud.open())
+        try reader.session.setAssetCache(maxBytes: 0)
+        return (keeper, reader)
+    }
+
+    @Test func aLostAssetComesBackFromADeviceThatHasIt() async throws {
+        try await withRecords { cloud in
+            let (keeper, reader) = try await devices(of: cloud)
+            let content = SplitMix64.bytes(60_000, seed: 5)
+            try await save(content, keeper.database)
+            try await keeper.settle()
+            try await reader.settle()
+            let sent = try receivedChunks(cloud)
+            try await lose(reader.database, cloud)
+            cloud.simulation.advance(by: .seconds(30))
+            #expect(try receivedChunks(cloud) - sent == 1)
+            #expect(try await data(reader.database) == content)
+        }
+    }
+
+    /// Where no device has kept it, whoever has the bytes saves them again.
+    @Test(arguments: [false, true]) func savingTheSameBytesHeals(isPublic: Bool) async throws {
+        try await withRecords { cloud in
+            let (one, two) = try await devices(of: cloud)
+            try one.session.setAssetCache(maxBytes: 0)
+            var databases = [one.database, two.database]
+            if isPublic {
+                databases = []
+                for device in [one, two] {
+                    databases.append(try await device.session.recordContainer(app: RecordCloud.app).publicDatabase)
+                }
+            }
+            let content = SplitMix64.bytes(60_000, seed: 5)
+            try await save(content, databases[0])
+            try await databases[0].waitUntilSent(timeout: .seconds(60))
+            cloud.simulation.pass(.seconds(5))
+            if !isPublic { try await databases[1].waitUntilCurrent(timeout: .seconds(60)) }
+            try await lose(databases[1], cloud)
+            cloud.simulation.advance(by: .seconds(30))
+            await #expect(throws: CloudError.self) { try await data(databases[1]) }
+            try await save(content, databases[0])
+            try await databases[0].waitUntilSent(timeout: .seconds(60))
+            cloud.simulation.advance(by: .seconds(30))
+            #expect(try await data(databases[1]) == content)
+        }
+    }
+}
