@@ -73,15 +73,22 @@ import Testing
             try Data((0..<600_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) }).write(
                 to: URL(fileURLWithPath: file))
             #expect(try await person.run("docs", "put", file, "long").status == 0)
+            // One that was made before shows that nobody gets anything by it.
+            #expect(try await person.run("docs", "publish", "long").status == 0)
+            #expect(try await person.run("docs", "links", "--json").output.contains(#""damaged":false"#))
             #expect(try await person.run("docs", "evict", "long").status == 0)
             try SegmentDamage.damageAll(in: house.deployment)
             let got = try await person.run("docs", "get", "long", house.folder + "/got")
             #expect(got.status == 8 && got.errors.contains("path: /Documents/long"), "\(got)")
             let lost = try await person.run("docs", "publish", "long")
             #expect(lost.status == 8 && lost.errors.contains("Put the file again"), "\(lost)")
-            #expect(try await person.run("docs", "links").output == "There are no links.\n")
+            #expect(lost.errors.contains("path: long"), "\(lost)")
+            let broken = try await person.run("docs", "links")
+            #expect(broken.output.contains("long  (broken: the server has lost some of it)"), "\(broken)")
+            #expect(try await person.run("docs", "links", "--json").output.contains(#""damaged":true"#))
             #expect(try await person.run("docs", "put", file, "long").status == 0)
             #expect(try await person.run("docs", "publish", "long").status == 0)
+            #expect(try await !person.run("docs", "links").output.contains("broken"))
         }
     }
 

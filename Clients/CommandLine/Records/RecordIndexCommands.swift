@@ -194,22 +194,6 @@ private struct IndexRow: Encodable {
 extension RecordIndex {
     fileprivate var text: String { ([type] + fields.map(\.text)).joined(separator: " ") }
 
-    /// What the service says that a query needs, such as `Note(kind, title[cd] descending)`; nil: nothing.
-    init?(needed details: [String: String]) {
-        guard let match = details["index"]?.wholeMatch(of: /(\w+)\((.+)\)/) else { return nil }
-        var fields: [RecordIndex.Field] = []
-        if details["index_kind"] != "words" {
-            for text in match.2.split(separator: ", ") {
-                guard let field = text.wholeMatch(of: /(\w+)(?:\[(c?d?)\])?( descending)?/) else { return nil }
-                fields.append(
-                    RecordIndex.Field(
-                        String(field.1), ascending: field.3 == nil, ignoresCase: field.2?.contains("c") == true,
-                        ignoresAccents: field.2?.contains("d") == true))
-            }
-        }
-        self.init(type: String(match.1), fields: fields)
-    }
-
     /// As it is typed into a shell.
     var arguments: String { ShellCommand.arguments([type] + fields.map(\.text)) }
 }

@@ -123,7 +123,7 @@ extension RecordsCommand {
 
         /// Says which line makes the index that is needed.
         private func advised(_ error: CloudError, _ options: String) -> CloudError {
-            guard let index = RecordIndex(needed: error.details) else { return error }
+            guard let index = error.neededIndex else { return error }
             var error = CloudError(
                 error.code,
                 "The zone has too many records for a query that no index serves. Make one, as said below, or let the server go through all of them: --scan",

@@ -70,7 +70,17 @@ extension UbiquityContainer {
         request.container = id
         let reply = try await session.call(
             .documents, request, as: WireListLinksReply.self, app: app, timeout: timeout)
-        return reply.links.compactMap { PublishedLink($0) }
+        var links: [PublishedLink] = []
+        for wire in reply.links {
+            guard var link = PublishedLink(wire) else { continue }
+            let item = try read { try $0.document(link.item) }?.wire
+            let contents = item.map { [$0.content] + $0.conflicts } ?? []
+            if let content = contents.first(where: { $0.version == wire.version }) {
+                link.isDamaged = try await isDamaged(content, timeout)
+            }
+            links.append(link)
+        }
+        return links
     }
 
     /// Ends a link: from then on it opens nothing, what is being fetched through it included.
