@@ -241,8 +241,11 @@ extension NephosCommand {
             do { try StandardOutput.write(text + "\n") } catch { exit(reporting: error) }
             Foundation.exit(ExitStatus.done.rawValue)
         }
+        let unknown = UnknownCommand(in: CommandLine.arguments.dropFirst(), of: NephosCommand.self)
         if CommandLine.arguments.contains("--json") {
-            report(CloudError(.invalidArguments, message(for: error)), .usage)
+            report(CloudError(.invalidArguments, unknown?.message ?? message(for: error)), .usage)
+        } else if let unknown {
+            write("Error: \(unknown.message)")
         } else {
             write(text)
             if let hint = dashHint(text) { write(hint) }

@@ -81,6 +81,9 @@ func describe(bytes: UInt64) -> String {
     return String(format: "%.1f %@", value, unit)
 }
 
+/// So many of something, as people say it: `1 record`, `2 records`.
+func counted(_ number: Int, _ noun: String) -> String { "\(number) \(noun)\(number == 1 ? "" : "s")" }
+
 /// The first few of many names, and how many more there are.
 func listed(_ names: [String]) -> String {
     let shownMax = 5

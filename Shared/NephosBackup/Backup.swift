@@ -40,6 +40,9 @@ public struct Backup {
         public var held: Duration = .zero
         /// Where a restore that was killed has left what it had copied, which takes room and is of no use.
         public var leftCopies: [String] = []
+        /// Chunks of content that the services have found damaged, as the snapshot has them too; one before may have them
+        /// whole.
+        public var damagedChunks = 0
         /// Snapshots that were removed.
         public var removed: [String] = []
         public var removedBytes = 0
@@ -207,9 +210,15 @@ public struct Backup {
         _ = try Manifest(
             decoding: try FileCopy.contents(of: making + "/manifest.json", max: Manifest.fileBytesMax),
             of: making + "/manifest.json")
-        return Outcome(
+        var outcome = Outcome(
             snapshot: name, manifest: manifest, copiedSegments: copying.copiedSegments,
             copiedBytes: copying.copiedBytes, held: held)
+        for service in Deployment.contentServices {
+            let rows = try DatabaseCopy.integers(
+                "SELECT COUNT(*) FROM content_damaged", of: "\(making)/\(service).sqlite")
+            outcome.damagedChunks += rows.first.map { Int(clamping: $0[0]) } ?? 0
+        }
+        return outcome
     }
 
     // MARK: Databases

@@ -111,7 +111,7 @@ extension ChunkWork {
         details: ["reason": "version"])
     private static let unknown = CloudError(.unknownItem, "There is no such chunk.")
     private static let damaged = CloudError(
-        .storageFailure, "The chunk cannot be read any more. Another device may have it.",
+        .storageFailure, "Some of the content cannot be read any more. Another device may have it.",
         details: ["reason": "damaged"])
 
     private func find(_ request: ChunkRequest) throws -> Found? {

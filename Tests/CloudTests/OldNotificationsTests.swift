@@ -94,4 +94,28 @@ import Testing
         #expect(cloud.passes(within: .seconds(30)) { devices[1].values["a"] == 2 })
         cloud.settleForGood()
     }
+
+    /// It is told identity's whole directory again. Nothing of it is news for whoever follows, and a token that is
+    /// renewed for nothing makes every copy of the home that was taken before look like a second device.
+    @Test(arguments: ["an old copy", "nothing"])
+    func nobodyRenewsATokenForWhatWasKnown(_ left: String) throws {
+        let cloud = try TestCloud(seed: 73)
+        defer { cloud.close() }
+        let copy = left == "nothing" ? nil : try cloud.copyStorage(of: .notifications)
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        try devices[0].set("a", 1)
+        #expect(cloud.settle())
+        let home = try devices[1].copyHome()
+        let saves = devices.map(\.secretSaves)
+        try cloud.restore(copy, of: .notifications)
+        cloud.network.run(for: .seconds(30))
+        #expect(devices.map(\.secretSaves) == saves)
+
+        try devices[1].restoreHome(home)
+        try devices[1].set("b", 2)
+        try cloud.restore(copy, of: .notifications)
+        cloud.network.run(for: .seconds(30))
+        #expect(devices.allSatisfy { $0.isSettled && $0.values == ["a": 1, "b": 2] })
+        cloud.settleForGood()
+    }
 }

@@ -1,6 +1,7 @@
 import Foundation
 import NephosCore
 import NephosServiceKit
+import NephosSimulation
 import Testing
 
 /// What an operator does after a fire, with the real programs.
@@ -15,6 +16,25 @@ import Testing
         let file = house.folder + "/typed"
         try Data((text + "\n").utf8).write(to: URL(fileURLWithPath: file))
         return file
+    }
+
+    @Test func whatASnapshotHasDamagedIsSaid() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, file, backups) = (house.person, house.folder + "/file", house.folder + "/backups")
+            try Data((0..<600_000).map { _ in UInt8.random(in: .min ... .max) }).write(to: URL(fileURLWithPath: file))
+            #expect(try await person.run("docs", "put", file, "file").status == 0)
+            let whole = try await house.nephos.run("backup", backups)
+            #expect(whole.status == 0 && !whole.output.contains("cannot be read"), "\(whole)")
+            #expect(try await person.run("docs", "evict", "file").status == 0)
+            try SegmentDamage.damageAll(in: house.deployment)
+            #expect(try await person.run("docs", "get", "file", house.folder + "/got").status == 8)
+            let damaged = try await house.nephos.run("backup", backups, "--json")
+            let count = try #require(damaged.output.firstMatch(of: /"damaged_chunks":(\d+)/), "\(damaged)").output.1
+            #expect(damaged.status == 0 && count != "0", "\(damaged)")
+            let said = try await house.nephos.run("backup", backups).output
+            #expect(said.contains("of content cannot be read any more, and the snapshot has no better"), "\(said)")
+        }
     }
 
     @Test func everythingComesBackAfterAFire() async throws {

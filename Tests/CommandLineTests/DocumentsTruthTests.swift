@@ -12,6 +12,28 @@ import Testing
         try data.write(to: URL(fileURLWithPath: file))
     }
 
+    @Test func aPutThatIsInterruptedBeforeAnythingIsKeptSaysSo() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let pipe = house.folder + "/pipe"
+            try #require(mkfifo(pipe, 0o600) == 0)
+            // Somebody who never writes.
+            let writer = open(pipe, O_RDWR)
+            defer { close(writer) }
+            let put = try house.person.start(["docs", "put", "-", "x"], input: pipe)
+            try await eventually("it catches the signal") {
+                let facts = FileManager.default.contents(atPath: "/proc/\(put.pid)/status") ?? Data()
+                let caught = String(decoding: facts, as: UTF8.self).firstMatch(of: /SigCgt:\s*([0-9a-f]+)/)
+                return caught.flatMap { UInt64($0.1, radix: 16) }.map { $0 >> (SIGINT - 1) & 1 == 1 } ?? false
+            }
+            put.signal(SIGINT)
+            let ended = await put.outcome()
+            #expect(
+                ended.status == 128 + SIGINT && ended.errors == "nephos: Interrupted. Nothing was put.\n", "\(ended)")
+            #expect(try await house.person.run("docs", "get", "x").status == 2)
+        }
+    }
+
     @Test func whatIsSaidOfAFileThatIsHeldStillIsSo() async throws {
         try await withHousehold { house in
             try await house.begin()

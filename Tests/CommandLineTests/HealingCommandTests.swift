@@ -19,6 +19,9 @@ import Testing
             #expect(lost.status == 6 && lost.output.contains("/Documents/film.bin is damaged on the server"), "\(lost)")
             let proof = try await two.run("verify", "--service", "documents")
             #expect(proof.status == 6 && proof.output.contains("cannot read some of the content"), "\(proof)")
+            let json = try await two.run("verify", "--service", "documents", "--json")
+            #expect(json.status == 6 && json.output.contains(#""state":"damaged""#), "\(json)")
+            #expect(json.output.contains(#""in_sync":false"#), "\(json)")
 
             // Whatever it was about.
             #expect(try await one.run("docs", "ls").status == 0)

@@ -1,4 +1,5 @@
 import Foundation
+import NephosSimulation
 import Testing
 
 /// Links to files, from the command line to whoever has one, through the whole programs.
@@ -65,6 +66,57 @@ import Testing
         }
     }
 
+    @Test func aContentThatIsLostIsNotPublished() async throws {
+        try await withHousehold { house in
+            try await house.begin(["NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(try Web.freePort())"])
+            let (person, file) = (house.person, house.folder + "/long")
+            try Data((0..<600_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) }).write(
+                to: URL(fileURLWithPath: file))
+            #expect(try await person.run("docs", "put", file, "long").status == 0)
+            // One that was made before shows that nobody gets anything by it.
+            #expect(try await person.run("docs", "publish", "long").status == 0)
+            #expect(try await person.run("docs", "links", "--json").output.contains(#""damaged":false"#))
+            #expect(try await person.run("docs", "evict", "long").status == 0)
+            try SegmentDamage.damageAll(in: house.deployment)
+            let got = try await person.run("docs", "get", "long", house.folder + "/got")
+            #expect(got.status == 8 && got.errors.contains("path: /Documents/long"), "\(got)")
+            let lost = try await person.run("docs", "publish", "long")
+            #expect(lost.status == 8 && lost.errors.contains("Put the file again"), "\(lost)")
+            #expect(lost.errors.contains("path: long"), "\(lost)")
+            let broken = try await person.run("docs", "links")
+            #expect(broken.output.contains("long  (broken: the server has lost some of it)"), "\(broken)")
+            #expect(try await person.run("docs", "links", "--json").output.contains(#""damaged":true"#))
+            #expect(try await person.run("docs", "put", file, "long").status == 0)
+            #expect(try await person.run("docs", "publish", "long").status == 0)
+            #expect(try await !person.run("docs", "links").output.contains("broken"))
+        }
+    }
+
+    /// What is wrong with it is said by the command that starts it, as of any other setting.
+    @Test func aCertificateThatCannotBeUsedIsAWrongConfiguration() async throws {
+        try await withHousehold { house in
+            let (chain, key) = (house.folder + "/chain.pem", house.folder + "/key.pem")
+            var nephos = house.nephos
+            nephos.environment.merge([
+                "NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(try Web.freePort())",
+                "NEPHOS_DOCUMENTS_PUBLISH_CERTIFICATE": chain, "NEPHOS_DOCUMENTS_PUBLISH_KEY": key,
+            ]) { $1 }
+            let absent = try await nephos.run("up")
+            #expect(absent.status == 8 && absent.errors.contains("file: \(chain)"), "\(absent)")
+            #expect(
+                absent.errors.contains("cannot be read") && absent.errors.contains("service: documents"), "\(absent)")
+            for file in [chain, key] {
+                #expect(
+                    FileManager.default.createFile(
+                        atPath: file, contents: Data("nothing".utf8), attributes: [.posixPermissions: 0o600]))
+            }
+            let malformed = try await nephos.run("up", "--json")
+            #expect(malformed.status == 8, "\(malformed)")
+            #expect(malformed.errors.contains(#""message":"The file has no certificates in PEM.""#), "\(malformed)")
+            #expect(house.held.isEmpty)
+        }
+    }
+
     @Test func aDeploymentThatPublishesNothingSaysSo() async throws {
         try await withHousehold { house in
             try await house.begin()
@@ -72,7 +124,7 @@ import Testing
             try Data("a".utf8).write(to: URL(fileURLWithPath: file))
             #expect(try await house.person.run("docs", "put", file).status == 0)
             let refused = try await house.person.run("docs", "publish", "a")
-            #expect(refused.status == 4 && refused.errors.contains("publish_port"), "\(refused)")
+            #expect(refused.status == 4 && refused.errors.contains("NEPHOS_DOCUMENTS_PUBLISH_PORT"), "\(refused)")
         }
     }
 }

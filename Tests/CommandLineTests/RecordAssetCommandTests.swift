@@ -1,6 +1,7 @@
 import Foundation
 import NephosCore
 import NephosServiceKit
+import NephosSimulation
 import Testing
 
 /// Assets of records, as a person or a script has them.
@@ -84,6 +85,48 @@ import Testing
             let same = try await other.run(shell: "diff -r \(folder) \(house.folder)/again")
             #expect(same.status == 0, "\(same)")
             #expect(try await other.run("verify").status == 0)
+        }
+    }
+
+    @Test func whatTheServerHasLostIsNamedAndTheRestIsExported() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            let (source, folder) = (house.folder + "/source", house.folder + "/assets")
+            // What was written last is lost each time, and nobody knows yet.
+            for (number, name) in ["a", "b", "c"].enumerated() {
+                try bytes(300_000 + number).write(to: URL(fileURLWithPath: source))
+                let saved = try await one.run(
+                    "records", "save", name, "--asset", "photo=\(source)", "--type", "Note")
+                #expect(saved.status == 0, "\(saved)")
+                if name != "c" { try SegmentDamage.damageAll(in: house.deployment + "/data/records") }
+            }
+            let exported = try await other.run("records", "export", "--assets", folder)
+            #expect(exported.status == 8, "\(exported)")
+            #expect(exported.output.split(separator: "\n").count == 3, "\(exported)")
+            for name in ["a", "b"] {
+                #expect(exported.errors.contains("not exported: \(name) photo"), "\(exported)")
+                #expect(exported.errors.contains("record: \(name)\n"), "\(exported)")
+            }
+            #expect(exported.errors.contains("file: \(folder)/") && exported.errors.contains("field: photo"))
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == 1)
+
+            let got = try await other.run("records", "asset", "a", "photo", "-o", house.folder + "/got")
+            #expect(
+                got.status == 8 && got.errors.contains("record: a\n") && got.errors.contains("field: photo"), "\(got)")
+        }
+    }
+
+    @Test func aFolderOfAssetsThatIsNotThereIsSaidBeforeAnythingIsSaved() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, file) = (house.person, house.folder + "/lines")
+            try Data(#"{"name":"x","type":"T","fields":{"a":1}}"#.utf8).write(to: URL(fileURLWithPath: file))
+            let absent = try await person.run("records", "import", file, "--assets", house.folder + "/nosuch")
+            #expect(absent.status == 2 && absent.errors.contains("folder: \(house.folder)/nosuch"), "\(absent)")
+            let noFolder = try await person.run("records", "import", file, "--assets", file)
+            #expect(noFolder.status == 8, "\(noFolder)")
+            #expect(try await person.run("records", "get", "x").status == 2)
         }
     }
 

@@ -101,7 +101,7 @@ import Testing
 
             // A copy, which is in step.
             let kept = try await bert.run("records", "copy", "keep", "--app", "TEST.app")
-            #expect(kept.output == "The copy has 1 records.\n", "\(kept)")
+            #expect(kept.output == "The copy has 1 record.\n", "\(kept)")
             #expect(try await bert.run(["records", "get", "sea", "--offline"] + place).output.contains("Ocean"))
             // What was refused is nobody's to forget.
             let incomplete = try await bert.run("verify", "--app", "TEST.app")
@@ -371,9 +371,14 @@ import Testing
 extension Household {
     /// Both save `x` from what they know of it; the first comes late.
     ///
+    /// - Parameters:
+    ///   - deletes: The other deletes it instead.
+    ///   - late: What the first runs then.
+    ///   - output: Where the output of that goes.
     /// - Returns: Whether it is a conflict.
     func makeRecordConflict(
-        _ one: Program, _ other: Program, here: [String] = ["title=of one"], there: [String] = ["title=of the other"]
+        _ one: Program, _ other: Program, here: [String] = ["title=of one"], there: [String] = ["title=of the other"],
+        deletes: Bool = false, late: [String] = ["status", "--service", "records"], to output: String? = nil
     ) async throws -> Bool {
         // Also what was kept here before is sent then.
         guard try await one.run("records", "save", "x", "count=1").status == 0 else { return false }
@@ -385,9 +390,10 @@ extension Household {
         let kept = try await one.run(["records", "save", "x"] + here + ["--offline"])
         // What it was sent meanwhile is gone with it.
         kill(service, SIGKILL)
-        let won = try await other.run(["records", "save", "x"] + there + ["--timeout", "60"])
+        let words = deletes ? ["delete", "x"] : ["save", "x"] + there
+        let won = try await other.run(["records"] + words + ["--timeout", "60"])
         guard kept.status == 0, won.status == 0 else { return false }
-        _ = try await one.run("status", "--service", "records")
+        _ = try await one.run(late, output: output)
         return try await one.run("records", "conflicts", "--json").output.contains(#""client":{"name":"x""#)
     }
 }

@@ -201,7 +201,7 @@ import Testing
             try here.publish(file)
             Issue.record("It was published.")
         } catch let error as CloudError {
-            #expect(error.code == .permissionFailure && error.details["key"] == "documents.publish_port")
+            #expect(error.code == .permissionFailure && error.details["key"] == "NEPHOS_DOCUMENTS_PUBLISH_PORT")
             #expect(error.message.contains("operator"))
         }
         #expect(house.cloud.publishedContents == nil)

@@ -37,7 +37,7 @@ import Testing
 
     @Test func whatCannotBeMeantIsRefused() throws {
         let house = try IdentityHouse()
-        for id in ["", "default", "*", "T.", "t.small", "T.a/b"] {
+        for id in ["", "defaults", "*", "T.", "t.small", "T.a/b"] {
             expect(.invalidArguments) { _ = try save(house, id) }
         }
         expect(.invalidArguments) { _ = try save(house, "T.a") { $0.writerApp = "OTHER.app" } }

@@ -65,6 +65,11 @@ import Testing
         #expect(code { try save("T.a", administrators: Array(repeating: "ann", count: 17)) } == .limitExceeded)
         #expect(try save("T.a", administrators: []).administratorIds.isEmpty)
         #expect(code { try save("T.a", administrators: ["bert"]) } == nil)
+        // The default app's container is no team's, and is administered all the same.
+        try createApp("T.other", ["T.b"])
+        #expect(try save("default", administrators: ["ann"]).administratorNames == ["ann"])
+        #expect(try save("default", owner: "default").ownerApp == "default")
+        #expect(code { try save("default", owner: "T.other") } == .invalidArguments)
         // The services hear of it.
         let told = house.events.flatMap(\.notification.changes).last { $0.item == "container/T.a" }
         let state = try WireContainerState(serializedBytes: #require(told).body)

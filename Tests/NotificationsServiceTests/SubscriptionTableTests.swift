@@ -61,6 +61,32 @@ import struct Foundation.Data
         #expect(!table.all.contains { $0.device == DeviceID("a") })
     }
 
+    /// What an app may use is told more than once, and older things after newer ones.
+    @Test func aSubscriptionIsOutdatedByWhatItsTokenDoesNotKnow() throws {
+        func entitlements(_ version: UInt64, _ containers: [ItemName] = ["c", "d"]) -> Entitlements {
+            Entitlements(version: version, store: nil, containers: containers)
+        }
+        func caller(_ entitlements: Entitlements, appToken: String? = nil) -> Caller {
+            Caller(
+                account: AccountID("a"), device: DeviceID("d"), app: AppID("app"), entitlements: entitlements,
+                expires: Timestamp(milliseconds: 1), appToken: appToken)
+        }
+        var table = SubscriptionTable()
+        let own = try subscribe(&table, 1, caller(entitlements(2)), [key("x")])
+        func isOutdated(_ subscriber: Subscriber, _ told: Entitlements, _ app: String = "app") -> Bool {
+            subscriber.isOutdated(by: told, of: AppID(app))
+        }
+        #expect(!isOutdated(own, entitlements(1, [])) && !isOutdated(own, entitlements(2)))
+        #expect(isOutdated(own, entitlements(3)) && !isOutdated(own, entitlements(3), "other"))
+        // After a restore of identity two changes may have one version.
+        #expect(isOutdated(own, entitlements(2, ["c"])))
+        // A newer token says nothing of what was asked for with the older one.
+        _ = try subscribe(&table, 1, caller(entitlements(3)), [key("y")])
+        #expect(isOutdated(own, entitlements(3)))
+        let stranger = try subscribe(&table, 2, caller(entitlements(2, ["c"]), appToken: "t"), [key("x")])
+        #expect(!isOutdated(stranger, entitlements(2)) && isOutdated(stranger, entitlements(3)))
+    }
+
     @Test func halfOfTheSubscriptionsAreForThoseWhoHaveAnAccount() throws {
         var table = SubscriptionTable()
         var limits = NotificationsConfiguration()

@@ -52,6 +52,7 @@ struct BackupCommand: ParsableCommand {
             var removed: [String]
             var removedBytes: Int
             var leftCopies: [String]
+            var damagedChunks: Int
         }
 
         func run() throws {
@@ -67,7 +68,8 @@ struct BackupCommand: ParsableCommand {
                 segmentBytes: manifest.segmentBytes, copiedSegments: outcome.copiedSegments,
                 copiedBytes: outcome.copiedBytes, recoveryKey: manifest.keys?.recoveryKey,
                 heldMilliseconds: outcome.held.milliseconds, removed: outcome.removed,
-                removedBytes: outcome.removedBytes, leftCopies: outcome.leftCopies)
+                removedBytes: outcome.removedBytes, leftCopies: outcome.leftCopies, damagedChunks: outcome.damagedChunks
+            )
             var text = """
                 Made \(outcome.snapshot): databases of \(size(manifest.databaseBytes)), content of \
                 \(size(manifest.segmentBytes)), of which \(size(outcome.copiedBytes)) were copied. What was copied was read back.
@@ -75,6 +77,11 @@ struct BackupCommand: ParsableCommand {
             text +=
                 manifest.keys.map { "\nThe keys in it open with the recovery key \($0.recoveryKey)." }
                 ?? "\nThere are no keys in it: keep a copy of the deployment's secrets elsewhere."
+            if outcome.damagedChunks > 0 {
+                text +=
+                    "\n\(counted(outcome.damagedChunks, "chunk")) of content cannot be read any more, and the snapshot has no "
+                    + "better: a device that has it heals it (nephos docs status), or a snapshot before may have it whole."
+            }
             if !outcome.removed.isEmpty {
                 text += "\nRemoved: \(listed(outcome.removed)); \(size(outcome.removedBytes)) are free again."
             }

@@ -73,7 +73,10 @@ struct ContainerCommand: ParsableCommand {
                 where they are not named.
                 """)
 
-        @Argument(help: "The container's id: a team's prefix and a name, such as A1B2C3.com.example.notes.")
+        @Argument(
+            help:
+                "The container's id: a team's prefix and a name, such as A1B2C3.com.example.notes; or default, the default app's."
+        )
         var id: String
         @Option(name: .customLong("class"), help: "documents, backup, stream or library.")
         var containerClass = Class.documents

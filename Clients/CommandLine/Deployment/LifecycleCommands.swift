@@ -301,6 +301,10 @@ struct UpCommand: ParsableCommand {
 
     private static func cannotStart(_ service: ServiceName, _ directory: DeploymentDirectory) -> CloudError {
         let log = directory.log(of: service)
+        if var failure = LogTail(whole: log).failure {
+            failure.details.merge(["service": service.rawValue, "log": log]) { own, _ in own }
+            return failure
+        }
         return CloudError(
             .serviceUnavailable, "A service does not start. Its log says why.",
             details: ["service": service.rawValue, "log": log, "last_line": LogTail(whole: log).lastLine])

@@ -67,6 +67,32 @@ struct LoggedLine {
         }
     }
 
+    /// What a program has said at its end of why that is; nil: it is no such line.
+    var failure: CloudError? {
+        guard level == "critical" else { return nil }
+        var details = fields ?? [:]
+        for name in ["time", "level", "service", "message"] { details[name] = nil }
+        var sentence = message
+        if fields == nil, let mark = message.range(of: " code=") {
+            sentence = String(message[..<mark.lowerBound])
+            details = Self.values(message[mark.lowerBound...])
+        }
+        guard let name = details.removeValue(forKey: "code"),
+            let code = CloudError.Code.all.first(where: { $0.description == name })
+        else { return nil }
+        return CloudError(code, sentence, details: details)
+    }
+
+    /// What `name=value` says, also where the value is quoted.
+    private static func values(_ text: Substring) -> [String: String] {
+        var values: [String: String] = [:]
+        for match in text.matches(of: /([\w.]+)=(?:"((?:[^"\\]|\\.)*)"|(\S+))/) {
+            let quoted = match.2.map { String($0.replacing(/\\(.)/) { $0.output.1 }) }
+            values[String(match.1)] = quoted ?? match.3.map { String($0) }
+        }
+        return values
+    }
+
     /// What is not within a value that has spaces: what stands there may look like another field.
     private static func unquoted(_ message: String) -> String {
         var rest = String.UnicodeScalarView()

@@ -1,4 +1,5 @@
 import Foundation
+import NephosCore
 
 /// What was added to a log file from some moment on.
 struct LogTail {
@@ -34,6 +35,9 @@ struct LogTail {
     }
 
     var lastLine: String { lines.last.map { String($0.prefix(300)) } ?? "(empty)" }
+
+    /// Why the program ended, where that is the last that it has said: what it said before may be of an earlier run.
+    var failure: CloudError? { lines.last.flatMap { LoggedLine(String($0), of: "", after: "").failure } }
 
     /// Lines with this text.
     func count(of text: String) -> Int { lines.count { $0.contains(text) } }

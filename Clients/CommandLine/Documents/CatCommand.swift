@@ -22,7 +22,7 @@ extension DocumentsCommand {
 
         func run() async throws {
             try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
-                for path in paths { try await write(path, of: container) }
+                for path in paths { try await about(["path": path.text]) { try await write(path, of: container) } }
             }
         }
 

@@ -142,7 +142,7 @@ extension DocumentsCommand {
                 let kept = report.kept.isEmpty ? "" : " \(report.kept.count) stay: unsent, in conflict, or kept."
                 try output.print(
                     report,
-                    text: "Dropped \(report.items) contents (\(describe(bytes: report.bytes))).\(kept)")
+                    text: "Dropped \(counted(report.items, "content")) (\(describe(bytes: report.bytes))).\(kept)")
             }
         }
     }

@@ -11,13 +11,16 @@ extension DocumentsCommand.Get {
                 .invalidArguments, "What lies in a package has no further contents.", details: ["path": path])
         }
         if target == "-" {
-            let stream = try await container.stream(member, of: found.item.id, timeout: wait.duration)
-            for try await piece in stream { try StandardOutput.write(piece) }
-            return
+            return try await about(["path": path]) {
+                let stream = try await container.stream(member, of: found.item.id, timeout: wait.duration)
+                for try await piece in stream { try StandardOutput.write(piece) }
+            }
         }
         let place = try Self.place(target, member.nameBytes, found.item)
         guard member.kind == .folder else {
-            let unkept = try await fetch(member, of: found.item, to: place, followsLinks: true, in: container)
+            let unkept = try await about(["path": path]) {
+                try await fetch(member, of: found.item, to: place, followsLinks: true, in: container)
+            }
             unkept.list()
             return try output.print(
                 [Report(path: path, file: place.text, size: member.size, unkeptAttributes: unkept.names)],

@@ -77,12 +77,16 @@ extension DocumentsCommand {
                             .invalidArguments, "A package is a folder, and goes to no standard output. Name a place.",
                             details: ["path": item.path])
                     }
-                    return try StandardOutput.write(
-                        try await container.read(item.id, version: version, timeout: wait.duration))
+                    let data = try await about(["path": item.path]) {
+                        try await container.read(item.id, version: version, timeout: wait.duration)
+                    }
+                    return try StandardOutput.write(data)
                 }
                 let place = try Self.place(target, item)
                 guard item.kind == .folder else {
-                    let unkept = try await fetch(item, of: container, to: place, followsLinks: true, version)
+                    let unkept = try await about(["path": item.path]) {
+                        try await fetch(item, of: container, to: place, followsLinks: true, version)
+                    }
                     unkept.list()
                     return try output.print(
                         [Report(path: item.path, file: place.text, size: item.size, unkeptAttributes: unkept.names)],
@@ -125,18 +129,23 @@ extension DocumentsCommand {
 
         /// Gets a further content.
         private func fetch(_ rendition: String, of item: DocumentEntry, in container: UbiquityContainer) async throws {
+            let subject = ["path": item.path, "rendition": rendition]
             if target == "-" {
-                return try StandardOutput.write(
-                    try await container.rendition(named: rendition, of: item.id, timeout: wait.duration))
+                let data = try await about(subject) {
+                    try await container.rendition(named: rendition, of: item.id, timeout: wait.duration)
+                }
+                return try StandardOutput.write(data)
             }
             let found = try await container.renditions(of: item.id).first { $0.name == rendition }
             let place = try Self.place(target, Data("\(item.name).\(rendition)".utf8), item)
             let line = ProgressLine("fetching", isShown: !output.json)
             defer { line.clear() }
-            try await container.getRendition(
-                named: rendition, of: item.id, to: place, timeout: wait.duration
-            ) { done, total in
-                line.show(done: Int(clamping: done), total: Int(clamping: total), name: rendition)
+            try await about(subject) {
+                try await container.getRendition(
+                    named: rendition, of: item.id, to: place, timeout: wait.duration
+                ) { done, total in
+                    line.show(done: Int(clamping: done), total: Int(clamping: total), name: rendition)
+                }
             }
             line.clear()
             let size = found?.size ?? 0

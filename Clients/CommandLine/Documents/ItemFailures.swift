@@ -1,5 +1,15 @@
 import NephosCore
 
+/// Runs the body, and adds to an error of its what it was about, where that says less.
+func about<Result>(
+    _ details: [String: String], isolation: isolated (any Actor)? = #isolation, _ body: () async throws -> Result
+) async throws -> Result {
+    do { return try await body() } catch var error as CloudError {
+        error.details.merge(details) { own, _ in own }
+        throw error
+    }
+}
+
 /// What could not be done of what a command was to do with several items: the others take no harm by it.
 struct ItemFailures {
     /// As `--json` prints it.
@@ -34,6 +44,12 @@ struct ItemFailures {
         case .refused: error.details["file"] == nil
         default: false
         }
+    }
+
+    /// Whether a content is lost or damaged, or sealed by a newer service: others may be whole.
+    static func concernsContent(_ error: CloudError) -> Bool {
+        error.code == .unknownItem
+            || error.code == .storageFailure && ["damaged", "version"].contains(error.details["reason"])
     }
 
     /// Says what failed, and why, where a person looks for it; of what failed for one reason only the first.

@@ -29,6 +29,7 @@ extension DocumentsCommand {
         var created: UInt64
         var expires: UInt64
         var device: String
+        var damaged: Bool
 
         init(_ link: PublishedLink) {
             id = link.id.description
@@ -40,6 +41,7 @@ extension DocumentsCommand {
             created = link.created.milliseconds
             expires = link.expires.milliseconds
             device = link.device.rawValue
+            damaged = link.isDamaged
         }
     }
 
@@ -61,8 +63,9 @@ extension DocumentsCommand {
 
         func run() async throws {
             try await container.withContainer(within: wait.duration) { container, _ in
-                let link = try await container.publish(
-                    path, expiresAfter: expires?.duration, timeout: wait.duration)
+                let link = try await about(["path": path.text]) {
+                    try await container.publish(path, expiresAfter: expires?.duration, timeout: wait.duration)
+                }
                 try output.print(
                     LinkRow(link),
                     text: """
@@ -76,7 +79,10 @@ extension DocumentsCommand {
     struct Links: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "The links to files of the container that are good, newest first.",
-            discussion: "The addresses themselves nobody keeps.")
+            discussion: """
+                The addresses themselves nobody keeps. One to a content of which the server has lost something is said to be \
+                broken, if the file still has that content.
+                """)
 
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
@@ -91,7 +97,8 @@ extension DocumentsCommand {
                 let cells = links.map { link in
                     [
                         describe(link.expires), describe(bytes: link.size), names[link.device] ?? link.device.rawValue,
-                        link.id.description, link.name,
+                        link.id.description,
+                        link.name + (link.isDamaged ? "  (broken: the server has lost some of it)" : ""),
                     ]
                 }
                 try output.print(

@@ -2,6 +2,7 @@ import ArgumentParser
 import Foundation
 import NephosCore
 import NephosKit
+import Synchronization
 
 extension DocumentsCommand {
     struct Put: AsyncParsableCommand {
@@ -61,7 +62,21 @@ extension DocumentsCommand {
         }
 
         func run() async throws {
-            if let rendition { return try await put(rendition) }
+            // From the first write on it is not known what of it was kept at that moment.
+            let hasBegun = Mutex(false)
+            Interrupt.first {
+                ProgressLine("reading", isShown: true).clear()
+                Standard.error(
+                    hasBegun.withLock { $0 }
+                        ? "nephos: Interrupted. What was put so far is kept on this device. Put the same again, and it goes on."
+                        : "nephos: Interrupted. Nothing was put.")
+            }
+            try await put { hasBegun.withLock { $0 = true } }
+        }
+
+        /// - Parameter onBegin: Called before anything is put.
+        private func put(_ onBegin: @Sendable () -> Void) async throws {
+            if let rendition { return try await put(rendition, onBegin) }
             let files = paths.count == 1 ? paths : paths.dropLast()
             let target = paths.count == 1 ? "" : paths[paths.count - 1]
             try await container.withContainer(network, transfer: transfer) { container, _ in
@@ -82,7 +97,7 @@ extension DocumentsCommand {
                         guard !isFolder else {
                             throw CloudError(.invalidArguments, "What comes from standard input needs a name.")
                         }
-                        items.append(try await putInput(at: place, of: container))
+                        items.append(try await putInput(at: place, of: container, onBegin))
                     } else {
                         let file = LocalPath(file).named
                         // A copy of the folder that everybody has goes where that is.
@@ -110,6 +125,7 @@ extension DocumentsCommand {
                     let prepared = try await ahead.removeFirst().value
                     let next = number + Self.preparedMax
                     if next < batches.count { ahead.append(prepare(batches[next])) }
+                    onBegin()
                     let results = try await container.put(prepared, makesFolders: parents || recursive)
                     for (put, result) in zip(batch, results) {
                         switch result {
@@ -135,9 +151,10 @@ extension DocumentsCommand {
             }
         }
 
-        private func put(_ rendition: String) async throws {
+        private func put(_ rendition: String, _ onBegin: () -> Void) async throws {
             try await container.withContainer(network, transfer: transfer) { container, _ in
                 let sent = try await SentDocuments(container)
+                onBegin()
                 let item = try await container.setRendition(
                     file: paths[0], named: rendition, of: DocumentArgument(paths[1]))
                 try await sent.wait(
@@ -164,9 +181,12 @@ extension DocumentsCommand {
             return kept
         }
 
-        private func putInput(at place: DocumentPath, of container: UbiquityContainer) async throws -> DocumentEntry {
+        private func putInput(
+            at place: DocumentPath, of container: UbiquityContainer, _ onBegin: () -> Void
+        ) async throws -> DocumentEntry {
             let writer = try container.makeWriter(at: place, makesFolders: parents || recursive)
             try await InputFile.readInput { try await writer.write($0) }
+            onBegin()
             return try await writer.finish()
         }
     }

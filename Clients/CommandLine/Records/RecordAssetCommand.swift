@@ -56,15 +56,20 @@ extension RecordsCommand {
                 try await database.refresh(server ? nil : zone.zone, network)
                 let id = RecordID(name, zone: zone.zone)
                 let asset = try await find(id, in: database)
+                let place = ["record": name, "zone": zone.zone, "field": field]
                 guard file != "-" else {
-                    return try StandardOutput.write(
-                        try await database.data(of: asset, in: id, timeout: network.duration))
+                    let data = try await about(place) {
+                        try await database.data(of: asset, in: id, timeout: network.duration)
+                    }
+                    return try StandardOutput.write(data)
                 }
                 let line = ProgressLine("fetching", isShown: !output.json)
                 defer { line.clear() }
                 let field = field
-                try await database.download(asset, of: id, to: file, timeout: network.duration) { done, total in
-                    line.show(done: Int(clamping: done), total: Int(clamping: total), name: field)
+                try await about(place) {
+                    try await database.download(asset, of: id, to: file, timeout: network.duration) { done, total in
+                        line.show(done: Int(clamping: done), total: Int(clamping: total), name: field)
+                    }
                 }
                 line.clear()
                 try output.print(
@@ -109,19 +114,37 @@ struct AssetFolder {
     private func file(_ asset: RecordAsset) -> String { "\(path)/\(asset.id)" }
 
     /// Writes those of the record's that are not there yet.
-    func write(_ record: Record, of database: RecordDatabase, timeout: Duration) async throws {
-        for asset in record.fields.sorted(by: { $0.key < $1.key }).flatMap(\.value.assets) where asset.length > 0 {
-            var status = stat()
-            // It takes its place whole.
-            if stat(file(asset), &status) == 0, UInt64(max(0, status.st_size)) == asset.length { continue }
-            do {
-                try await database.download(asset, of: record.id, to: file(asset), timeout: timeout)
-            } catch {
-                var error = error
-                (error.details["record"], error.details["asset"]) = (record.id.name, asset.id)
-                throw error
+    ///
+    /// - Parameter failures: To these is added what is lost or damaged: the others are whole.
+    func write(
+        _ record: Record, of database: RecordDatabase, timeout: Duration, failures: inout ItemFailures
+    ) async throws {
+        for (field, value) in record.fields.sorted(by: { $0.key < $1.key }) {
+            for asset in value.assets where asset.length > 0 {
+                var status = stat()
+                // It takes its place whole.
+                if stat(file(asset), &status) == 0, UInt64(max(0, status.st_size)) == asset.length { continue }
+                do {
+                    try await about(["file": file(asset), "record": record.id.name, "field": field]) {
+                        try await database.download(asset, of: record.id, to: file(asset), timeout: timeout)
+                    }
+                } catch let error as CloudError where ItemFailures.concernsContent(error) {
+                    failures.add("\(record.id.name) \(field)", error)
+                }
             }
         }
+    }
+
+    /// - Throws: ``CloudError`` `.configurationInvalid` where it is no folder that can be read.
+    func requireReadable() throws {
+        guard let files = opendir(path) else {
+            let number = errno
+            throw CloudError(
+                number == ENOENT ? .unknownItem : .configurationInvalid,
+                number == ENOENT ? "There is no such folder of assets." : "The folder of assets cannot be read.",
+                details: ["folder": path, "reason": String(cString: strerror(number))])
+        }
+        closedir(files)
     }
 
     /// - Throws: ``CloudError`` where it cannot be made.

@@ -73,18 +73,10 @@ extension RecordsCommand {
             guard !change.isAll else {
                 return [output.json ? "{\"event\":\"all\"}" : "* everything may be new: nephos records ls"]
             }
+            guard change.reason != .quotaViolationChange else { return try await refusals(change, database) }
             let there = try await database.known(change.changed).records
             return (change.changed + change.deleted).sorted { $0.name < $1.name }.map { id in
                 let name = RecordValue.string(id.name).json
-                if change.reason == .quotaViolationChange {
-                    let isConflict = change.error?.code == .serverRecordChanged
-                    let reason =
-                        isConflict ? "a conflict, see: nephos records conflicts" : change.error?.sentence ?? ""
-                    return output.json
-                        ? printableJSON(
-                            "{\"event\":\"refused\",\"name\":\(name),\"reason\":\(RecordValue.string(reason).json)}")
-                        : "! \(inLine(id.name)): \(inLine(reason))"
-                }
                 guard let record = there[id] else {
                     let type = change.deletedTypes[id]
                     let member = type.map { ",\"type\":\(RecordValue.string($0).json)" } ?? ""
@@ -95,6 +87,24 @@ extension RecordsCommand {
                 return output.json
                     ? "{\"event\":\"saved\",\"record\":\(record.row)}"
                     : "+ \(inLine(id.name)) (\(inLine(record.type)))  \(shortened(record.fieldsLine, to: 100))"
+            }
+        }
+
+        /// What was told is why one of them was refused; each may have its own reason.
+        private func refusals(_ change: RecordChanges, _ database: RecordDatabase) async throws -> [String] {
+            let conflicts = Set(try await database.conflicts(in: change.zone).map(\.id))
+            let errors = Dictionary(
+                try await database.refused(in: change.zone).map { ($0.id, $0.error) }
+            ) { $1 }
+            return change.changed.sorted { $0.name < $1.name }.map { id in
+                let reason =
+                    conflicts.contains(id)
+                    ? "a conflict, see: nephos records conflicts" : (errors[id] ?? change.error)?.sentence ?? ""
+                return output.json
+                    ? printableJSON(
+                        "{\"event\":\"refused\",\"name\":\(RecordValue.string(id.name).json),"
+                            + "\"reason\":\(RecordValue.string(reason).json)}")
+                    : "! \(inLine(id.name)): \(inLine(reason))"
             }
         }
     }

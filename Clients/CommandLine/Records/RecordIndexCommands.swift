@@ -54,7 +54,8 @@ extension RecordsCommand {
             }
             lines += plan.answered.map { "  answered  \(inLine($0))" }
             lines += plan.tested.map { "  tested    \(inLine($0))" }
-            lines.append("  read      \(plan.rows) rows of indexes, \(plan.examined) records, by the first call")
+            let rows = "\(counted(plan.rows, "row")) of indexes"
+            lines.append("  read      \(rows), \(counted(plan.examined, "record")), by the first call")
             if let wanted = plan.wanted {
                 lines.append("  faster    nephos records index add\(options) \(inLine(wanted.arguments))")
             }
@@ -194,7 +195,7 @@ extension RecordIndex {
     fileprivate var text: String { ([type] + fields.map(\.text)).joined(separator: " ") }
 
     /// As it is typed into a shell.
-    fileprivate var arguments: String { ShellCommand.arguments([type] + fields.map(\.text)) }
+    var arguments: String { ShellCommand.arguments([type] + fields.map(\.text)) }
 }
 
 extension RecordIndex.Field {

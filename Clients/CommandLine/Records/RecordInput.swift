@@ -50,6 +50,12 @@ struct FieldOptions: ParsableArguments {
             _ arguments: [FieldArgument], _ type: String, _ make: (String) -> RecordValue?
         ) throws(CloudError) {
             for argument in arguments {
+                guard RecordLimits.isKey(argument.name) else {
+                    throw CloudError(
+                        .invalidArguments,
+                        "A field is called by a letter, then letters, digits and underscores; \(RecordLimits.nameBytesMax) at most.",
+                        details: ["field": argument.name])
+                }
                 guard let value = make(argument.text) else {
                     throw CloudError(
                         .invalidArguments, "A field's value is not of the type that the option says.",

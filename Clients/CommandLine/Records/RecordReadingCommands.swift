@@ -107,13 +107,29 @@ extension RecordsCommand {
             var query = try which.query(predicate, limit: limit, fields: columns, output)
             query.allowsScan = scan
             let asked = query
-            try await database.withDatabase { database, _ in
+            try await database.withDatabase { database, session in
                 try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
                 let pages = database.pages(matching: asked, in: zone.zone, from: server ? .server : .local)
-                let count = try await RecordList.print(
-                    pages, output, columns: columns ?? [], empty: "Nothing was found.")
+                let count: Int
+                do {
+                    count = try await RecordList.print(
+                        pages, output, columns: columns ?? [], empty: "Nothing was found.")
+                } catch let error as CloudError where error.details["reason"] == "index_needed" {
+                    throw advised(error, self.database.options(database, session))
+                }
                 if count == 0 { throw ExitStatus.notFound }
             }
+        }
+
+        /// Says which line makes the index that is needed.
+        private func advised(_ error: CloudError, _ options: String) -> CloudError {
+            guard let index = error.neededIndex else { return error }
+            var error = CloudError(
+                error.code,
+                "The zone has too many records for a query that no index serves. Make one, as said below, or let the server go through all of them: --scan",
+                details: error.details)
+            error.details["make_it"] = "nephos records index add\(options) \(index.arguments)"
+            return error
         }
     }
 }

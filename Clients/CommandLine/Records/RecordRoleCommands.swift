@@ -171,7 +171,7 @@ extension RecordsCommand {
                     try await database.keepCopy()
                     try await database.waitUntilCurrent(timeout: place.wait.duration, isImpatient: true)
                     let count = try await database.recordCount()
-                    try output.print(["records": count], text: "The copy has \(count) records.")
+                    try output.print(["records": count], text: "The copy has \(counted(count, "record")).")
                 }
             }
         }

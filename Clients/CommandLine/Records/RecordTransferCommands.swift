@@ -13,7 +13,8 @@ extension RecordsCommand {
                 Exit code 6: it has not finished in time.
 
                 Of an asset a line has what names its bytes. With --assets the bytes are written beside the lines, each \
-                once, into a folder that nephos records import takes.
+                once, into a folder that nephos records import takes. What the server has lost is named on standard \
+                error, and the rest is exported (2 or 8).
                 """)
 
         @OptionGroup var database: DatabaseOptions
@@ -42,15 +43,22 @@ extension RecordsCommand {
                 if folder != nil { Interrupt.first { LocalParts.removeAll() } }
                 var job = ExportJob(
                     database: database, zone: zone.zone, assets: folder, timeout: network.duration)
-                for try await page in database.pages(matching: RecordQuery(type: type), in: zone.zone) {
-                    try await job.add(page)
+                do {
+                    for try await page in database.pages(matching: RecordQuery(type: type), in: zone.zone) {
+                        try await job.add(page)
+                    }
+                    try await job.finish()
+                } catch {
+                    job.failures.list("not exported")
+                    throw error
                 }
-                try await job.finish()
                 if !job.damaged.isEmpty {
                     Standard.error(
                         "nephos: the server cannot read these any more, they are as this device knew them last: "
                             + listed(job.damaged.map(inLine)))
                 }
+                job.failures.list("not exported")
+                try job.failures.end()
             }
         }
     }
@@ -94,6 +102,7 @@ extension RecordsCommand {
 
         func run() async throws {
             let folder = assets.map { AssetFolder(path: $0) }
+            try folder?.requireReadable()
             var lines = try RecordLines(file)
             defer { lines.close() }
             try await database.withDatabase { database, _ in
@@ -154,7 +163,7 @@ extension RecordsCommand {
         }
 
         private func text(_ job: ImportJob) -> String {
-            func count(_ number: Int) -> String { "\(number) \(number == 1 ? "record" : "records")" }
+            func count(_ number: Int) -> String { counted(number, "record") }
             var text = "Imported \(count(job.saved))."
             if job.unchanged > 0 { text += " \(count(job.unchanged)) were so already." }
             if !job.failures.isEmpty { text += " \(count(job.failures.count)) could not be saved." }
@@ -175,6 +184,8 @@ private struct ExportJob {
     let assets: AssetFolder?
     let timeout: Duration
     private(set) var damaged: [String] = []
+    /// Assets that nobody can read any more.
+    private(set) var failures = ItemFailures()
     private var parents: [String: String] = [:]
 
     init(database: RecordDatabase, zone: String, assets: AssetFolder?, timeout: Duration) {
@@ -216,7 +227,7 @@ private struct ExportJob {
     private mutating func write(_ record: Record) async throws {
         if record.isDamaged { damaged.append(record.id.name) }
         // Before its line: whoever reads that finds them.
-        try await assets?.write(record, of: database, timeout: timeout)
+        try await assets?.write(record, of: database, timeout: timeout, failures: &failures)
         try StandardOutput.write(printableJSON(RecordJSON.line(record)) + "\n")
     }
 }

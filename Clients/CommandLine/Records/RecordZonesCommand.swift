@@ -93,7 +93,9 @@ extension RecordsCommand {
                             throw CloudError(
                                 .unknownItem, "There is no such zone. Nothing was deleted.", details: ["zone": zone])
                         }
-                        let count = (try? await database.recordCount(in: zone)).map { " (\($0) records here)" }
+                        let count = (try? await database.recordCount(in: zone)).map {
+                            " (\(counted($0, "record")) here)"
+                        }
                         counts.append(inLine(zone) + (count ?? ""))
                     }
                     if !yes {

@@ -46,7 +46,7 @@ final class Said: Sendable {
             let age = last.seen.map { $0.since.duration(to: .now) } ?? .zero
             let patience: Duration =
                 switch standing.state {
-                case .refused, .outOfStep, .problem, .leftBehind: .zero
+                case .refused, .outOfStep, .problem, .leftBehind, .damaged: .zero
                 case .inSync: isInOrder ? .zero : .milliseconds(400)
                 case .pending, .notFetched, .notCompared: .seconds(3)
                 }

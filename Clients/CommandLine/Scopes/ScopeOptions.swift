@@ -45,7 +45,7 @@ struct ScopeOptions: ParsableArguments {
 extension Scope {
     /// As a person reads it.
     var label: String {
-        inLine("\(id.app)" + (id.name.isEmpty ? "" : "/\(id.name)")) + " (\(id.service))"
+        inLine("\(id.app)" + (title.isEmpty ? "" : "/\(title)")) + " (\(id.service))"
     }
 
     /// What says in JSON which it is.

@@ -11,6 +11,8 @@ struct Standing: Equatable {
         case pending
         /// Changes wait in a place that the app no longer has.
         case leftBehind = "left_behind"
+        /// The server cannot read some of a container's contents any more.
+        case damaged
         case notFetched = "not_fetched"
         /// Whether the server has the same is not known yet.
         case notCompared = "not_compared"
@@ -70,6 +72,9 @@ struct Standing: Equatable {
         } else if !status.leftBehind.isEmpty {
             state = .leftBehind
             line = "incomplete at \(token): changes wait for a store that the app no longer has."
+        } else if let proof, proof.damagedChunkCount > 0 {
+            state = .damaged
+            line = "incomplete at \(token): the server cannot read some of the content any more."
         } else if proof == nil, !status.agrees {
             state = .notCompared
             line = "the store at \(token) has not been compared with the server's yet."

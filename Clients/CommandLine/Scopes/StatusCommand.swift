@@ -81,6 +81,8 @@ private struct DeviceStatus: Encodable {
         var pending: Int
         var refused: Int
         var leftBehind: Int
+        /// Of records, those that wait for somebody to decide them.
+        var conflicts: Int
         var reason: String?
         var notes: [String]
     }
@@ -88,7 +90,7 @@ private struct DeviceStatus: Encodable {
     private enum Keys: CodingKey { case device, scopes }
 
     private let device: Device
-    private var found: [(scope: Scope, standing: Standing, status: StoreStatus)] = []
+    private var found: [(scope: Scope, standing: Standing, status: StoreStatus, conflicts: Int)] = []
 
     init(_ session: Session, _ options: ScopeOptions, within limit: Duration) async throws {
         let account = try session.account
@@ -99,7 +101,15 @@ private struct DeviceStatus: Encodable {
         found = try await options.scopes(in: session, within: limit).each { scope in
             let asked = try await Asked(scope, within: limit)
             let status = try await scope.isFollowed(within: limit, after: asked.status)
-            return (scope, Standing(status, failure: asked.failure), status)
+            // A conflict is the same on all devices: nothing is out of step for it.
+            let conflicts = status.initialSyncFinished ? try await scope.conflictCount() : 0
+            var standing = Standing(status, failure: asked.failure)
+            if conflicts > 0 {
+                standing.notes.append(
+                    "\(conflicts == 1 ? "One conflict waits" : "\(conflicts) conflicts wait") to be decided. "
+                        + "See: nephos conflicts")
+            }
+            return (scope, standing, status, conflicts)
         }
     }
 
@@ -107,12 +117,13 @@ private struct DeviceStatus: Encodable {
         var container = encoder.container(keyedBy: Keys.self)
         try container.encode(device, forKey: .device)
         try container.encode(
-            found.map { scope, standing, status in
+            found.map { scope, standing, status, conflicts in
                 Line(
                     app: scope.id.app.rawValue, service: scope.id.service.rawValue,
                     name: scope.id.name.isEmpty ? nil : scope.id.name, state: standing.state.rawValue,
                     token: status.head.description, following: status.isFollowing, pending: status.pending.count,
-                    refused: status.refused.count, leftBehind: status.leftBehind.count, reason: standing.reason,
+                    refused: status.refused.count, leftBehind: status.leftBehind.count, conflicts: conflicts,
+                    reason: standing.reason,
                     notes: standing.notes)
             }, forKey: .scopes)
     }
@@ -124,7 +135,7 @@ private struct DeviceStatus: Encodable {
         // One thing that is kept in step says itself what holds it up; of several it is said once, before them.
         let heldUpCount = found.count { $0.standing.cause?.message == device.reason }
         let reason = heldUpCount == 1 ? nil : device.reason
-        let lines = found.flatMap { scope, standing, _ in
+        let lines = found.flatMap { scope, standing, _, _ in
             let line = reason.map { standing.line.replacing(": \($0)", with: ".") } ?? standing.line
             return ["\(scope.label): \(line)"] + standing.notes.map { "  \($0)" }
         }

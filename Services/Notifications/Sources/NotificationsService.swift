@@ -57,8 +57,8 @@ public final class NotificationsService: CloudService {
         case .account(let account, let standing, _):
             guard standing != .active else { return }
             door?.end(because: standing == .closed ? .accountClosed : .accountLocked) { $0.account == account }
-        case .app(let app, _):
-            door?.end(because: SubscriptionDoor.entitlementsChanged) { $0.apps.contains(app) }
+        case .app(let app, let entitlements):
+            door?.end(because: SubscriptionDoor.entitlementsChanged) { $0.isOutdated(by: entitlements, of: app) }
         case .appTokenEnded(let token):
             door?.end(because: .appTokenRevoked) { $0.appToken == token }
         case .forgotten, .container, .tokenKey, .recall: break

@@ -31,6 +31,9 @@ public struct Scope: Sendable {
     public let id: ScopeID
     let session: Session
 
+    /// Which it is within the app and the service, as a person reads it. Empty: there is one.
+    package var title: String { id.service == .records && !id.name.isEmpty ? RecordPlace(id.name).title : id.name }
+
     // MARK: Where it stands
 
     /// Where it stands, and why anything in it waits. Needs no network.
@@ -75,6 +78,17 @@ public struct Scope: Sendable {
     ) async throws(CloudError) -> [ScopeConflict] {
         try await perform { driver, completion in
             driver.model.conflicts(of: name, limit: limit, timeout: timeout, completion)
+        }
+    }
+
+    /// Conflicts of records that wait for somebody to decide them, as far as this device knows. The server is not asked.
+    ///
+    /// Those of documents are among what ``UbiquityContainer/status(of:)`` has.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` where nobody is signed in.
+    public func conflictCount() async throws(CloudError) -> Int {
+        try await perform { driver, completion in
+            completion(Result { () throws(CloudError) in try driver.read { try driver.model.conflictCount(in: $0) } })
         }
     }
 

@@ -23,6 +23,9 @@ public struct PublishedLink: Hashable, Sendable {
     public var size: UInt64
     /// The device that has published it.
     public var device: DeviceID
+    /// The server has lost some of the content, so whoever opens the link gets no whole file. Known of a link to a content
+    /// that the file still has, and not of one to a former version.
+    public var isDamaged = false
 
     /// - Returns: Nil: the server's message has no such ids.
     init?(_ link: WirePublishedLink, url: URL? = nil) {

@@ -48,6 +48,15 @@ extension UbiquityContainer {
         return damaged
     }
 
+    /// Whether the server cannot read all of the content any more, as far as it has said so.
+    ///
+    /// - Throws: ``CloudError``: what keeps it from answering which chunks a long one has.
+    func isDamaged(_ content: WireDocumentContent, _ timeout: Duration) async throws(CloudError) -> Bool {
+        let damaged = try read { try $0.damage().chunks }
+        guard !damaged.isEmpty else { return false }
+        return try await rests(content, on: damaged, timeout)
+    }
+
     /// Whether the content has one of the chunks.
     private func rests(
         _ content: WireDocumentContent, on chunks: Set<ChunkID>, _ timeout: Duration

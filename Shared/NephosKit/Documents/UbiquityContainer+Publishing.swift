@@ -17,8 +17,9 @@ extension UbiquityContainer {
     /// - Returns: The link, with its address: it is told now and never again.
     /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such file; `.invalidArguments`
     ///   for what is no file, and a lifetime below a second; `.constraintViolation` when the server has refused its last
-    ///   change; `.permissionFailure` where the deployment publishes nothing; `.limitExceeded`: the time is longer than
-    ///   the deployment allows, or the account has too many links; else what keeps the server from answering.
+    ///   change; `.storageFailure` when the server has lost some of the content; `.permissionFailure` where the
+    ///   deployment publishes nothing; `.limitExceeded`: the time is longer than the deployment allows, or the account has
+    ///   too many links; else what keeps the server from answering.
     public func publish(
         _ path: some DocumentAddressing, expiresAfter lifetime: Duration? = nil, timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> PublishedLink {
@@ -31,6 +32,12 @@ extension UbiquityContainer {
             throw CloudError(.invalidArguments, "Only a file can be published.", details: ["item": "\(item.id)"])
         }
         let version = try await versionOnServer(of: item, timeout)
+        guard try await !isDamaged(item.wire.content, timeout) else {
+            throw CloudError(
+                .storageFailure,
+                "The server has lost some of the file's content, and nobody would get it. Put the file again, and publish it then.",
+                details: ["item": "\(item.id)", "reason": "damaged"])
+        }
         let secret = LinkSecret.random()
         var request = WirePublishItem()
         request.container = id
@@ -63,7 +70,17 @@ extension UbiquityContainer {
         request.container = id
         let reply = try await session.call(
             .documents, request, as: WireListLinksReply.self, app: app, timeout: timeout)
-        return reply.links.compactMap { PublishedLink($0) }
+        var links: [PublishedLink] = []
+        for wire in reply.links {
+            guard var link = PublishedLink(wire) else { continue }
+            let item = try read { try $0.document(link.item) }?.wire
+            let contents = item.map { [$0.content] + $0.conflicts } ?? []
+            if let content = contents.first(where: { $0.version == wire.version }) {
+                link.isDamaged = try await isDamaged(content, timeout)
+            }
+            links.append(link)
+        }
+        return links
     }
 
     /// Ends a link: from then on it opens nothing, what is being fetched through it included.

@@ -49,6 +49,16 @@ enum RecordPlace: Hashable {
         }
     }
 
+    /// As a person reads it.
+    var title: String {
+        switch self {
+        case .database(let container): "\(container), its zones"
+        case .zone: name
+        case .publicZone(let container): "\(container), its public database's copy"
+        case .publicOutbox(let container): "\(container), its public database"
+        }
+    }
+
     /// What the app calls the zone; nil: it is none.
     var zone: String? {
         switch self {

@@ -35,6 +35,12 @@ extension RecordTransaction {
         for record in [ancestor, server, client] { try need(record?.assets ?? [], of: name) }
     }
 
+    func conflictCount() throws -> Int {
+        try Int.fetchOne(
+            rows.cached("SELECT COUNT(*) FROM record_conflicts WHERE account = ?1 AND scope = ?2"),
+            arguments: [rows.account, rows.scope.name]) ?? 0
+    }
+
     /// In the order of the records' names, the oldest first.
     func conflicts(of name: String? = nil) throws -> [RecordConflict] {
         try Row.fetchAll(

@@ -30,6 +30,8 @@ extension RecordZoneModel {
         } catch { completion(.failure(error)) }
     }
 
+    func conflictCount(in rows: ScopeTransaction) throws -> Int { try records(in: rows).conflictCount() }
+
     private func history(
         _ request: WireListRecordHistory, _ found: [ScopeConflict], limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void

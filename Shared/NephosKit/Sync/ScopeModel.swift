@@ -104,6 +104,9 @@ protocol ScopeModel: AnyObject {
         of name: String?, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void)
 
+    /// Conflicts that wait for somebody to decide them.
+    func conflictCount(in rows: ScopeTransaction) throws -> Int
+
     /// The scope is not kept in step any more, or is about to be anew.
     func ended()
 
@@ -164,6 +167,7 @@ extension ScopeModel {
         of name: String?, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
     ) { completion(.success([])) }
+    func conflictCount(in rows: ScopeTransaction) throws -> Int { 0 }
     func emit(_ notification: ChangeNotification) { engine.onEvent(.change(id, notification)) }
     func fetched(_ status: StoreStatus) { engine.onEvent(.didFetchChanges(id, status)) }
 }

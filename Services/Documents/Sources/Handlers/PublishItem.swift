@@ -189,6 +189,6 @@ extension Data {
 extension CloudError {
     static let nothingPublished = CloudError(
         .permissionFailure,
-        "This deployment publishes nothing. Its operator can let it: with the documents service's key publish_port.",
-        details: ["key": "documents.publish_port"])
+        "This deployment publishes nothing. Its operator can let it: NEPHOS_DOCUMENTS_PUBLISH_PORT=PORT in the environment of the documents service, or of nephos up.",
+        details: ["key": "NEPHOS_DOCUMENTS_PUBLISH_PORT"])
 }

@@ -67,17 +67,21 @@ enum EntitlementRule {
 
     /// What a container is, as it is stored.
     ///
-    /// - Throws: ``CloudError`` `.invalidArguments` for a container that is no team's, for a writer of another team, for
-    ///   days beyond the bound, and for a class or a rule that this version does not know.
+    /// The container of the app that is always there is no team's, and that app's alone.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` for a container that is no team's, for a writer or an owner of another
+    ///   team, for days beyond the bound, and for a class or a rule that this version does not know.
     static func definition(_ wire: WireContainerDefinition, version: UInt64) throws(CloudError) -> ContainerDefinition {
-        guard let prefix = prefix(of: wire.containerID) else {
+        let isDefault = IdentityService.defaultApp.entitlements.containers.contains(ItemName(wire.containerID))
+        guard isDefault || prefix(of: wire.containerID) != nil else {
             throw CloudError(
                 .invalidArguments,
                 "A container's id is a team's prefix of capital letters and digits, a dot, and a name.",
                 details: ["argument": "container_id", "length_max": "\(NameRule.lengthMax)"])
         }
-        if !wire.writerApp.isEmpty { try check(wire.writerApp, of: prefix, argument: "writer_app") }
-        if !wire.ownerApp.isEmpty { try check(wire.ownerApp, of: prefix, argument: "owner_app") }
+        for (argument, app) in [("writer_app", wire.writerApp), ("owner_app", wire.ownerApp)] where !app.isEmpty {
+            try check(app, ofContainer: wire.containerID, argument: argument)
+        }
         let definition = ContainerDefinition(wire)
         guard definition.containerClass != nil else {
             throw CloudError(
@@ -98,6 +102,16 @@ enum EntitlementRule {
         var stored = definition
         stored.version = version
         return stored
+    }
+
+    /// Whether the app may have a part in the container.
+    private static func check(_ app: String, ofContainer container: String, argument: String) throws(CloudError) {
+        if let prefix = prefix(of: container) { return try check(app, of: prefix, argument: argument) }
+        guard app == IdentityService.defaultApp.id.rawValue else {
+            throw CloudError(
+                .invalidArguments, "This container is the default app's alone.",
+                details: ["argument": argument, "app": IdentityService.defaultApp.id.rawValue])
+        }
     }
 
     private static func check(_ name: String, of team: String, argument: String) throws(CloudError) {

@@ -34,8 +34,8 @@ final class Subscriber {
     fileprivate var asked: [ScopeKey: Asked] = [:]
     /// When the newest token ends, and the subscription with it.
     fileprivate(set) var expires: Timestamp
-    /// Whose tokens it has subscribed with.
-    fileprivate(set) var apps: Set<AppID> = []
+    /// By app, what the oldest of the tokens that it has subscribed with says that this may use.
+    fileprivate var entitlements: [AppID: Entitlements] = [:]
     /// Without an account: which token of its app's has let it in.
     let appToken: String?
     /// Where it stands among all.
@@ -54,6 +54,18 @@ final class Subscriber {
 
     /// As whom it has asked for the scope; nil: it has not.
     func caller(of key: ScopeKey) -> Caller? { asked[key]?.caller }
+
+    /// Whether it subscribed for the app with a token that knows nothing of this yet.
+    ///
+    /// After a restore identity's whole directory is told again, the things that everybody knows as well as old ones.
+    /// For those nobody is ended: each device would renew its token, all at one time and for nothing, and one whose
+    /// home came back from a copy meanwhile would be taken for two.
+    func isOutdated(by told: Entitlements, of app: AppID) -> Bool {
+        guard let own = entitlements[app] else { return false }
+        // Without an account a token says less than its app may use.
+        let isSame = own == told || appToken != nil && own.version == told.version
+        return told.version >= own.version && !isSame
+    }
 
     func follows(_ key: ScopeKey) -> Bool { asked[key]?.place != nil }
     func isAnswered(_ key: ScopeKey) -> Bool { asked[key]?.isAnswered ?? false }
@@ -141,7 +153,10 @@ struct SubscriptionTable {
             subscriber.place = all.count
             all.append(subscriber)
         }
-        subscriber.apps.insert(caller.app)
+        let oldest = subscriber.entitlements[caller.app]
+        if oldest.map({ $0.version > caller.entitlements.version }) ?? true {
+            subscriber.entitlements[caller.app] = caller.entitlements
+        }
         claimCount += 1
         for key in keys {
             var asked = subscriber.asked[key] ?? Subscriber.Asked(caller: caller)

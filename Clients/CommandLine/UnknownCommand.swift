@@ -1,0 +1,66 @@
+import ArgumentParser
+import NephosKit
+
+/// A subcommand that there is not. The parser looks at options first, and would say that it does not know those.
+struct UnknownCommand {
+    /// Those before it, `nephos` first.
+    let parents: [String]
+    let name: String
+    /// What it may have been meant for.
+    let nearest: String?
+
+    var message: String {
+        let command = (parents + [name]).map(ShellCommand.word).joined(separator: " ")
+        let hint = nearest.map { " Did you mean: \((parents + [$0]).joined(separator: " "))" }
+        return "There is no command \(command)."
+            + (hint ?? " See: \(parents.joined(separator: " ")) --help")
+    }
+
+    /// - Parameter arguments: Those of a command that the parser has refused.
+    /// - Returns: Nil: all of its commands are there.
+    init?(in arguments: some Sequence<String>, of root: any ParsableCommand.Type) {
+        var command = root
+        var parents = [root._commandName]
+        for word in arguments {
+            let choices = command.configuration.subcommands
+            guard !word.hasPrefix("-"), word != "help", !choices.isEmpty else { return nil }
+            if let next = choices.first(where: { $0._commandName == word || $0.configuration.aliases.contains(word) }) {
+                command = next
+                parents.append(next._commandName)
+                continue
+            }
+            let nearest = Self.nearest(to: word, of: choices.map { $0._commandName })
+            // It may be an argument of what the command does without another word.
+            guard nearest != nil || command.configuration.defaultSubcommand == nil else { return nil }
+            (self.parents, name, self.nearest) = (parents, word, nearest)
+            return
+        }
+        return nil
+    }
+
+    /// - Returns: Nil: none is like it.
+    private static func nearest(to word: String, of names: [String]) -> String? {
+        let distances = names.map { (distance: distance(word, $0), name: $0) }
+        let allowed = max(1, min(3, word.count / 2))
+        return distances.filter { $0.distance <= allowed }.min { $0 < $1 }?.name
+            ?? names.filter { word.count > 1 && $0.hasPrefix(word) }.min()
+    }
+
+    /// Letters to put in, leave out, change or swap with the next.
+    private static func distance(_ left: String, _ right: String) -> Int {
+        let (left, right) = (Array(left), Array(right))
+        var rows = [Array(0...right.count)]
+        for i in left.indices {
+            var row = [i + 1]
+            for j in right.indices {
+                var least = min(rows[i][j + 1] + 1, row[j] + 1, rows[i][j] + (left[i] == right[j] ? 0 : 1))
+                if i > 0, j > 0, left[i] == right[j - 1], left[i - 1] == right[j] {
+                    least = min(least, rows[i - 1][j - 1] + 1)
+                }
+                row.append(least)
+            }
+            rows.append(row)
+        }
+        return rows[left.count][right.count]
+    }
+}
