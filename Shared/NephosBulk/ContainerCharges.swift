@@ -117,6 +117,9 @@ enum SumStore {
             bytes = CASE WHEN content_sums.bytes + ?4 > 0 THEN content_sums.bytes + ?4 ELSE 0 END
         """)
 
+    private static let deleteEmpty = SQL(
+        "DELETE FROM content_sums WHERE partition_number = ?1 AND owner = ?2 AND container = ?3 AND bytes = 0")
+
     static func sum(
         of container: String, at place: HoldStore.Place, in transaction: any ReadTransaction
     ) throws -> UInt64 {
@@ -128,5 +131,7 @@ enum SumStore {
     ) throws {
         guard bytes != 0 else { return }
         try transaction.execute(upsert, place.values + [.text(container), .integer(bytes)])
+        // Of a container that counts nothing any more no row is left: there may be any number of them.
+        if bytes < 0 { try transaction.execute(deleteEmpty, place.values + [.text(container)]) }
     }
 }

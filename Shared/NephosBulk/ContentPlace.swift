@@ -24,6 +24,8 @@ public struct ContentPlace: Sendable {
     public var partition: Int
     /// Under which name it is counted what its contents rest on. Empty: none is meant, and nothing is asked about it.
     public var container: ItemName
+    /// Which content is meant, where each is by itself (``container(_:bringing:by:)``).
+    public var root: ChunkID?
     /// Containers of the same thing, of which the caller may read: chunks that they use are not missing, and their nodes
     /// can be read.
     public var siblings: Set<String>
@@ -37,12 +39,13 @@ public struct ContentPlace: Sendable {
     public var device: DeviceID
 
     public init(
-        owner: Owner, partition: Int, container: ItemName, siblings: Set<String> = [], readable: Set<String>,
-        room: StorageRoom, app: AppID, device: DeviceID
+        owner: Owner, partition: Int, container: ItemName, root: ChunkID? = nil, siblings: Set<String> = [],
+        readable: Set<String>, room: StorageRoom, app: AppID, device: DeviceID
     ) {
         self.owner = owner
         self.partition = partition
         self.container = container
+        self.root = root
         self.siblings = siblings
         self.readable = readable
         self.room = room
@@ -54,19 +57,27 @@ public struct ContentPlace: Sendable {
 
     /// The same of what an upload brings there.
     func of(_ upload: ReservationID?) -> ContentPlace {
+        guard owner.account == nil else { return self }
         var place = self
-        place.container = Self.container(container, of: owner, bringing: upload)
+        // Without its upload or its root it is none.
+        if let upload, let root {
+            place.container = Self.container(container, bringing: root, by: upload)
+        } else {
+            place.container = ""
+        }
         return place
     }
 
-    /// Under which name it is counted what contents rest on that an upload has brought.
+    /// Under which name it is counted what a content rests on that an upload has brought to what is no account's.
     ///
-    /// What accounts store beside one another, in what is no account's, is apart until something has it: so nobody
-    /// finds, or takes, what another has not saved yet. And who makes something anew has nothing of what was called so.
-    public static func container(_ container: ItemName, of owner: Owner, bringing upload: ReservationID?) -> ItemName {
-        guard owner.account == nil, let upload else { return container }
+    /// What accounts store there beside one another is apart, each content by itself: so nobody finds, or takes, what
+    /// another has not saved yet; whoever may read the content has what it rests on and nothing besides; and who makes
+    /// something anew has nothing of what was called so. Nobody chooses these names, and none is near another.
+    public static func container(_ container: ItemName, bringing root: ChunkID, by upload: ReservationID) -> ItemName {
+        let said = [UInt8](container.rawValue.utf8) + [0] + upload.bytes + root.bytes
         let digits = [UInt8]("0123456789abcdef".utf8)
-        let hex = upload.bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }
-        return ItemName("\(container)/\(String(decoding: hex, as: UTF8.self))")
+        let hash = said.withUnsafeBytes { ChunkID(hashing: $0) }.bytes.prefix(16)
+        let hex = hash.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }
+        return ItemName("\(container.rawValue.prefix { $0 != "/" })#\(String(decoding: hex, as: UTF8.self))")
     }
 }

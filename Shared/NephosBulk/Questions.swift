@@ -66,7 +66,13 @@ extension Transfers {
                 .limitExceeded, "Too many manifest nodes at once. Divide them.",
                 details: ["bytes_max": "\(DocumentLimits.nodesBytesMax)"])
         }
-        try uses(at: place.of(upload.id), now: context.now, in: transaction).take(
+        let own = place.of(upload.id)
+        guard !own.container.rawValue.isEmpty else {
+            throw CloudError(
+                .invalidArguments, "Of a public database, nodes are stored for an asset, which its root names.",
+                details: ["argument": "container"])
+        }
+        try uses(at: own, now: context.now, in: transaction).take(
             [], nodes: request.nodes.map { [UInt8]($0) }, from: upload.id)
         return WireStoreNodesReply()
     }

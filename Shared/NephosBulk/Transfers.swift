@@ -262,16 +262,6 @@ public final class Transfers {
             app: place.app, device: place.device, now: now, in: transaction)
     }
 
-    /// One of these containers of a scope's owner that has the content's root.
-    public func container(
-        of containers: Set<String>, using content: UsedContent, in scope: ScopeName,
-        _ transaction: any HandlerTransaction
-    ) throws -> ItemName? {
-        let part = UseStore.Part(id: content.root, isNode: content.depth > 0)
-        let place = HoldStore.Place(owner: scope.owner, partition: scope.partition)
-        return try UseStore.container(of: containers, using: part, at: place, in: transaction).map { ItemName($0) }
-    }
-
     func place(
         of container: String, _ purpose: ContentPlace.Purpose, _ caller: Caller, _ transaction: any HandlerTransaction
     ) throws -> ContentPlace {

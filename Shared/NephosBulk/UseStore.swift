@@ -129,38 +129,33 @@ struct UseStore {
             ])
     }
 
-    private static let selectBetween = SQL(
+    private static let selectSome = SQL(
         """
         SELECT container FROM content_uses
-        WHERE \(key) AND chunk = ?3 AND is_node = ?4 AND container >= ?5 AND container <= ?6 AND use_count > 0
-        ORDER BY container LIMIT ?7
+        WHERE \(key) AND chunk = ?3 AND is_node = ?4 AND use_count > 0 ORDER BY container LIMIT ?5
         """)
     /// So few containers are looked for one by one.
     private static let lookedForMax = 4
-    /// Of more so many rows between the first and the last are read: those of one thing have names of one beginning.
-    private static let readMax: Int64 = 256
+    /// Of more it is read who uses the chunk: few do, as a rule. If so many do, those are looked for one by one, too.
+    private static let readMax: Int64 = 32
 
-    /// What it costs to look for one of these that uses a chunk.
+    /// What it may cost to look for one of these that uses a chunk.
     static func rows(lookingIn containers: Set<String>) -> Int {
-        containers.count <= lookedForMax ? containers.count : 2 * lookedForMax
+        containers.count <= lookedForMax ? containers.count : Int(readMax) / 4
     }
 
     /// One of these containers that uses it.
-    ///
-    /// - Returns: Nil: none does; or so many others use it, too, that those were not found.
     static func container(
         of containers: Set<String>, using part: Part, at place: HoldStore.Place, in transaction: any ReadTransaction
     ) throws -> String? {
-        if containers.count <= lookedForMax {
-            return try containers.first {
-                try transaction.first(select, place.values + part.values + [.text($0)]) { $0.integer(0) > 0 } ?? false
-            }
+        if containers.count > lookedForMax {
+            let some = try transaction.all(selectSome, place.values + part.values + [.integer(readMax)]) { $0.text(0) }
+            if let found = some.first(where: containers.contains) { return found }
+            guard some.count == readMax else { return nil }
         }
-        // As the database compares them.
-        let sorted = containers.sorted { $0.utf8.lexicographicallyPrecedes($1.utf8) }
-        guard let first = sorted.first, let last = sorted.last else { return nil }
-        let values = place.values + part.values + [.text(first), .text(last), .integer(readMax)]
-        return try transaction.all(selectBetween, values) { $0.text(0) }.first(where: containers.contains)
+        return try containers.first {
+            try transaction.first(select, place.values + part.values + [.text($0)]) { $0.integer(0) > 0 } ?? false
+        }
     }
 
     private static let selectDamaged = SQL(

@@ -47,6 +47,22 @@ import Testing
         }
     }
 
+    /// What is not kept here is deleted where it is.
+    @Test(arguments: [RecordSavePolicy.ifServerRecordUnchanged, .allKeys]) func aRecordIsDeletedWithoutACopy(
+        _ policy: RecordSavePolicy
+    ) async throws {
+        try await withRecords { cloud in
+            let (here, other) = (try await database(cloud.open()), try await database(cloud.open()))
+            try await here.save(Record("a", ["title": "Sea"]))
+            try await here.waitUntilSent(timeout: .seconds(60))
+            try await other.save(Record("b", ["title": "Hill"]))
+            try await other.waitUntilSent(timeout: .seconds(60))
+            _ = try await other.modify(saving: [], deleting: [RecordID("a")], policy: policy)
+            try await other.waitUntilSent(timeout: .seconds(60))
+            #expect(try await here.record(RecordID("a")) == nil)
+        }
+    }
+
     @Test func aCopyIsKeptInStepAndProvesIt() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await other(of: cloud))

@@ -158,7 +158,9 @@ import Testing
             return isCounted
         case .storeNodes:
             var request = WireStoreNodes()
-            (request.container, request.nodes) = (device.content(of: name), asset.nodes.map { Data($0) })
+            (request.container, request.nodes) = (
+                device.content(of: name, nodesOf: asset), asset.nodes.map { Data($0) }
+            )
             var upload = [UInt8](RecordDevice.version())
             // Who may store nothing asks all the same.
             let isCounted = try counts {

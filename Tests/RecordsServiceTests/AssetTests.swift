@@ -506,16 +506,26 @@ extension TestContent {
 
 extension RecordDevice {
     /// Where the assets of a record lie.
-    func content(of record: String = "") -> String {
-        database == .public ? "\(container)/\(RecordLimits.defaultZone)/\(record)" : container
+    ///
+    /// - Parameter asset: Whose nodes they are, in a public database.
+    func content(of record: String = "", nodesOf asset: TestContent? = nil) -> String {
+        guard database == .public else { return container }
+        let root = asset.map { "#" + $0.root.bytes.map { String(format: "%02x", $0) }.joined() } ?? ""
+        return "\(container)/\(RecordLimits.defaultZone)\(root)/\(record)"
     }
 
     func missing(_ ids: [ChunkID], for record: String = "", in upload: [UInt8] = []) throws -> [Int] {
+        try findMissing(ids, for: record, in: upload).missing.map { Int($0) }
+    }
+
+    private func findMissing(
+        _ ids: [ChunkID], for record: String, in upload: [UInt8]
+    ) throws -> WireFindMissingReply {
         var request = WireFindMissing()
         request.container = content(of: record)
         request.ids = ids.map { Data($0.bytes) }
         request.transferID = Data(upload)
-        return try call("FindMissing", request, as: WireFindMissingReply.self).missing.map { Int($0) }
+        return try call("FindMissing", request, as: WireFindMissingReply.self)
     }
 
     func readNodes(_ asset: TestContent, of record: String = "") throws -> [[UInt8]] {
@@ -541,8 +551,9 @@ extension RecordDevice {
     ) throws -> [UInt8] {
         let upload = upload ?? [UInt8](RecordDevice.version())
         (mover.service, mover.container) = (.records, content(of: record))
-        let missing = try self.missing(asset.ids, for: record, in: upload).map { asset.chunks[$0] }
-        let room = UInt64(missing.reduce(0) { $0 + BulkLimits.counted($1.count) })
+        let found = try findMissing(asset.ids, for: record, in: upload)
+        let missing = found.missing.map { asset.chunks[Int($0)] }
+        let room = found.storedBytes + UInt64(missing.reduce(0) { $0 + BulkLimits.counted($1.count) })
         let client = try mover.connect(BulkClient.Purpose(upload: upload, uploadBytes: room))
         let stored = Stored()
         for chunk in missing {
@@ -563,7 +574,7 @@ extension RecordDevice {
         #expect(stored.count == missing.count)
         guard nodes, !asset.nodes.isEmpty else { return upload }
         var request = WireStoreNodes()
-        request.container = content(of: record)
+        request.container = content(of: record, nodesOf: asset)
         request.transferID = Data(upload)
         request.nodes = asset.nodes.map { Data($0) }
         try call("StoreNodes", request, as: WireStoreNodesReply.self)

@@ -39,6 +39,15 @@ import Testing
         return nil
     }
 
+    private func expectNothingIsLeft() throws {
+        for table in ["chunks", "uses", "nodes", "holds", "sums", "endings"].map({ "content_" + $0 }) + [
+            "record_assets"
+        ] {
+            #expect(try house.house.rows(of: table) == 0, "\(table)")
+        }
+        #expect(try house.house.used(of: Owner(AppID(RecordHouse.app))) < 1000)
+    }
+
     private func settle() { house.cloud.network.run(for: .seconds(130)) }
 
     /// What was open stays open no longer than it is allowed: for accounts and for those without.
@@ -147,7 +156,7 @@ import Testing
         }
         // Nor by nodes of his own that name its chunks.
         var request = WireStoreNodes()
-        request.container = bert.content(of: "sea")
+        request.container = bert.content(of: "sea", nodesOf: photo)
         request.transferID = Data(try bert.store(TestContent(seed: 9, chunks: [20_000]), for: "sea"))
         request.nodes = photo.nodes.map { Data($0) }
         #expect(code { try bert.call("StoreNodes", request, as: WireStoreNodesReply.self) } == .unknownItem)
@@ -181,9 +190,107 @@ import Testing
         #expect(try ann.readNodes(longer, of: "sea") == longer.nodes)
         try ann.delete("sea")
         settle()
-        for table in ["content_chunks", "content_uses", "content_nodes", "record_assets", "content_holds"] {
-            #expect(try house.house.rows(of: table) == 0, "\(table)")
-        }
+        try expectNothingIsLeft()
         #expect(try house.house.used(of: Owner(AppID(RecordHouse.app))) < 1000)
+    }
+
+    /// Nor by a record whose name is made from what only the service makes names from.
+    @Test func noNameOfARecordIsThePlaceOfAnothersContent() throws {
+        let upload = try ann.store(photo, for: "sea")
+        let said = [UInt8](ann.mover.account.rawValue.utf8) + [0] + upload
+        let hash = said.withUnsafeBytes { ChunkID(hashing: $0) }.bytes.prefix(16)
+        let hex = hash.map { String(format: "%02x", $0) }.joined()
+        for name in ["sea/\(hex)", "#\(hex)", "sea#\(hex)"] {
+            #expect(try bert.missing(photo.ids, for: name) == [0, 1])
+            #expect(code { try bert.save(name, ["photo": .asset(photo.asset)], for: name) } == .assetNotAvailable)
+        }
+        for place in ["T.one#\(hex)", "T.one/_defaultZone#\(hex)/sea", "T.one/_defaultZone#/sea", "T.one/#/sea"] {
+            var request = WireOpenTransfer()
+            request.container = place
+            #expect(code { try bert.call("OpenTransfer", request, as: WireOpenTransferReply.self) } != nil, "\(place)")
+        }
+    }
+
+    /// However others call their records, and whatever they have in them.
+    @Test func whatARecordHasIsFoundBesideAnyNumberOfOthers() throws {
+        let photos = (0..<8).map { TestContent(seed: UInt64(100 + $0), chunks: [5000]) }
+        var fields: [String: WireRecordField.OneOf_Value] = [:]
+        var version = Data()
+        for (number, photo) in photos.enumerated() {
+            let upload = try ann.store(photo, for: "album")
+            fields["p\(number)"] = .asset(photo.asset)
+            version = try ann.save("album", fields, base: version, upload: upload, for: "album")
+        }
+        let upload = try bert.store(photos[0], for: "album/0")
+        for photo in photos.dropFirst() { try bert.store(photo, for: "album/0", in: upload) }
+        for number in 0..<120 {
+            let name = "album/\(number)"
+            for photo in photos where number > 0 { try bert.store(photo, for: name, in: upload) }
+            try bert.save(name, fields, upload: upload, for: name)
+        }
+        for photo in photos { #expect(try bert.fetch(photo.ids[0], of: "album") == photo.chunks[0]) }
+        #expect(try ann.missing(photos.map { $0.ids[0] }, for: "album").isEmpty)
+    }
+
+    /// Of an upload that has stored more than was saved, and of a save that brought more than is there still.
+    @Test func whoReadsAnAssetHasNothingBesides() throws {
+        let tree = TestContent(seed: 5, chunks: [30_000, 40_000])
+        try house.setRoles(of: "Note", signedIn: .reading(create: true, write: true))
+        let upload = try ann.store(small, for: "sea")
+        try ann.store(tree, for: "sea", in: upload)
+        let version = try ann.save("sea", ["photo": .asset(small.asset)], upload: upload, for: "sea")
+        let reader = try bert.connectBulk(for: "sea")
+        #expect(try bert.fetch(small.ids[0], by: reader) == small.chunks[0])
+        func expectNothing() throws {
+            for id in tree.ids { #expect(code { _ = try bert.fetch(id, by: reader) } == .unknownItem) }
+            #expect(try bert.missing(tree.ids, for: "sea") == [0, 1])
+            #expect(code { _ = try bert.readNodes(tree, of: "sea") } == .unknownItem)
+        }
+        try expectNothing()
+        let next = try ann.save(
+            "sea", ["photo": .asset(small.asset), "more": .asset(tree.asset)], base: version, upload: upload, for: "sea"
+        )
+        #expect(try bert.fetch(tree.ids[0], by: reader) == tree.chunks[0])
+        let change = WireRecordChange.save("sea", ["more": .asset(small.asset)], base: next)
+        #expect(try ann.modify([change]).records.allSatisfy { !$0.hasFailure })
+        try expectNothing()
+    }
+
+    /// Also where the same upload brought something to the record that was called so before.
+    @Test func anUploadThatIsOpenStillShowsNothingOfTheRecordBefore() throws {
+        let upload = try ann.store(photo, for: "sea")
+        var secret = WireRecordChange.save("sea", ["photo": .asset(photo.asset)], type: "Secret")
+        #expect(try ann.modify([secret], upload: upload).records.allSatisfy { !$0.hasFailure })
+        try ann.delete("sea")
+        try ann.store(small, for: "sea", in: upload)
+        secret = .save("sea", ["photo": .asset(small.asset)])
+        #expect(try ann.modify([secret], upload: upload).records.allSatisfy { !$0.hasFailure })
+        let reader = try bert.connectBulk(for: "sea")
+        #expect(try bert.fetch(small.ids[0], by: reader) == small.chunks[0])
+        for id in photo.ids { #expect(code { _ = try bert.fetch(id, by: reader) } == .unknownItem) }
+        try ann.close(upload, for: "sea")
+        try ann.delete("sea")
+        settle()
+        try expectNothingIsLeft()
+    }
+
+    /// One that closes what it opens is let in, though what is closed is removed later.
+    @Test func whoClosesEveryUploadIsNotKeptWaiting() throws {
+        for _ in 0..<24 {
+            var open = WireOpenTransfer()
+            (open.container, open.transferID) = (ann.content(of: "sea"), RecordDevice.version())
+            try ann.call("OpenTransfer", open, as: WireOpenTransferReply.self)
+            try ann.close([UInt8](open.transferID), for: "sea")
+        }
+    }
+
+    /// Whoever follows the database hears what has changed, and not on which device.
+    @Test func readersAreToldOfNobodysDevice() throws {
+        let listener = try house.cloud.makeListener(to: .records)
+        try ann.save("sea", ["x": .integer(1)], for: "sea")
+        house.cloud.network.run(for: .seconds(1))
+        let told = listener.events.map(\.notification).filter { Owner(rawValue: $0.owner).isApp }
+        #expect(!told.isEmpty)
+        #expect(told.allSatisfy { $0.deviceID.isEmpty })
     }
 }

@@ -9,13 +9,13 @@ internal import NephosWire
 
 // What records have beside them: content, which devices store before they save, and fetch when they want it.
 //
-// The private database of a container is one container of content. In a public one what each upload brings to a record
-// is a container by itself, and the record says in which of them its assets are. So whoever may read the record fetches
-// its assets, at each moment those that it has; what somebody has stored and not saved nobody else can find or take; and
-// a record made anew has nothing of the one before.
+// The private database of a container is one container of content. In a public one each asset is a container by itself,
+// as an upload has brought it to a record, and the record's rows say which are its. So whoever may read the record
+// fetches its assets, at each moment those that it has; what somebody has stored and not saved nobody else can find or
+// take; and a record made anew has nothing of the one before.
 extension RecordsService {
-    /// Of which container the contents of a record are; in a public database: the beginning of their names
-    /// (``ContentPlace/container(_:of:bringing:)``).
+    /// Of which container the contents of a record are; in a public database: what those of its assets are made from
+    /// (``ContentPlace/container(_:bringing:by:)``), and none itself.
     static func contentContainer(of zone: ScopeName, _ record: ItemName) -> ItemName {
         guard !zone.owner.isApp else { return ItemName("\(zone.path)/\(record)") }
         return ItemName(String(zone.path.rawValue.prefix { $0 != "/" }))
@@ -35,11 +35,14 @@ extension RecordsService {
     }
 
     private func contentPlace(
-        _ container: ItemName, besides siblings: Set<String> = [], owner: Owner, partition: Int, readable: Set<String>
+        _ container: ItemName, _ root: ChunkID? = nil, besides siblings: Set<String> = [], owner: Owner, partition: Int,
+        readable: Set<String>
     ) -> ContentPlace {
-        ContentPlace(
-            owner: owner, partition: partition, container: container, siblings: siblings, readable: readable,
-            room: .plan, app: AppID(String(container.rawValue.prefix { $0 != "/" })), device: DeviceID(""))
+        // Each begins with the id of the database's container.
+        let app = container.rawValue.prefix { $0 != "/" && $0 != "#" }
+        return ContentPlace(
+            owner: owner, partition: partition, container: container, root: root, siblings: siblings,
+            readable: readable, room: .plan, app: AppID(String(app)), device: DeviceID(""))
     }
 
     /// In which containers that lies for which a ticket was given.
@@ -76,10 +79,10 @@ extension RecordsService {
                 database.path, owner: database.owner, partition: database.partition,
                 readable: Set(caller.entitlements.containers.map(\.rawValue)))
         }
-        guard parts.count == 3, parts[1].hasSameBytes(as: RecordLimits.defaultZone), RecordLimits.isName(parts[2])
-        else {
+        guard parts.count == 3, let root = Self.root(named: parts[1]), RecordLimits.isName(parts[2]) else {
             throw CloudError(
-                .invalidArguments, "Of a public database the content is named by its container, zone and record.",
+                .invalidArguments,
+                "Of a public database the content is named by its container, zone and record, and nodes by their root.",
                 details: ["argument": "container"])
         }
         let (zone, access) = try openDatabase(parts[0], .public, caller, transaction)
@@ -94,8 +97,18 @@ extension RecordsService {
             }
         }
         return contentPlace(
-            Self.contentContainer(of: zone.scope, record), besides: siblings, owner: zone.scope.owner,
+            Self.contentContainer(of: zone.scope, record), root.id, besides: siblings, owner: zone.scope.owner,
             partition: zone.scope.partition, readable: readable)
+    }
+
+    /// Which asset is meant by a zone's name and its root: `_defaultZone#…`; of the zone alone: none.
+    ///
+    /// - Returns: Nil: it is no such name.
+    private static func root(named name: String) -> (id: ChunkID?, Void)? {
+        let parts = name.split(separator: "#", maxSplits: 1, omittingEmptySubsequences: false)
+        guard String(parts[0]).hasSameBytes(as: RecordLimits.defaultZone) else { return nil }
+        guard parts.count == 2 else { return (nil, ()) }
+        return ChunkID(hex: String(parts[1])).map { ($0, ()) }
     }
 
     /// - Parameter record: As it is; nil: it is not there, or cannot be read any more.
@@ -177,6 +190,8 @@ final class BroughtContents {
     /// For which container a chunk was taken from the upload that is an asset as a whole: other records of the same
     /// request may have it, too.
     private var takers: [ChunkID: ItemName] = [:]
+    /// Of what names no upload.
+    private var own: ReservationID?
     /// What was found to be there: a zone may be decided several times.
     private var checked: Set<Checked> = []
     /// How many were looked at, also of records that then lacked one.
@@ -223,8 +238,7 @@ final class BroughtContents {
         do {
             let siblings = try siblings(of: record, in: zone, transaction)
             for asset in assets.sorted() {
-                let container = try self.container(
-                    for: asset, of: record, in: zone, besides: siblings, transaction)
+                let container = try self.container(for: asset, of: record, in: zone)
                 try service.assetUses(in: container, besides: siblings, of: zone, at: now, transaction).check(
                     [asset.content], from: reservation(in: zone))
             }
@@ -245,18 +259,23 @@ final class BroughtContents {
         return try AssetRows(rows: ZoneRows(zone, in: transaction)).containers(of: record)
     }
 
-    /// In which container an asset is used from now on: in the upload's, but what the record has already stays where it
-    /// is.
-    private func container(
-        for asset: StoredAsset, of record: ItemName, in zone: ScopeName, besides siblings: Set<String>,
-        _ transaction: any HandlerTransaction
-    ) throws -> ItemName {
+    /// In which container an asset is used from now on.
+    private func container(for asset: StoredAsset, of record: ItemName, in zone: ScopeName) throws -> ItemName {
         let container = RecordsService.contentContainer(of: zone, record)
         guard zone.owner.isApp else { return container }
-        if let known = try service.transfers.container(of: siblings, using: asset.content, in: zone, transaction) {
-            return known
+        return ContentPlace.container(
+            container, bringing: asset.root, by: try reservation(in: zone) ?? unnamed(in: zone))
+    }
+
+    /// In place of an upload where none is named: what is a chunk of an asset that the record has needs none.
+    private func unnamed(in zone: ScopeName) throws -> ReservationID {
+        if let known = own { return known }
+        let made = Data((0..<ReservationID.byteCount).map { _ in UInt8.random(in: .min ... .max) })
+        guard let id = try Transfers.reservation(made, of: zone.owner, by: caller.account) else {
+            throw CloudError(.internalError, "An upload's id has 16 bytes.")
         }
-        return ContentPlace.container(container, of: zone.owner, bringing: try reservation(in: zone))
+        own = id
+        return id
     }
 
     /// Begins to use what a record has from now on. What it has no more is given back in the end (``finish(_:)``).
@@ -278,7 +297,7 @@ final class BroughtContents {
         let siblings = try siblings(of: record, in: zone, transaction)
         var taken: [StoredAsset: ItemName] = [:]
         for asset in added.sorted() {
-            let container = try self.container(for: asset, of: record, in: zone, besides: siblings, transaction)
+            let container = try self.container(for: asset, of: record, in: zone)
             let taker = asset.depth == 0 ? takers.updateValue(container, forKey: asset.root) : nil
             try service.assetUses(in: container, besides: siblings, of: zone, at: now, transaction).take(
                 [asset.content], nodes: [], from: reservation(in: zone), besides: taker)

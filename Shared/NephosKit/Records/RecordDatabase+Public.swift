@@ -99,7 +99,7 @@ extension RecordDatabase {
                 .storeOutOfStep, "No copy of the public database is kept here. Keep one, or ask the server.",
                 details: ["container": container])
         }
-        return RecordTransaction(try publicRows(keepsCopy, database), zone: zone)
+        return RecordTransaction(try publicRows(keepsCopy, database), zone: zone, hasCopy: keepsCopy)
     }
 
     /// What is listed of it, whether a copy is kept or not.

@@ -73,8 +73,8 @@ struct RecordDraft {
 
     mutating func delete(_ id: RecordID) throws {
         let (current, waiting) = (try records.visible(id.name).record, try records.pending(of: id.name))
-        // It is gone already, or about to go.
-        if current == nil, try !waiting.isEmpty || records.rows.state().synced { return }
+        // It is gone already, or about to go. Of a database that is not kept here only the server knows.
+        if current == nil, try !waiting.isEmpty || records.hasCopy && records.rows.state().synced { return }
         var change = WireRecordChange()
         change.record = id.name
         change.delete = WireDeleteRecord()

@@ -10,11 +10,14 @@ struct RecordTransaction {
     let rows: ScopeTransaction
     /// Its name.
     let zone: String
+    /// Whether the zone's records are here; else here is only what waits.
+    let hasCopy: Bool
     var items: RecordItems { RecordItems(rows: rows) }
 
-    init(_ rows: ScopeTransaction, zone: String) {
+    init(_ rows: ScopeTransaction, zone: String, hasCopy: Bool = true) {
         self.rows = rows
         self.zone = zone
+        self.hasCopy = hasCopy
     }
 
     /// Whether somebody here knows what is in the zone.

@@ -9,8 +9,17 @@ internal import SwiftProtobuf
 /// How a zone's saves bring assets.
 extension RecordZoneModel {
     /// What a record's assets are in: of a public database each record's are by themselves, as may be those who read it.
-    func contents(of record: String) -> String {
-        place.isPublic ? "\(container)/\(RecordLimits.defaultZone)/\(record)" : container
+    ///
+    /// - Parameter asset: One that has manifest nodes: there they are stored for it alone, as its root says.
+    func contents(of record: String, _ asset: WireRecordAsset? = nil) -> String {
+        guard place.isPublic else { return container }
+        let root = asset.flatMap { $0.depth > 0 ? "#" + $0.root.map { byte in Self.hex(byte) }.joined() : nil } ?? ""
+        return "\(container)/\(RecordLimits.defaultZone)\(root)/\(record)"
+    }
+
+    private static func hex(_ byte: UInt8) -> String {
+        let digits = String(byte, radix: 16)
+        return byte < 16 ? "0" + digits : digits
     }
 
     func unstored(in rows: ScopeTransaction) throws -> [UnstoredRequest] { try records(in: rows).unstored() }
@@ -20,10 +29,10 @@ extension RecordZoneModel {
     }
 
     func waitingContents(at position: Int64, in rows: ScopeTransaction) throws -> [WaitingContent] {
-        try records(in: rows).assetsHere(at: position).map { name, _, copy in
+        try records(in: rows).assetsHere(at: position).map { name, asset, copy in
             WaitingContent(
                 version: copy.file, length: copy.length, chunks: copy.chunks, source: nil,
-                container: contents(of: name))
+                container: contents(of: name, asset))
         }
     }
 

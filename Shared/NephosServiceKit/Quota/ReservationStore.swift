@@ -53,8 +53,9 @@ enum ReservationStore {
         """)
     private static let bringForward = SQL("UPDATE storage_reservations SET expires = ?1 WHERE expires > ?1")
     private static let count = SQL("SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1")
+    /// Those that are closed have no time left.
     private static let countOfDevice = SQL(
-        "SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1 AND device = ?2")
+        "SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1 AND device = ?2 AND expires > ?3")
     private static let sumOfAccount = SQL(
         """
         SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM storage_reservations WHERE owner_id = ?1 AND account = ?2
@@ -111,9 +112,12 @@ enum ReservationStore {
         try transaction.first(count, [.text(owner.rawValue)]) { Int($0.integer(0)) } ?? 0
     }
 
-    static func count(of device: DeviceID, for owner: Owner, in transaction: any Transaction) throws -> Int {
-        try transaction.first(countOfDevice, [.text(owner.rawValue), .text(device.rawValue)]) { Int($0.integer(0)) }
-            ?? 0
+    /// - Parameter areOpen: Without those that are closed, and not removed yet.
+    static func count(
+        of device: DeviceID, for owner: Owner, areOpen: Bool, in transaction: any Transaction
+    ) throws -> Int {
+        let values: [SQLValue] = [.text(owner.rawValue), .text(device.rawValue), .integer(areOpen ? 0 : -2)]
+        return try transaction.first(countOfDevice, values) { Int($0.integer(0)) } ?? 0
     }
 
     /// Bytes that an account has reserved of an app's room, all together.

@@ -48,8 +48,11 @@ extension StorageLedger {
         }
         if known == nil {
             let ofDevice = owner.isApp ? Self.reservationsOfDeviceForAppMax : Self.reservationsOfDeviceMax
-            guard try ReservationStore.count(of: device, for: owner, in: transaction) < ofDevice
+            guard try ReservationStore.count(of: device, for: owner, areOpen: true, in: transaction) < ofDevice
             else { throw Self.tooMany(ofDevice, of: "device") }
+            let unremoved = Self.closedFactor * ofDevice
+            guard try ReservationStore.count(of: device, for: owner, areOpen: false, in: transaction) < unremoved
+            else { throw Self.tooManyClosed }
             let ofAll = owner.isApp ? Self.reservationsOfAppMax : Self.reservationsMax
             guard try ReservationStore.count(of: owner, in: transaction) < ofAll
             else { throw Self.tooMany(ofAll, of: owner.isApp ? "app" : "account") }
@@ -100,6 +103,12 @@ extension StorageLedger {
                 details: ["bytes_max": "\(most)"], retryAfter: .seconds(60))
         }
     }
+
+    /// A device has so many times its uploads that are closed and not removed yet, with those that are open.
+    private static let closedFactor = 4
+    private static let tooManyClosed = CloudError(
+        .serviceBusy, "So many uploads of the device were closed that not all are removed yet. Try again in a moment.",
+        retryAfter: .milliseconds(200))
 
     /// It passes by itself: uploads that nobody goes on with end after a day.
     private static func tooMany(_ maximum: Int, of whom: String) -> CloudError {

@@ -116,7 +116,7 @@ public nonisolated struct WireFindMissing: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// As in OpenTransfer.
+  /// As in OpenTransfer. In a public database, to ask about nodes: as in StoreNodes.
   public var container: String = String()
 
   /// 32 bytes each, 1024 at most.
@@ -229,7 +229,7 @@ public nonisolated struct WireStoreNodes: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// As in OpenTransfer.
+  /// As in OpenTransfer. In a public database with `#` and the root of the asset, in hexadecimal, behind the zone.
   public var container: String = String()
 
   /// The upload, which is open: what the nodes name was stored by it, or is there.

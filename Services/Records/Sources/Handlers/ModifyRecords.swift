@@ -167,8 +167,12 @@ extension RecordsService {
             let written = try batch.write(at: context.now)
             try keepTombstones(of: batch)
             try count(-written.freed, in: batch.zone.scope, batch.zone.transaction)
+            // Of a public database readers are told what has changed, and nobody's device.
+            let isPublic = batch.zone.scope.owner.isApp
             batch.zone.transaction.publish(
-                OutgoingEvent(name, written.told, by: written.change, device: caller.device, context.id))
+                OutgoingEvent(
+                    name, written.told, by: written.change, device: isPublic ? nil : caller.device,
+                    isPublic ? nil : context.id))
             outcome.token = WireChangeToken(written.change.token)
             outcome.previousSequence = written.change.previousSequence
         }

@@ -25,6 +25,20 @@ struct RecordReaders: Hashable {
     }
 }
 
+extension ChunkID {
+    /// From its hexadecimal digits.
+    init?(hex: String) {
+        let digits = Array(hex.utf8)
+        guard digits.count == 2 * Self.byteCount else { return nil }
+        func value(_ digit: UInt8) -> UInt8? { Character(UnicodeScalar(digit)).hexDigitValue.map { UInt8($0) } }
+        let bytes = stride(from: 0, to: digits.count, by: 2).compactMap { place -> UInt8? in
+            guard let high = value(digits[place]), let low = value(digits[place + 1]) else { return nil }
+            return high << 4 | low
+        }
+        self.init(bytes: bytes)
+    }
+}
+
 /// The assets of a record of a public database that a ticket was given for: those that it has when it is asked, for as
 /// long as it is the record that the caller may read.
 struct ReadableAssets: Hashable {
