@@ -175,7 +175,9 @@ public final class Transfers {
         router.read(WireListDamagedChunks.self, reserves: Self.damagedReserve) { [unowned self] in
             try listDamagedChunks($0, $1, $2)
         }
-        router.read(WireReadNodes.self, access: readers, reserves: Self.nodesReserve) { [unowned self] in try readNodes($0, $1, $2) }
+        router.read(WireReadNodes.self, access: readers, reserves: Self.nodesReserve) { [unowned self] in
+            try readNodes($0, $1, $2)
+        }
         router.write(WireCloseTransfer.self, remembersReply: false, idsAge: false, makesRoom: true) { [unowned self] in
             try close($0, $1, in: $2)
         }

@@ -56,7 +56,9 @@ public final class DocumentsService: CloudService {
             // A change has about 60 bytes, and a child of a node 40.
             rows: { $0.count / 40 }, decoding: { try $0.decode(WireApplyChanges.self) },
             encoding: { [unowned self] in Frame(encoding: try applyChanges($0, $1, $2)) })
-        router.read(WireListVersions.self, reserves: Self.versionsReserve) { [unowned self] in try listVersions($0, $1, $2) }
+        router.read(WireListVersions.self, reserves: Self.versionsReserve) { [unowned self] in
+            try listVersions($0, $1, $2)
+        }
         router.bulk(
             WireFindItems.self, reserves: Self.findReserves,
             begin: { [unowned self] in try beginFindItems($0, $1, $2) }, read: Self.readItems, finish: { $0 })

@@ -182,7 +182,8 @@ extension RecordDatabase {
     func stage(_ records: [Record], areAllNew: Bool) async throws(CloudError) -> StagedAssets? {
         var sources: [WireRecordAsset: RecordAsset.Source] = [:]
         for record in records {
-            for asset in (areAllNew ? record.broughtFields : record.changedFields).flatMap({ record.fields[$0]?.assets ?? [] }) where asset.length > 0 {
+            let fields = areAllNew ? record.broughtFields : record.changedFields
+            for asset in fields.flatMap({ record.fields[$0]?.assets ?? [] }) where asset.length > 0 {
                 if let source = asset.source { sources[asset.wire] = source }
             }
         }

@@ -26,7 +26,8 @@ extension RecordDatabase {
     ) async throws(CloudError) -> Record? {
         let engine = session.engine
         let id = conflict.id
-        let staged = if case .merged(let record) = resolution { try await stage([record], areAllNew: false) } else { StagedAssets?.none }
+        var staged: StagedAssets?
+        if case .merged(let record) = resolution { staged = try await stage([record], areAllNew: false) }
         let result = try session.local.write { database -> Record? in
             _ = try session(in: database)
             let records = try records(of: id.zone, database, isWriting: true)
