@@ -81,8 +81,11 @@ extension ContainerHistory {
         case ..<55: try await remove(index, name)
         case ..<59: try await pauseOrResume(index, name, place)
         case ..<61:
-            try await change(index, name, "removes other versions of \(place)") {
-                try await $0.removeOtherVersions(of: place)
+            try await change(index, name, "removes other versions of \(place)") { [self] container in
+                let item = try await container.item(at: place)?.id
+                try await container.removeOtherVersions(of: place)
+                // Which those were that are removed for that, the service decides.
+                for put in puts where put.item == item { removedContents.insert(put.bytes) }
             }
         default: try await decide(index, name, place)
         }

@@ -4,6 +4,31 @@ internal import NephosCore
 
 /// Chunks as they travel, and as they are.
 extension BulkClient {
+    /// A chunk as it is sent.
+    struct MadeChunk: Sendable {
+        let frame: Frame
+        let number: UInt64
+        /// Of content, as it is.
+        let bytes: Int
+        let chunk: ChunkID
+    }
+
+    /// Makes a chunk ready to be sent, compressed if that saves enough: some milliseconds for ``BulkLimits/chunkBytesMax``,
+    /// on any thread.
+    ///
+    /// - Parameters:
+    ///   - number: One of ``nextNumber()``.
+    ///   - bytes: Of content; 1 to ``BulkLimits/chunkBytesMax``.
+    ///   - write: Writes the content where it will be sent from, if it is not compressed, and returns its hash.
+    static func make(
+        _ number: UInt64, under ticket: BulkTicket, bytes: Int, by coder: ChunkCoder,
+        _ write: (UnsafeMutableRawBufferPointer) throws -> ChunkID
+    ) rethrows -> MadeChunk {
+        let plain = try BulkFrame(BulkFrame.chunk(ticket, number: number, contentBytes: bytes, write))
+        return MadeChunk(
+            frame: compressed(plain, by: coder) ?? plain.frame, number: number, bytes: bytes, chunk: plain.chunk)
+    }
+
     /// The same chunk, compressed; nil: that saves too little.
     static func compressed(_ plain: BulkFrame, by coder: ChunkCoder) -> Frame? {
         plain.withContent { content in

@@ -1,5 +1,5 @@
 package import NephosBus
-package import NephosChunks
+internal import NephosChunks
 package import NephosCore
 internal import NephosWire
 
@@ -28,7 +28,7 @@ package final class BulkClient {
 
     /// Leave to move content.
     package struct Pass: Sendable {
-        package var ticket: BulkTicket
+        var ticket: BulkTicket
         /// A chunk at least, and no more than waits in this device's memory for its answer.
         package let creditBytes: Int
 
@@ -201,37 +201,12 @@ package final class BulkClient {
     /// Bytes that may be stored now without waiting in this device's memory, also if they do not compress.
     package var room: Int { max(0, (pass?.creditBytes ?? 0) - inFlightBytes - waitingBytes) }
 
-    /// A chunk as it is sent.
-    package struct MadeChunk: Sendable {
-        fileprivate let frame: Frame
-        fileprivate let number: UInt64
-        /// Of content, as it is.
-        fileprivate let bytes: Int
-        fileprivate let chunk: ChunkID
-    }
-
     /// What chunks are made under: the ticket that there is, and if it is another one when they go, they are copied.
-    package var ticket: BulkTicket { pass?.ticket ?? .none }
-
-    /// Makes a chunk ready to be sent, compressed if that saves enough: some milliseconds for ``BulkLimits/chunkBytesMax``,
-    /// on any thread.
-    ///
-    /// - Parameters:
-    ///   - number: One of ``nextNumber()``.
-    ///   - bytes: Of content; 1 to ``BulkLimits/chunkBytesMax``.
-    ///   - write: Writes the content where it will be sent from, if it is not compressed, and returns its hash.
-    package static func make(
-        _ number: UInt64, under ticket: BulkTicket, bytes: Int, by coder: ChunkCoder,
-        _ write: (UnsafeMutableRawBufferPointer) throws -> ChunkID
-    ) rethrows -> MadeChunk {
-        let plain = try BulkFrame(BulkFrame.chunk(ticket, number: number, contentBytes: bytes, write))
-        return MadeChunk(
-            frame: compressed(plain, by: coder) ?? plain.frame, number: number, bytes: bytes, chunk: plain.chunk)
-    }
+    var ticket: BulkTicket { pass?.ticket ?? .none }
 
     /// Stores a chunk that was made for it. The completion runs on the loop, once, when the chunk survives a crash of the
     /// service.
-    package func store(_ made: MadeChunk, then completion: @escaping (Result<Void, CloudError>) -> Void) {
+    func store(_ made: MadeChunk, then completion: @escaping (Result<Void, CloudError>) -> Void) {
         if let ended {
             loop.schedule(after: .zero) { completion(.failure(ended)) }
             return
