@@ -37,7 +37,8 @@ struct FollowerTests {
         var house = try TestHouse()
         try write(5, on: house)
         try house.startFollower()
-        house.bus.settle()
+        // It asks again once it is connected.
+        house.bus.run(for: .seconds(1))
         // Five changes of one scope, told as one.
         #expect(tokens(house) == [5])
         #expect(house.notifications.restarts == [NotebookService.scope.partition])
@@ -96,7 +97,7 @@ struct FollowerTests {
         house.notificationsHost?.close()
         try write(2, on: house, from: 3)
         try house.startFollower()
-        house.bus.settle()
+        house.bus.run(for: .seconds(1))
         #expect(tokens(house) == [1, 2, 3, 5])
         // Neither the very first event nor the restart made it begin anew.
         #expect(house.notifications.restarts.isEmpty)

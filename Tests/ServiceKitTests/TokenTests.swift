@@ -214,8 +214,9 @@ struct TokenTests {
         #expect(code(token) == .deviceRevoked)
         house.identityHost.close()
         let again = try ServiceHost(
-            loop: house.bus, service: NotebookService(.identity), roster: house.roster,
+            loop: house.bus.loop("again"), service: NotebookService(.identity), roster: house.roster,
             secrets: house.identityHost.secrets, engine: house.identityEngine, logger: .quiet)
+        house.bus.settle()
         #expect(code(token) == .deviceRevoked)
         again.close()
     }

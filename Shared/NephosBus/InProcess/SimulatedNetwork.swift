@@ -74,6 +74,9 @@ public final class SimulatedNetwork: @unchecked Sendable {
     /// Events that have happened.
     public private(set) var eventCount = 0
 
+    /// Replies that a peer's queue takes; nil: as many as the sockets were opened with.
+    package var repliesMax: Int?
+
     /// How long work beside a loop takes; nil: as long as a message travels.
     public var offloadTime: Duration?
 

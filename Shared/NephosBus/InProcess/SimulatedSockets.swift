@@ -235,7 +235,8 @@ final class SimulatedRouter: ReplySocket, SimulatedSocket, SimulatedDoor {
 
     func send(_ message: Message, to peer: Peer) -> SendResult {
         guard let line = lines[peer.connection] else { return .gone }
-        guard line.inFlight.toClient < options.sendQueueMax else { return .full }
+        let most = loop.network.repliesMax ?? options.sendQueueMax
+        guard line.inFlight.toClient < most else { return .full }
         line.sendToClient(message)
         return .sent
     }

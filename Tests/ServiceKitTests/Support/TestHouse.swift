@@ -195,9 +195,9 @@ private final class WriteCount: Transaction {
     }
 }
 
-/// Identity and notifications, both notebooks, on one loopback bus.
+/// Identity and notifications, both notebooks, on the simulation's bus.
 struct TestHouse {
-    let bus = LoopbackBus()
+    let bus = TestBus()
     let roster: Roster
     let signer: TokenSigner
     let identity = NotebookService(.identity)
@@ -225,7 +225,7 @@ struct TestHouse {
         identityEngine = try FaultyEngine()
         notificationsEngine = try FaultyEngine()
         identityHost = try ServiceHost(
-            loop: bus, service: identity, roster: roster, secrets: secrets[0], engine: identityEngine,
+            loop: bus.loop("identity"), service: identity, roster: roster, secrets: secrets[0], engine: identityEngine,
             budgets: budgets, logger: logger, generator: SplitMix64(seed: 1))
         if withFollower { try startFollower() }
     }
@@ -233,7 +233,8 @@ struct TestHouse {
     mutating func startFollower(cursorDelay: Duration = .zero) throws {
         notifications.following = [Following(.identity, cursorDelay: cursorDelay)]
         notificationsHost = try ServiceHost(
-            loop: bus, service: notifications, roster: roster, secrets: secrets[4], engine: notificationsEngine,
+            loop: bus.loop("notifications"), service: notifications, roster: roster, secrets: secrets[4],
+            engine: notificationsEngine,
             logger: logger, generator: SplitMix64(seed: 2))
     }
 
@@ -241,8 +242,10 @@ struct TestHouse {
         _ keys: KeyPair? = nil, to service: ServiceName = .identity, policy: RequestClient.Policy = .init()
     ) throws -> RequestClient {
         let entry = try roster.entry(of: service)
+        // It is connected before it is asked for anything.
+        defer { bus.settle() }
         return try RequestClient(
-            loop: bus,
+            loop: bus.clientLoop,
             socket: RequestSocketOptions(
                 endpoints: [entry.requests], serverKey: try entry.key, keys: try keys ?? KeysOnly().makeKeyPair()),
             policy: policy, generator: SplitMix64(seed: 3))
@@ -271,7 +274,7 @@ struct TestHouse {
     }
 }
 
-/// Makes keys that are no keys: the loopback bus believes what it is told.
+/// Makes keys that are no keys: a simulated bus believes what it is told.
 struct KeysOnly: Transport {
     func startLoop(
         named name: String, for _: LoopWork, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
@@ -298,7 +301,7 @@ extension Logger {
 extension RequestClient {
     /// Calls and settles; nil without an answer.
     func ask<Request: SwiftProtobuf.Message>(
-        _ request: Request, on bus: LoopbackBus, token: String = "", id: OperationID? = nil
+        _ request: Request, on bus: TestBus, token: String = "", id: OperationID? = nil
     ) -> Result<Frame, CloudError>? {
         var result: Result<Frame, CloudError>?
         send(request, token: token, id: id) { result = $0 }
