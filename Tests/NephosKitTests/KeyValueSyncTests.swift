@@ -105,7 +105,7 @@ import Testing
 
     @Test func offlineWritesAreKeptCoalescedAndSentLater() throws {
         let device = try Device.ready()
-        device.cloud.online = false
+        device.cloud.close()
         try device.store.set(0, forKey: "a")
         device.loop.advance(.milliseconds(50))
         for value in 1...10 { try device.store.set(.integer(Int64(value)), forKey: "a") }
@@ -115,7 +115,7 @@ import Testing
         #expect(pending.count == 2)
         // Nothing was there to send them to.
         #expect(pending.allSatisfy { $0.attempts == 0 })
-        device.cloud.online = true
+        try device.cloud.open()
         device.loop.advance(.seconds(90))
         #expect(device.cloud.items["a"]?.value == 10)
         #expect(try device.store.status().isInSync)

@@ -9,8 +9,9 @@ import struct Foundation.Data
 /// A cloud of one account and one store, small enough to see through. A test
 /// can take any method over.
 final class ScriptedCloud {
-    var online = true
-    var sockets: [ScriptedSocket] = []
+    private var sockets: [ScriptedSocket] = []
+    /// Those that devices reach it over.
+    var networks: [SimulatedNetwork] = []
     /// Every request, in order.
     var requests: [RequestEnvelope] = []
     /// Answers instead of the model: nil: let the model answer; a failure or a frame otherwise.
@@ -19,8 +20,6 @@ final class ScriptedCloud {
     var lies: [String: (Frame) -> Frame] = [:]
     /// Methods whose answers get lost.
     var lossy: Set<String> = []
-    /// One way.
-    var latency: Duration = .milliseconds(1)
     var budget: Budget?
 
     var account = "acc_one"
@@ -43,11 +42,27 @@ final class ScriptedCloud {
         return digest
     }
 
-    func answer(_ request: RequestEnvelope, on socket: ScriptedSocket) {
+    /// Begins to answer.
+    func open(on loop: any BusLoop) throws {
+        for name in ["identity", "keyvalue", "notifications", "subscriptions"] {
+            sockets.append(try ScriptedSocket("tcp://" + name, of: self, on: loop))
+        }
+    }
+
+    /// Goes away, and all connections with it.
+    func close() {
+        for socket in sockets { socket.close() }
+        sockets = []
+    }
+
+    /// Comes back.
+    func open() throws { for network in networks { try open(on: TestLoop.start("cloud", on: network)) } }
+
+    func answer(_ request: RequestEnvelope, _ send: (ReplyEnvelope) -> Void) {
         requests.append(request)
         let result = overrides[request.method]?(request) ?? model(request).map(lies[request.method] ?? { $0 })
         guard !lossy.contains(request.method) else { return }
-        socket.deliver(ReplyEnvelope(id: request.id, result: result, budget: budget))
+        send(ReplyEnvelope(id: request.id, result: result, budget: budget))
     }
 
     private func model(_ request: RequestEnvelope) -> Result<Frame, CloudError> {
@@ -191,7 +206,7 @@ final class ScriptedCloud {
         delivery.notifications = notifications
         edit(&delivery)
         let frame = lies["Delivery", default: { $0 }](Frame(encoding: delivery))
-        for socket in sockets where socket.isOpen && socket.endpoint == "tcp://subscriptions" {
+        for socket in sockets where socket.endpoint == "tcp://subscriptions" {
             socket.deliver(ReplyEnvelope(id: nil, result: .success(frame)))
         }
     }
