@@ -14,7 +14,9 @@ extension WireFailure {
             case .afterRefetch: .afterRefetch
             }
         if let retryAfter = error.retryAfter {
-            retryAfterMilliseconds = UInt32(clamping: retryAfter.milliseconds)
+            // Rounded up: whoever comes a moment too early is refused once more, and of less than one nothing would be said.
+            let whole = UInt32(clamping: retryAfter.milliseconds)
+            retryAfterMilliseconds = retryAfter > .milliseconds(Int64(whole)) && whole < .max ? whole + 1 : whole
         }
     }
 }

@@ -137,7 +137,7 @@ import Testing
                 #expect(cat.status == 0, "\(cat)")
             }
             let dropped = try await two.run("docs", "evict", "f")
-            #expect(dropped.output.hasPrefix("Dropped 1 contents (300.0 kB)."), "\(dropped)")
+            #expect(dropped.output.hasPrefix("Dropped 1 content (300.0 kB)."), "\(dropped)")
             #expect(try await two.run("docs", "ls", "f", "--json").output.contains("notDownloaded"))
             #expect(try await two.run("docs", "cache", "--limit", "100KiB").status == 0)
             let refused = try await two.run("docs", "download", "f/x")

@@ -90,7 +90,7 @@ import Testing
             let data = house.deployment + "/data/documents"
             chmod(data, 0o755)
             let failed = try await house.nephos.run("up")
-            #expect(failed.status == 5)
+            #expect(failed.status == 8)
             #expect(failed.errors.contains("documents"))
             #expect(failed.errors.contains("chmod 700"), "\(failed.errors)")
             #expect(house.held.isEmpty)
