@@ -9,6 +9,12 @@ import Testing
 ///
 /// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_FIRST_SEED=S` where they begin, `NEPHOS_SEED=S` tries one.
 @Suite struct ModelTests {
+    /// In each a copy comes back that identity has granted room to since: before the first room of all, and under the same
+    /// number as before. A plan that is made smaller then is heeded all the same.
+    @Test(arguments: [61, 162, 168]) func aPlanIsHeededAfterACopyCameBack(seed: UInt64) throws {
+        _ = try DocumentModelHistory(seed: seed).run()
+    }
+
     @Test func containersAreWhatTheModelSays() async {
         let outcomes = Mutex<[DocumentModelHistory.Outcome]>([])
         let count = 12

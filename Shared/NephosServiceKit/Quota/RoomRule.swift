@@ -1,14 +1,19 @@
 /// What a service has counted for an owner, and how much it may.
 struct StoredAllotment: Hashable, Sendable {
-    /// Rises whenever the service lowers its own number.
+    /// Rises whenever the service lowers its own number, to the time of that at least: so one that came back from a copy
+    /// does not count on to what the one before it has counted to.
     var revision: UInt64
     var allotted: UInt64
     var used: UInt64
     /// The owner's plan, as identity said last; nil: it is not known. One of nothing is a plan too.
     var plan: UInt64?
 
-    /// Of an owner that was never heard of.
-    static let none = StoredAllotment(revision: 1, allotted: 0, used: 0, plan: nil)
+    /// Of an owner that was never heard of, here: a database that came back from a copy may have known more.
+    ///
+    /// - Parameter now: Milliseconds.
+    static func none(at now: UInt64) -> StoredAllotment {
+        StoredAllotment(revision: max(1, now), allotted: 0, used: 0, plan: nil)
+    }
 }
 
 /// Whether there is room, and what identity's answers mean. Pure: numbers in, decisions out.
@@ -39,21 +44,30 @@ enum RoomRule {
     }
 
     /// What identity's answer does to what is known.
-    static func settle(_ known: StoredAllotment, revision: UInt64, allotted: UInt64) -> Settlement {
+    ///
+    /// - Parameter now: Milliseconds.
+    static func settle(
+        _ known: StoredAllotment, revision: UInt64, allotted: UInt64, at now: UInt64
+    ) -> Settlement {
         var result = known
         if revision == known.revision {
             result.allotted = max(known.allotted, allotted)
             return .settled(result)
         }
         guard revision > known.revision else { return .overtaken }
-        result.revision = revision + 1
-        result.allotted = allotted
+        // What identity has on its book was granted to the one that is no more, perhaps under a larger plan: only what is
+        // used is kept, and what is wanted is asked for anew.
+        result.revision = max(revision + 1, now)
+        result.allotted = known.used
         return .restored(result)
     }
 
-    /// What is left when what is held and not used is given back; nil: everything is used.
-    static func recall(_ known: StoredAllotment) -> StoredAllotment? {
-        guard known.allotted > known.used else { return nil }
-        return StoredAllotment(revision: known.revision + 1, allotted: known.used, used: known.used, plan: known.plan)
+    /// What is left when what is held and not used is given back. Its revision is another also where that is nothing: what
+    /// was granted to the one before it, if this came back from a copy, is not its own.
+    ///
+    /// - Parameter now: Milliseconds.
+    static func recall(_ known: StoredAllotment, at now: UInt64) -> StoredAllotment {
+        StoredAllotment(
+            revision: max(known.revision + 1, now), allotted: known.used, used: known.used, plan: known.plan)
     }
 }

@@ -145,10 +145,11 @@ public final class StorageLedger {
         host.run { [self] transaction -> StoredAllotment? in
             let known = try LedgerStore.find(owner, in: transaction)
             guard demands[owner] != nil else { return known }
-            if known == nil { try LedgerStore.add(.none, of: owner, in: transaction) }
+            let none = StoredAllotment.none(at: now)
+            if known == nil { try LedgerStore.add(none, of: owner, in: transaction) }
             // Until there is an answer: identity may have granted room of which nobody here has come to know.
-            try LedgerStore.setAllotment(known ?? StoredAllotment.none, told: nil, of: owner, in: transaction)
-            return known ?? StoredAllotment.none
+            try LedgerStore.setAllotment(known ?? none, told: nil, of: owner, in: transaction)
+            return known ?? none
         } then: { [weak self] result in
             guard let self, !host.isClosed else { return }
             guard case .success(let known?) = result else { return _ = asking.remove(owner) }
@@ -195,7 +196,7 @@ public final class StorageLedger {
     private func settled(_ owner: Owner, _ request: WireSettleAllotment, _ reply: WireSettleAllotmentReply) {
         host.run { transaction -> (allotted: UInt64, isOutdated: Bool) in
             guard let known = try LedgerStore.find(owner, in: transaction) else { return (0, false) }
-            switch RoomRule.settle(known, revision: reply.revision, allotted: reply.allottedBytes) {
+            switch RoomRule.settle(known, revision: reply.revision, allotted: reply.allottedBytes, at: self.now) {
             case .settled(var settled):
                 settled.plan = reply.planBytes
                 try LedgerStore.setAllotment(settled, told: request.usedBytes, of: owner, in: transaction)
@@ -234,13 +235,14 @@ public final class StorageLedger {
         }
     }
 
+    /// Milliseconds.
+    private var now: UInt64 { UInt64(clamping: host.loop.wallClock.now.milliseconds) }
+
     /// Gives back what is held and not used, in the transaction that notes that identity has asked for it: it asks once,
     /// and with what is held more could be stored than the plan has.
     func giveBack(_ owner: Owner, in transaction: any HandlerTransaction) throws {
-        guard let known = try LedgerStore.find(owner, in: transaction), let less = RoomRule.recall(known) else {
-            return
-        }
-        try LedgerStore.setAllotment(less, told: nil, of: owner, in: transaction)
+        guard let known = try LedgerStore.find(owner, in: transaction) else { return }
+        try LedgerStore.setAllotment(RoomRule.recall(known, at: now), told: nil, of: owner, in: transaction)
     }
 
     /// What was given back is stored.
