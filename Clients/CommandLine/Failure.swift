@@ -189,13 +189,11 @@ extension CloudError {
         }
         guard let used = number("used_bytes"), let plan = number("plan_bytes"), plan > 0 else { return nil }
         guard let needed = number("bytes") else { return "\(describe(bytes: used)) of \(describe(bytes: plan)) used" }
-        let left = plan - min(plan, used)
-        // Where the two would read alike, to the byte.
-        let isClose = describe(bytes: needed) == describe(bytes: left)
-        let (need, rest) = isClose ? ("\(needed) B", "\(left) B") : (describe(bytes: needed), describe(bytes: left))
-        return "it takes \(need), and "
-            + (left == 0
-                ? "nothing of \(describe(bytes: plan)) is left" : "\(rest) of \(describe(bytes: plan)) are left")
+        // The service knows what it uses itself, and not what the others do: so not what is left either.
+        return "it takes \(describe(bytes: needed)), and "
+            + (used >= plan
+                ? "nothing of \(describe(bytes: plan)) is left"
+                : "the plan has \(describe(bytes: plan)) for all that is stored (nephos storage)")
     }
 }
 

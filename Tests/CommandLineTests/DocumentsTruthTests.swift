@@ -187,8 +187,9 @@ import Testing
             try write(Data(count: 3000), to: house.folder + "/b")
             let refused = try await person.run("docs", "put", house.folder + "/b")
             #expect(
-                refused.status == 3 && refused.errors.contains("of 10.0 kB are left. Delete something"), "\(refused)")
-            #expect(refused.errors.contains("it takes 3.8 kB, and 1.2 kB"), "\(refused)")
+                refused.status == 3
+                    && refused.errors.contains("10.0 kB for all that is stored (nephos storage). Delete"), "\(refused)")
+            #expect(refused.errors.contains("it takes 3.8 kB, and the plan has"), "\(refused)")
             let why = try await person.run("why", "/Documents/b")
             #expect(why.output.contains("blocked by    quota") && why.output.contains("make room"), "\(why)")
             #expect(try await person.run("why", "--json").output.contains(#""blocker":"quota""#))

@@ -219,6 +219,9 @@ import Testing
             let outcome = try await other.run("records", "import", file)
             #expect(outcome.status == 64 && outcome.errors.contains("  line: 3\n"), "\(outcome)")
             #expect(outcome.errors.contains("  saved: 1\n"), "\(outcome)")
+            #expect(
+                outcome.errors.contains("What came before it was saved.") && !outcome.errors.contains("Nothing was"),
+                "\(outcome)")
             #expect(try await other.run("records", "get", "c").status == 0)
             // Records that cannot be saved do not keep the others back.
             let unlike = [

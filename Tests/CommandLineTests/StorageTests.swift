@@ -99,6 +99,22 @@ import Testing
             #expect(saved.output.contains(#""class":"stream""#), "\(saved)")
             let listed = try await house.nephos.run("container", "list")
             #expect(listed.output.contains("TEST.photos") && listed.output.contains("each app"), "\(listed)")
+            // What is not named stays: nobody else may write because somebody was made an administrator.
+            let app = "TEST.notes"
+            #expect(try await house.nephos.run("app", "create", app).status == 0)
+            for more in [["--writer", app, "--trash-days", "3"], ["--administrator", Household.accountName], []] {
+                let saved = try await house.nephos.run(["container", "save", "TEST.photos", "--json"] + more)
+                #expect(
+                    saved.output.contains(#""class":"stream""#) && saved.output.contains(#""names":"bytes""#),
+                    "\(saved)")
+                #expect(
+                    saved.output.contains("\"writer\":\"\(app)\"") && saved.output.contains(#""trash_days":3"#),
+                    "\(saved)")
+            }
+            let freed = try await house.nephos.run(
+                "container", "save", "TEST.photos", "--no-writer", "--trash-days", "0", "--json")
+            #expect(!freed.output.contains("writer") && freed.output.contains(#""trash_days":7"#), "\(freed)")
+            #expect(freed.output.contains(Household.accountName), "\(freed)")
             #expect(try await house.nephos.run("container", "save", "photos").status == 64)
             #expect(try await house.nephos.run("container", "save", "TEST.photos", "--class", "film").status == 64)
         }

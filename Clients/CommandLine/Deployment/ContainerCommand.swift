@@ -56,7 +56,7 @@ struct ContainerCommand: ParsableCommand {
 
     struct Save: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Say what a container is, in place of what was said before.",
+            abstract: "Say what a container is. What is not named stays as it is.",
             discussion: """
                 Class and names hold for accounts that have not begun to use the container; those that have keep theirs \
                 for ever. Who may change it holds for all, within seconds; so does how long former versions are kept, and \
@@ -69,8 +69,7 @@ struct ContainerCommand: ParsableCommand {
 
                 The owner is the app on whose plan the public database of records counts: the first app that has listed \
                 the container, unless it is said. Say it before the database is used: what was saved under another owner \
-                stays there, and is seen again once that is the owner again. Owner and administrators stay as they are \
-                where they are not named.
+                stays there, and is seen again once that is the owner again.
                 """)
 
         @Argument(
@@ -78,15 +77,17 @@ struct ContainerCommand: ParsableCommand {
                 "The container's id: a team's prefix and a name, such as A1B2C3.com.example.notes; or default, the default app's."
         )
         var id: String
-        @Option(name: .customLong("class"), help: "documents, backup, stream or library.")
-        var containerClass = Class.documents
-        @Option(help: "folded: names that differ in capitals alone clash; bytes: only equal ones do.")
-        var names = Names.folded
-        @Option(help: "The only app that changes it; others that list it read (default: each app that lists it).")
+        @Option(name: .customLong("class"), help: "documents, backup, stream or library (at first: documents).")
+        var containerClass: Class?
+        @Option(
+            help: "folded: names that differ in capitals alone clash; bytes: only equal ones do (at first: folded).")
+        var names: Names?
+        @Option(help: "The only app that changes it; others that list it read (at first: each app that lists it).")
         var writer: String?
-        @Option(help: "Days that something stays in the trash, 1 to 3650 (default: as the class has it).")
+        @Flag(help: "Each app that lists it is to change it.") var noWriter = false
+        @Option(help: "Days that something stays in the trash, 1 to 3650; 0, and at first: as the class has it.")
         var trashDays: Int?
-        @Option(help: "Days that former versions are kept, 1 to 3650 (default: as the class has it).")
+        @Option(help: "Days that former versions are kept, 1 to 3650; 0, and at first: as the class has it.")
         var versionDays: Int?
         @Option(help: "The app whose the public database of records is.") var owner: String?
         @Option(
@@ -103,25 +104,31 @@ struct ContainerCommand: ParsableCommand {
             guard !noAdministrators || administrators.isEmpty else {
                 throw ValidationError("--no-administrators and --administrator contradict each other.")
             }
+            guard !noWriter || writer == nil else {
+                throw ValidationError("--no-writer and --writer contradict each other.")
+            }
             for days in [trashDays, versionDays].compactMap({ $0 }) {
-                guard 1...DocumentLimits.retentionDaysMax ~= days else {
-                    throw ValidationError("It is kept for 1 to \(DocumentLimits.retentionDaysMax) days.")
+                guard 0...DocumentLimits.retentionDaysMax ~= days else {
+                    throw ValidationError(
+                        "It is kept for 1 to \(DocumentLimits.retentionDaysMax) days, or for 0: as the class has it.")
                 }
             }
         }
 
         func run() throws {
+            let connection = try OperatorConnection(directory: deployment.directory)
             var request = WireSaveContainer()
+            request.definition = try connection.containers().first { $0.containerID == id } ?? request.definition
             request.definition.containerID = id
-            request.definition.containerClass = containerClass.wire
-            request.definition.names = names.wire
-            request.definition.writerApp = writer ?? ""
-            request.definition.trashDays = UInt32(trashDays ?? 0)
-            request.definition.versionDays = UInt32(versionDays ?? 0)
+            if let containerClass { request.definition.containerClass = containerClass.wire }
+            if let names { request.definition.names = names.wire }
+            if let writer { request.definition.writerApp = writer }
+            if noWriter { request.definition.writerApp = "" }
+            if let trashDays { request.definition.trashDays = UInt32(trashDays) }
+            if let versionDays { request.definition.versionDays = UInt32(versionDays) }
             request.definition.ownerApp = owner ?? ""
             if noAdministrators || !administrators.isEmpty { request.administrators.accountNames = administrators }
-            let reply = try OperatorConnection(directory: deployment.directory)
-                .call(.identity, request, returning: WireSaveContainerReply.self)
+            let reply = try connection.call(.identity, request, returning: WireSaveContainerReply.self)
             let row = Row(reply.definition)
             try output.print(
                 row,
@@ -142,15 +149,7 @@ struct ContainerCommand: ParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() throws {
-            let connection = try OperatorConnection(directory: deployment.directory)
-            var request = WireListContainers()
-            var rows: [Row] = []
-            while true {
-                let reply = try connection.call(.identity, request, returning: WireListContainersReply.self)
-                rows += reply.definitions.map(Row.init)
-                guard reply.more, let last = reply.definitions.last else { break }
-                request.after = last.containerID
-            }
+            let rows = try OperatorConnection(directory: deployment.directory).containers().map(Row.init)
             try output.print(
                 rows,
                 text: table(
@@ -162,6 +161,20 @@ struct ContainerCommand: ParsableCommand {
                             $0.administrators.isEmpty ? "-" : $0.administrators.joined(separator: " "),
                         ]
                     }))
+        }
+    }
+}
+
+extension OperatorConnection {
+    /// What is said of containers, all of them.
+    fileprivate func containers() throws -> [WireContainerDefinition] {
+        var request = WireListContainers()
+        var definitions: [WireContainerDefinition] = []
+        while true {
+            let reply = try call(.identity, request, returning: WireListContainersReply.self)
+            definitions += reply.definitions
+            guard reply.more, let last = reply.definitions.last else { return definitions }
+            request.after = last.containerID
         }
     }
 }

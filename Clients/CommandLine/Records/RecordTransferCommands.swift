@@ -131,6 +131,11 @@ extension RecordsCommand {
                     // What came before the line that is none stays saved, and what waits in the batch is saved too.
                     var error = CloudError(wrapping: error)
                     if job.failures.isEmpty { try await job.finish() }
+                    if job.saved > 0, error.code == .invalidArguments {
+                        error = CloudError(
+                            error.code, "A line cannot be taken over as it is. What came before it was saved.",
+                            details: error.details)
+                    }
                     error.details["saved"] = "\(job.saved)"
                     tell(job.failures)
                     throw error
