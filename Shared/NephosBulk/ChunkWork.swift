@@ -150,9 +150,10 @@ struct ChunkWork: Sendable {
         /// To be released once the rows are committed, or never will be.
         var groups: [StoredGroup]
 
-        /// Counts what was not what its id says, and by a part what was there already or has no room.
+        /// Counts what was not what its id says, and by a part what has no room. What the upload has already is counted
+        /// once its rows were looked at (``Receiving/Committed/repeated``).
         fileprivate mutating func countWaste(untrue: [Bool]) {
-            for ((chunk, result), isUntrue) in zip(zip(chunks, results), untrue) where !result.isPlaced {
+            for ((chunk, result), isUntrue) in zip(zip(chunks, results), untrue) where result.isRefused {
                 wasted[chunk.ticket.account, default: 0] +=
                     isUntrue ? chunk.contentLength : chunk.contentLength / WastedWork.knownPart
             }

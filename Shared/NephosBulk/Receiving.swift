@@ -23,6 +23,8 @@ final class Receiving {
         var standings: [Upload: Upload.Standing] = [:]
         /// What their accounts have written of late.
         var writings: [AccountID: Writing] = [:]
+        /// Bytes of chunks that their uploads had already, or had no room for, by a part, for accounts (``WastedWork``).
+        var repeated: [AccountID: Int] = [:]
         /// Whether the database has room for what makes room alone.
         var isShortOfRoom = false
     }
@@ -187,6 +189,7 @@ final class Receiving {
     private func end(_ chunks: [IncomingChunk], _ committed: Committed) {
         isShortOfRoom = committed.isShortOfRoom
         for (upload, standing) in committed.standings where fillings[upload] != nil { note(standing, of: upload) }
+        for (account, bytes) in committed.repeated { wasted.note(bytes, of: account, at: loop.monotonicNow) }
         for (account, writing) in committed.writings where spendings[account] != nil { note(writing, of: account) }
         for (chunk, error) in zip(chunks, committed.errors) {
             room.give(chunk.counted, of: chunk.holder)

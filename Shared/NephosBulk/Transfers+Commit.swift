@@ -48,6 +48,12 @@ extension Transfers {
         var added: [Owner: [StoredChunk]] = [:]
         var placed: Set<Placed> = []
         var healed: Set<Placed> = []
+        var repeated: [AccountID: Int] = [:]
+        /// What was there for the very upload was opened in vain. What is elsewhere in the account was asked for.
+        func noteRepeat(_ chunk: IncomingChunk, _ result: ChunkWork.Stored) {
+            guard !result.isPlaced else { return }
+            repeated[chunk.ticket.account, default: 0] += chunk.contentLength / WastedWork.knownPart
+        }
         let errors = try zip(batch.chunks, batch.results).map { chunk, result -> CloudError? in
             let ticket = chunk.ticket
             let place = HoldStore.Place(owner: ticket.owner, partition: ticket.partition)
@@ -58,6 +64,7 @@ extension Transfers {
             }
             // A repeat. It was put all the same if it could not be read.
             if try HoldStore.has(id, for: upload.id, at: place, in: transaction) {
+                noteRepeat(chunk, result)
                 if case .placed(let stored) = result { added[ticket.owner, default: []].append(stored) }
                 return nil
             }
@@ -70,6 +77,7 @@ extension Transfers {
                 return nil
             }
             guard standing.filled + chunk.filling <= standing.reserved else {
+                noteRepeat(chunk, result)
                 // A repeat finds it healed.
                 return try isUsed(id, under: ticket, in: transaction) ? nil : .uploadIsFull(standing)
             }
@@ -92,7 +100,7 @@ extension Transfers {
         try fillings.save(until: now.advanced(by: configuration.retention))
         return Receiving.Committed(
             errors: errors, standings: fillings.standings,
-            writings: try writings(of: batch, at: now, host, in: transaction))
+            writings: try writings(of: batch, at: now, host, in: transaction), repeated: repeated)
     }
 
     /// Whether a content of the app's containers rests on the chunk.

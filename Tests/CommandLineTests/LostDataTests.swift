@@ -124,7 +124,7 @@ import Testing
             try FileManager.default.copyItem(atPath: database, toPath: house.folder + "/copy")
             try #require(truncate(database, 0) == 0)
             let up = try await house.nephos.run("up")
-            #expect(up.status == 5, "\(up)")
+            #expect(up.status == 8, "\(up)")
             #expect(up.errors.contains("The database is lost") && up.errors.contains("Restore"), "\(up)")
             #expect(house.held.isEmpty && bytes(database) == 0)
             try? FileManager.default.removeItem(atPath: database)

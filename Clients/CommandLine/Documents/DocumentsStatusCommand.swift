@@ -102,10 +102,12 @@ private struct ContainerReport: Encodable {
         self.status = status
         self.standing = standing
         self.damaged = damaged
-        let isOfItems = standing.state == .pending || standing.state == .refused
-        state =
-            !isOfItems
-            ? standing.state : !status.refused.isEmpty ? .refused : status.waiting.isEmpty ? .inSync : .pending
+        switch standing.state {
+        case .pending, .refused:
+            state = !status.refused.isEmpty ? .refused : status.waiting.isEmpty ? .inSync : .pending
+        case .damaged where path != "/" && damaged.map({ $0.items.isEmpty && !$0.hasMore }) ?? false: state = .inSync
+        default: state = standing.state
+        }
     }
 
     /// Something elsewhere keeps the container from being in sync.
@@ -216,7 +218,7 @@ private struct ContainerReport: Encodable {
         switch state {
         case .inSync where !status.paused.isEmpty: return "In step, but for what is paused."
         case .inSync where isOthersOutOfStep:
-            return "In step: what waits or was refused is elsewhere in the container."
+            return "In step: what waits, was refused or is damaged is elsewhere in the container."
         case .pending where other == 0: return "In step, but for what is paused: changes of it wait here."
         case .pending where standing.cause == nil && !isWhole:
             return "Incomplete: " + (other == 1 ? "one change waits to be sent." : "\(other) changes wait to be sent.")

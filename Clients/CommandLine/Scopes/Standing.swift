@@ -72,7 +72,7 @@ struct Standing: Equatable {
         } else if !status.leftBehind.isEmpty {
             state = .leftBehind
             line = "incomplete at \(token): changes wait for a store that the app no longer has."
-        } else if let proof, proof.damagedChunkCount > 0 {
+        } else if proof?.damagedChunkCount ?? status.damagedChunkCount > 0 {
             state = .damaged
             line = "incomplete at \(token): the server cannot read some of the content any more."
         } else if proof == nil, !status.agrees {

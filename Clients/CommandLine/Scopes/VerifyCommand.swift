@@ -62,7 +62,10 @@ struct VerifyCommand: AsyncParsableCommand {
             let differences = proof.differences.map(Self.line)
             let digests = ["  here    \(proof.localDigest)", "  server  \(proof.serverDigest)"]
             let more = proof.hasMore ? ["  and more"] : []
-            let damage = proof.damagedChunkCount > 0 ? ["  What the server cannot read: nephos docs status"] : []
+            let who =
+                scope.id.service == .records
+                ? "nephos records export --assets FOLDER names the records" : "nephos docs status"
+            let damage = proof.damagedChunkCount > 0 ? ["  What the server cannot read: \(who)"] : []
             return ([standing.text] + digests + differences + more + damage).joined(separator: "\n")
         }
     }

@@ -71,6 +71,9 @@ public struct StoreStatus: Sendable {
     public var followingProblem: CloudError?
     /// What waits in places that the app no longer has.
     public var leftBehind: [LeftBehind] = []
+    /// Chunks of which the server has said that it cannot read them any more: of contents of documents, and of assets of
+    /// records. The items themselves are in sync all the same.
+    public var damagedChunkCount = 0
 
     /// Nothing waits, nothing is known to be missing, nothing was refused that nobody has dismissed, and the content
     /// is the server's.

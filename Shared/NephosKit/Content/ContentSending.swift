@@ -124,9 +124,25 @@ extension ScopeModel {
         var close = WireCloseTransfer()
         close.transferID = transfer
         close.container = container
-        engine.loop.schedule(after: .zero) { [weak self] in
+        self.close(close, after: .zero, attempt: 1)
+    }
+
+    /// An upload that is not closed keeps its room for a day: what passes by itself is waited for, as long as the process
+    /// runs.
+    private func close(_ request: WireCloseTransfer, after pause: Duration, attempt: Int) {
+        engine.loop.schedule(after: pause) { [weak self] in
             guard let self, !engine.stopped else { return }
-            engine.call(service, close, as: WireCloseTransferReply.self, app: app) { _, _ in }
+            engine.call(service, request, as: WireCloseTransferReply.self, app: app) { [weak self] result, _ in
+                guard let self, case .failure(let error) = result, attempt < ContentClosing.attemptsMax,
+                    PushRules.outcome(of: error, pause: .zero, isOutdated: false) != .refuse
+                else { return }
+                let wait = min(error.retryAfter ?? engine.backoff(attempts: attempt), Backoff.askedPauseMax)
+                close(request, after: wait, attempt: attempt + 1)
+            }
         }
     }
+}
+
+private enum ContentClosing {
+    static let attemptsMax = 8
 }

@@ -68,7 +68,7 @@ extension ScopeDriver {
         }
     }
 
-    private func damagedChunkCount(in rows: ScopeTransaction) throws -> Int {
+    func damagedChunkCount(in rows: ScopeTransaction) throws -> Int {
         try (model as? any ContentKeeping)?.damage(in: rows).chunks.count ?? 0
     }
 
