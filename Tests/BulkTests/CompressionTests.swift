@@ -168,7 +168,8 @@ import Testing
         for _ in 0..<600 { try mover.send(zeros) }
         house.cloud.network.run(within: .seconds(20)) { mover.frames.count == 600 }
         let stored = mover.frames.count { $0.kind == .stored }
-        #expect((512...530).contains(stored), "\(stored)")
+        // Some are on their way before the first are counted.
+        #expect((512...560).contains(stored), "\(stored)")
         #expect(mover.frames.count { $0.failure.code == .requestRateLimited } == 600 - stored)
     }
 

@@ -164,6 +164,33 @@ import Testing
         }
     }
 
+    /// Two saves, perhaps of two processes, bring the same at once: the first one's upload reads from its file.
+    @Test func whatTwoBringAtOnceIsWhereTheFirstHasPutIt() async throws {
+        try await withRecords { cloud in
+            let database = try await cloud.open().database
+            let asset = try RecordAsset(SplitMix64.bytes(300_000, seed: 5))
+            var staged: [StagedAssets] = []
+            for name in ["a", "b"] {
+                var record = Record(name, [:])
+                record["photo"] = asset
+                staged.append(try #require(try await database.stage([record], areAllNew: true)))
+            }
+            let account = database.account.rawValue
+            let now = database.session.engine.stamp.now
+            var files: [DocumentID?] = []
+            for one in staged {
+                files.append(
+                    try database.session.local.write { rows in
+                        let assets = RecordAssets(database: rows, account: account)
+                        try one.keep(in: assets, now: now)
+                        return try assets.copy(of: asset.wire)?.file
+                    })
+                one.end()
+            }
+            #expect(files[0] != nil && files[0] == files[1])
+        }
+    }
+
     @Test func onlyChunksThatTheServerLacksTravel() async throws {
         try await withRecords { cloud in
             let one = try await cloud.open()

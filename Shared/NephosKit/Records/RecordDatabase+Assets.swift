@@ -223,6 +223,8 @@ final class StagedAssets: Sendable {
         var chunks: [CutChunk]
         /// The file is another name of one that is here already.
         var isLink = false
+        /// Which file the asset was in, that could not be used.
+        var replaced: DocumentID?
         var content: StagedContent?
     }
 
@@ -260,7 +262,9 @@ final class StagedAssets: Sendable {
         do {
             try source.read { try staging.take($0) }
             let content = try staging.finish(modified: 0)
-            state.withLock { $0.staged[asset] = Staged(file: file, chunks: content.chunks, content: content) }
+            state.withLock {
+                $0.staged[asset] = Staged(file: file, chunks: content.chunks, replaced: copy?.file, content: content)
+            }
             guard content.length == asset.length, Data(content.root.map(\.bytes) ?? []) == asset.root else {
                 throw CloudError(
                     .constraintViolation,
@@ -283,7 +287,8 @@ final class StagedAssets: Sendable {
         try state.withLock { state in
             (state.kept, state.unneeded) = ([], [])
             for (asset, staged) in state.staged {
-                if staged.isLink, try assets.copy(of: asset) != nil {
+                // What another save has brought meanwhile stays: its upload reads from there.
+                if let copy = try assets.copy(of: asset), staged.isLink || copy.file != staged.replaced {
                     try assets.noteUse(of: asset, now: now)
                     continue
                 }
