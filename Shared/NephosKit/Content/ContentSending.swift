@@ -124,16 +124,16 @@ extension ScopeModel {
         var close = WireCloseTransfer()
         close.transferID = transfer
         close.container = container
-        self.close(close, after: .zero, attempt: 1)
+        self.close(close, after: .zero)
     }
 
     /// An upload that is not closed keeps its room for a day: what passes by itself is waited for, as long as the process
     /// runs.
-    private func close(_ request: WireCloseTransfer, after pause: Duration, attempt: Int) {
+    private func close(_ request: WireCloseTransfer, after pause: Duration, attempt: Int = 1) {
         engine.loop.schedule(after: pause) { [weak self] in
             guard let self, !engine.stopped else { return }
             engine.call(service, request, as: WireCloseTransferReply.self, app: app) { [weak self] result, _ in
-                guard let self, case .failure(let error) = result, attempt < ContentClosing.attemptsMax,
+                guard let self, case .failure(let error) = result, attempt < closingAttemptsMax,
                     PushRules.outcome(of: error, pause: .zero, isOutdated: false) != .refuse
                 else { return }
                 let wait = min(error.retryAfter ?? engine.backoff(attempts: attempt), Backoff.askedPauseMax)
@@ -143,6 +143,5 @@ extension ScopeModel {
     }
 }
 
-private enum ContentClosing {
-    static let attemptsMax = 8
-}
+/// What is not closed by then ends after a day.
+private let closingAttemptsMax = 8
