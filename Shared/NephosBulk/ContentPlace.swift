@@ -68,6 +68,9 @@ public struct ContentPlace: Sendable {
         return place
     }
 
+    /// Of such a name.
+    private static let digitCount = 32
+
     /// Under which name it is counted what a content rests on that an upload has brought to what is no account's.
     ///
     /// What accounts store there beside one another is apart, each content by itself: so nobody finds, or takes, what
@@ -75,9 +78,7 @@ public struct ContentPlace: Sendable {
     /// something anew has nothing of what was called so. Nobody chooses these names, and none is near another.
     public static func container(_ container: ItemName, bringing root: ChunkID, by upload: ReservationID) -> ItemName {
         let said = [UInt8](container.rawValue.utf8) + [0] + upload.bytes + root.bytes
-        let digits = [UInt8]("0123456789abcdef".utf8)
-        let hash = said.withUnsafeBytes { ChunkID(hashing: $0) }.bytes.prefix(16)
-        let hex = hash.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }
-        return ItemName("\(container.rawValue.prefix { $0 != "/" })#\(String(decoding: hex, as: UTF8.self))")
+        let hash = said.withUnsafeBytes { ChunkID(hashing: $0) }.hex.prefix(Self.digitCount)
+        return ItemName("\(container.rawValue.prefix { $0 != "/" })#\(hash)")
     }
 }

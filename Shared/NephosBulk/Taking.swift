@@ -109,7 +109,7 @@ struct Taking {
         guard let node = try known[id] ?? store.node(id), node.level == level, node.length == length else {
             throw CloudError(
                 .unknownItem, "A manifest node that the content rests on is missing, or is another than was said.",
-                details: ["chunk": Self.hex(id)])
+                details: ["chunk": id.hex])
         }
     }
 
@@ -125,7 +125,7 @@ struct Taking {
         else {
             throw CloudError(
                 .unknownItem, "A chunk that the content rests on was not stored, or is not as long as was said.",
-                details: ["chunk": Self.hex(id)])
+                details: ["chunk": id.hex])
         }
         let part = UseStore.Part(id: id)
         // One that was used here, and whose end is not carried out yet, counts still.
@@ -133,11 +133,6 @@ struct Taking {
             try (store.use(of: part)?.counted ?? 0) == 0, try store.other(using: part, on: room) == nil
         else { return }
         borrowed[id] = UInt64(BulkLimits.counted(Int(clamping: length)))
-    }
-
-    private static func hex(_ id: ChunkID) -> String {
-        let digits = [UInt8]("0123456789abcdef".utf8)
-        return String(decoding: id.bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
     }
 }
 

@@ -46,6 +46,21 @@ extension ChunkID {
 }
 
 extension ChunkID {
+    /// Its 64 hexadecimal digits, small letters.
+    package var hex: String {
+        let digits = [UInt8]("0123456789abcdef".utf8)
+        return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+    }
+
+    /// - Returns: Nil if these are not 64 hexadecimal digits.
+    package init?(hex: String) {
+        let digits = hex.utf8.compactMap { Character(UnicodeScalar($0)).hexDigitValue }
+        guard digits.count == hex.utf8.count, digits.count == 2 * Self.byteCount else { return nil }
+        self.init(bytes: stride(from: 0, to: digits.count, by: 2).map { UInt8(digits[$0] << 4 | digits[$0 + 1]) })
+    }
+}
+
+extension ChunkID {
     /// No chunk: 32 zeros.
     public static let none = ChunkID(words: (0, 0, 0, 0))
 

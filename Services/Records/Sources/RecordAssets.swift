@@ -79,12 +79,8 @@ extension RecordsService {
                 database.path, owner: database.owner, partition: database.partition,
                 readable: Set(caller.entitlements.containers.map(\.rawValue)))
         }
-        guard parts.count == 3, let root = Self.root(named: parts[1]), RecordLimits.isName(parts[2]) else {
-            throw CloudError(
-                .invalidArguments,
-                "Of a public database the content is named by its container, zone and record, and nodes by their root.",
-                details: ["argument": "container"])
-        }
+        guard parts.count == 3, RecordLimits.isName(parts[2]) else { throw Self.noPlace }
+        let root = try Self.root(named: parts[1])
         let (zone, access) = try openDatabase(parts[0], .public, caller, transaction)
         let record = ItemName(parts[2])
         var (siblings, readable): (Set<String>, Set<String>) = ([], [])
@@ -97,18 +93,22 @@ extension RecordsService {
             }
         }
         return contentPlace(
-            Self.contentContainer(of: zone.scope, record), root.id, besides: siblings, owner: zone.scope.owner,
+            Self.contentContainer(of: zone.scope, record), root, besides: siblings, owner: zone.scope.owner,
             partition: zone.scope.partition, readable: readable)
     }
 
-    /// Which asset is meant by a zone's name and its root: `_defaultZone#…`; of the zone alone: none.
-    ///
-    /// - Returns: Nil: it is no such name.
-    private static func root(named name: String) -> (id: ChunkID?, Void)? {
-        let parts = name.split(separator: "#", maxSplits: 1, omittingEmptySubsequences: false)
-        guard String(parts[0]).hasSameBytes(as: RecordLimits.defaultZone) else { return nil }
-        guard parts.count == 2 else { return (nil, ()) }
-        return ChunkID(hex: String(parts[1])).map { ($0, ()) }
+    private static let noPlace = CloudError(
+        .invalidArguments,
+        "Of a public database the content is named by its container, zone and record, and nodes by their root.",
+        details: ["argument": "container"])
+
+    /// Which asset is meant by a zone's name and its root: `_defaultZone#…`; nil, of the zone alone: none.
+    private static func root(named name: String) throws(CloudError) -> ChunkID? {
+        let parts = name.split(separator: "#", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+        guard parts[0].hasSameBytes(as: RecordLimits.defaultZone) else { throw noPlace }
+        guard parts.count == 2 else { return nil }
+        guard let root = ChunkID(hex: parts[1]) else { throw noPlace }
+        return root
     }
 
     /// - Parameter record: As it is; nil: it is not there, or cannot be read any more.

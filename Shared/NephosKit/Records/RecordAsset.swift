@@ -28,11 +28,7 @@ public struct RecordAsset: Hashable, Sendable {
     let source: Source?
 
     /// Names its bytes among all, in hexadecimal; empty: it has none.
-    public var id: String {
-        root.reduce(into: "") { text, byte in
-            for digit in [byte >> 4, byte & 0xf] { text.append(Character(String(digit, radix: 16))) }
-        }
-    }
+    public var id: String { ChunkID(bytes: [UInt8](root))?.hex ?? "" }
 
     /// An asset of these bytes.
     ///

@@ -13,13 +13,8 @@ extension RecordZoneModel {
     /// - Parameter asset: One that has manifest nodes: there they are stored for it alone, as its root says.
     func contents(of record: String, _ asset: WireRecordAsset? = nil) -> String {
         guard place.isPublic else { return container }
-        let root = asset.flatMap { $0.depth > 0 ? "#" + $0.root.map { byte in Self.hex(byte) }.joined() : nil } ?? ""
-        return "\(container)/\(RecordLimits.defaultZone)\(root)/\(record)"
-    }
-
-    private static func hex(_ byte: UInt8) -> String {
-        let digits = String(byte, radix: 16)
-        return byte < 16 ? "0" + digits : digits
+        let root = asset.flatMap { $0.depth > 0 ? ChunkID(bytes: [UInt8]($0.root)) : nil }
+        return "\(container)/\(RecordLimits.defaultZone)\(root.map { "#\($0.hex)" } ?? "")/\(record)"
     }
 
     func unstored(in rows: ScopeTransaction) throws -> [UnstoredRequest] { try records(in: rows).unstored() }

@@ -12,30 +12,12 @@ struct RecordReaders: Hashable {
 
     init(_ record: WireRecord) {
         let said = Array(record.type.utf8) + [0] + Array(record.created.accountID.utf8)
-        let hash = said.withUnsafeBytes { ChunkID(hashing: $0) }.bytes
-        let digits = [UInt8]("0123456789abcdef".utf8)
-        rawValue = String(
-            decoding: hash.prefix(Self.digitCount / 2).flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] },
-            as: UTF8.self)
+        rawValue = String(said.withUnsafeBytes { ChunkID(hashing: $0) }.hex.prefix(Self.digitCount))
     }
 
     init?(_ digits: String) {
         guard digits.utf8.count == Self.digitCount else { return nil }
         rawValue = digits
-    }
-}
-
-extension ChunkID {
-    /// From its hexadecimal digits.
-    init?(hex: String) {
-        let digits = Array(hex.utf8)
-        guard digits.count == 2 * Self.byteCount else { return nil }
-        func value(_ digit: UInt8) -> UInt8? { Character(UnicodeScalar(digit)).hexDigitValue.map { UInt8($0) } }
-        let bytes = stride(from: 0, to: digits.count, by: 2).compactMap { place -> UInt8? in
-            guard let high = value(digits[place]), let low = value(digits[place + 1]) else { return nil }
-            return high << 4 | low
-        }
-        self.init(bytes: bytes)
     }
 }
 
