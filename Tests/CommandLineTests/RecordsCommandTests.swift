@@ -62,6 +62,58 @@ import Testing
         }
     }
 
+    /// Of a public database nobody here knows what is in it; what is saved and deleted waits all the same.
+    @Test func whatIsSavedForThePublicDatabaseOfflineIsKept() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let one = house.person
+            #expect(try await one.run("app", "create", "TEST.app", "--container", "TEST.c").status == 0)
+            let place = ["--app", "TEST.app", "--public"]
+            for (name, title) in [("sea", "Sea"), ("old", "Old")] {
+                let saved = try await one.run(
+                    ["records", "save", name, "title=\(title)", "deep=9", "--type", "Place"] + place)
+                #expect(saved.status == 0, "\(saved)")
+            }
+            #expect(try await house.nephos.run("down").status == 0)
+
+            let kept = try await one.run(["records", "save", "pond", "title=Pond", "--type", "Place"] + place)
+            #expect(kept.status == 0 && kept.output.hasPrefix("Saved pond. It is kept on this device:"), "\(kept)")
+            let untyped = try await one.run(["records", "save", "sea", "title=Ocean", "--offline"] + place)
+            #expect(untyped.status == 6 && untyped.errors.contains("--type"), "\(untyped)")
+            let changed = try await one.run(
+                ["records", "save", "sea", "title=Ocean", "--type", "Place", "--policy", "changed-keys", "--offline"]
+                    + place)
+            #expect(changed.status == 0 && changed.output.hasSuffix("It is kept here, and sent later.\n"), "\(changed)")
+            let deleted = try await one.run(["records", "delete", "old", "--policy", "all-keys"] + place)
+            #expect(deleted.status == 0 && deleted.output.contains("It is kept on this device:"), "\(deleted)")
+            let file = house.folder + "/records.jsonl"
+            try #"{"name":"lake","type":"Place","fields":{"title":"Lake"}}"#.write(
+                toFile: file, atomically: true, encoding: .utf8)
+            let imported = try await one.run(["records", "import", file, "--offline"] + place)
+            #expect(imported.status == 0, "\(imported)")
+            // Nothing is asked that is not to be.
+            for read in [["get", "sea"], ["ls"], ["query", "deep == 9"], ["export"]] {
+                let nothing = try await one.run(["records"] + read + ["--offline"] + place)
+                #expect(nothing.status == 6 && nothing.errors.contains("No copy"), "\(read) \(nothing)")
+            }
+            #expect(try await one.run(["records", "get", "sea"] + place).status == 5)
+
+            #expect(try await house.nephos.run("up").status == 0)
+            let sent = try await one.run(["records", "save", "brook", "title=Brook", "--type", "Place"] + place)
+            #expect(sent.status == 0 && sent.output == "Saved brook.\n", "\(sent)")
+            let all = try await one.run(["records", "export"] + place)
+            #expect(
+                all.output == """
+                    {"name":"brook","type":"Place","fields":{"title":"Brook"}}
+                    {"name":"lake","type":"Place","fields":{"title":"Lake"}}
+                    {"name":"pond","type":"Place","fields":{"title":"Pond"}}
+                    {"name":"sea","type":"Place","fields":{"deep":9,"title":"Ocean"}}
+
+                    """, "\(all)")
+            #expect(try await one.run("verify", "--app", "TEST.app").status == 0)
+        }
+    }
+
     /// Of a container with an administrator, two accounts use the public database, by its roles.
     @Test func whatAllAccountsHaveInCommonIsUnderRoles() async throws {
         try await withHousehold { house in

@@ -62,7 +62,7 @@ struct DocumentsCommand: AsyncParsableCommand {
         ) async throws -> UbiquityContainer? {
             guard let toContainer, toContainer != container.id else { return nil }
             let other = try await session.container(toContainer, app: container.app)
-            try await ContainerOptions.refresh(other, within: network.offline ? nil : network.duration)
+            try await ContainerOptions.refresh(other, within: network.limit)
             return other
         }
     }
@@ -125,7 +125,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             _ network: ReadOptions, isFresh: Bool = false,
             _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
-            try await withContainer(within: network.offline ? nil : network.duration, isFresh: isFresh, body)
+            try await withContainer(within: network.limit, isFresh: isFresh, body)
         }
 
         func withContainer<Result: Sendable>(
@@ -133,7 +133,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
             try await withContainer(
-                within: network.offline ? nil : network.duration, transfer: transfer, body)
+                within: network.limit, transfer: transfer, body)
         }
     }
 }

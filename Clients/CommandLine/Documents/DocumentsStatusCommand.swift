@@ -20,7 +20,7 @@ extension DocumentsCommand {
 
         func run() async throws {
             try await container.withContainer(network) { container, session in
-                let asked = try await Asked(container.scope, within: network.offline ? nil : network.duration)
+                let asked = try await Asked(container.scope, within: network.limit)
                 let status = try await container.status(of: path)
                 let isAsked = status.damagedChunkCount > 0 && asked.isHeard
                 let report = ContainerReport(

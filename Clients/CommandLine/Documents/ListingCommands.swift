@@ -26,7 +26,7 @@ extension DocumentsCommand {
                 let item = try await container.item(at: path)
                 if !directory, item == nil || item?.kind == .package,
                     let place = try await container.packagePlace(
-                        at: path, timeout: network.offline ? nil : network.duration)
+                        at: path, timeout: network.limit)
                 {
                     return try list(place)
                 }
@@ -94,7 +94,7 @@ extension DocumentsCommand {
                 let item = try await container.item(at: path)
                 if item == nil || item?.kind == .package,
                     let place = try await container.packagePlace(
-                        at: path, timeout: network.offline ? nil : network.duration)
+                        at: path, timeout: network.limit)
                 {
                     return try draw(place)
                 }

@@ -16,6 +16,8 @@ struct KeyValueCommand: AsyncParsableCommand {
         @Flag(name: .long, help: "Do not wait for the server: the change is kept and sent later.") var offline = false
 
         var duration: Duration { wait.duration }
+        /// Nil: the server is not asked.
+        var limit: Duration? { offline ? nil : duration }
     }
 
     /// How long a command that only reads may ask the server.
@@ -24,6 +26,8 @@ struct KeyValueCommand: AsyncParsableCommand {
         @Flag(name: .long, help: "Do not ask the server: what this device has is shown as it is.") var offline = false
 
         var duration: Duration { wait.duration }
+        /// Nil: the server is not asked.
+        var limit: Duration? { offline ? nil : duration }
     }
 
     struct Sync: AsyncParsableCommand {
@@ -41,7 +45,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         func run() async throws {
             try await store.withStore(within: network.duration) { store, _ in
                 store.synchronize()
-                let asked = try await Asked(store.scope, within: network.offline ? nil : network.duration)
+                let asked = try await Asked(store.scope, within: network.limit)
                 let status = asked.status
                 let standing = Standing(status, failure: asked.failure)
                 if asked.isInVain, let cause = standing.cause { throw asked.details(for: cause) }

@@ -74,7 +74,7 @@ extension RecordsCommand {
                 return [output.json ? "{\"event\":\"all\"}" : "* everything may be new: nephos records ls"]
             }
             guard change.reason != .quotaViolationChange else { return try await refusals(change, database) }
-            let there = try await database.known(change.changed).records
+            let there = try await database.known(change.changed, within: wait.duration).records
             return (change.changed + change.deleted).sorted { $0.name < $1.name }.map { id in
                 let name = RecordValue.string(id.name).json
                 guard let record = there[id] else {

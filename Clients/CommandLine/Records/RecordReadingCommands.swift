@@ -27,7 +27,8 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase { database, _ in
                 try await database.refresh(zone.zone, network, isFresh: fresh)
-                let pages = database.pages(matching: RecordQuery(type: type, limit: limit), in: zone.zone)
+                let pages = database.pages(
+                    matching: RecordQuery(type: type, limit: limit), in: zone.zone, from: network.source())
                 try await RecordList.print(pages, output, empty: "There are no records.")
             }
         }
@@ -56,7 +57,8 @@ extension RecordsCommand {
             try await database.withDatabase { database, session in
                 try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
                 let ids = names.map { RecordID($0, zone: zone.zone) }
-                let found = try await database.records(ids, from: server ? .server : .local)
+                let found = try await database.records(
+                    ids, from: network.source(asksServer: server), timeout: network.limit)
                 let records = ids.compactMap { found[$0] }
                 if output.json {
                     try RecordList.print(records, output, empty: "")
@@ -109,7 +111,8 @@ extension RecordsCommand {
             let asked = query
             try await database.withDatabase { database, session in
                 try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
-                let pages = database.pages(matching: asked, in: zone.zone, from: server ? .server : .local)
+                let pages = database.pages(
+                    matching: asked, in: zone.zone, from: network.source(asksServer: server))
                 let count: Int
                 do {
                     count = try await RecordList.print(

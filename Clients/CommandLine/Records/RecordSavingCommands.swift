@@ -57,7 +57,9 @@ extension RecordsCommand {
                 try await database.refresh(zone.zone, network)
                 let records =
                     if let lines {
-                        try await RecordsCommand.merged(lines, in: database, isWhole: replace).records
+                        try await RecordsCommand.merged(
+                            lines, in: database, within: network.limit, isWhole: replace
+                        ).records
                     } else {
                         [try await changed(values, in: database)]
                     }
@@ -88,7 +90,7 @@ extension RecordsCommand {
 
         private func changed(_ values: [String: RecordValue], in database: RecordDatabase) async throws -> Record {
             let id = RecordID(name ?? "", zone: zone.zone)
-            let (known, isDownloaded) = try await database.known([id])
+            let (known, isDownloaded) = try await database.known([id], within: network.limit)
             var record: Record
             if let there = known[id] {
                 record = there
@@ -123,14 +125,16 @@ extension RecordsCommand {
 
     /// Records as they are to be, over what this device has of them.
     ///
-    /// - Parameter isWhole: Also those that are so here: the server may have fields that this device does not know.
+    /// - Parameters:
+    ///   - limit: How long the server is waited for where it has to be asked; nil: it is not.
+    ///   - isWhole: Also those that are so here: the server may have fields that this device does not know.
     /// - Returns: Those that are not so already.
     static func merged(
-        _ lines: [Record], in database: RecordDatabase, isWhole: Bool = false
+        _ lines: [Record], in database: RecordDatabase, within limit: Duration?, isWhole: Bool = false
     ) async throws -> (records: [Record], unchanged: Int) {
         var known: [RecordID: Record] = [:]
         for (_, ids) in Dictionary(grouping: lines.map(\.id), by: \.zone) {
-            known.merge(try await database.known(ids).records) { $1 }
+            known.merge(try await database.known(ids, within: limit).records) { $1 }
         }
         var records: [Record] = []
         for line in lines {
@@ -170,7 +174,7 @@ extension RecordsCommand {
             try await database.withDatabase { database, _ in
                 try await database.refresh(zone.zone, network)
                 let ids = names.map { RecordID($0, zone: zone.zone) }
-                let (known, isDownloaded) = try await database.known(ids)
+                let (known, isDownloaded) = try await database.known(ids, within: network.limit)
                 let unknown = ids.filter { known[$0] == nil }.map(\.name)
                 if isDownloaded, let missing = unknown.first {
                     throw CloudError(

@@ -42,9 +42,12 @@ extension RecordsCommand {
                 try folder?.make()
                 if folder != nil { Interrupt.first { LocalParts.removeAll() } }
                 var job = ExportJob(
-                    database: database, zone: zone.zone, assets: folder, timeout: network.duration)
+                    database: database, zone: zone.zone, source: network.source(), assets: folder,
+                    timeout: network.duration)
                 do {
-                    for try await page in database.pages(matching: RecordQuery(type: type), in: zone.zone) {
+                    for try await page in database.pages(
+                        matching: RecordQuery(type: type), in: zone.zone, from: network.source())
+                    {
                         try await job.add(page)
                     }
                     try await job.finish()
@@ -185,6 +188,7 @@ extension RecordsCommand {
 private struct ExportJob {
     let database: RecordDatabase
     let zone: String
+    let source: RecordSource
     /// Where assets are written to; nil: nowhere.
     let assets: AssetFolder?
     let timeout: Duration
@@ -193,9 +197,9 @@ private struct ExportJob {
     private(set) var failures = ItemFailures()
     private var parents: [String: String] = [:]
 
-    init(database: RecordDatabase, zone: String, assets: AssetFolder?, timeout: Duration) {
+    init(database: RecordDatabase, zone: String, source: RecordSource, assets: AssetFolder?, timeout: Duration) {
         self.database = database
-        self.zone = zone
+        (self.zone, self.source) = (zone, source)
         (self.assets, self.timeout) = (assets, timeout)
     }
 
@@ -224,7 +228,7 @@ private struct ExportJob {
         let names = parents.keys.map { (depth: depth($0), name: $0) }.sorted { $0 < $1 }.map(\.name)
         for start in stride(from: 0, to: names.count, by: RecordLimits.itemsMax) {
             let ids = names[start..<min(start + RecordLimits.itemsMax, names.count)].map { RecordID($0, zone: zone) }
-            let found = try await database.records(ids)
+            let found = try await database.records(ids, from: source)
             for record in ids.compactMap({ found[$0] }) { try await write(record) }
         }
     }
@@ -303,7 +307,8 @@ private struct ImportJob {
     private mutating func save(_ lines: [Line]) async throws {
         var changed: [Record]
         do {
-            let merged = try await RecordsCommand.merged(lines.map(\.record), in: database)
+            let merged = try await RecordsCommand.merged(
+                lines.map(\.record), in: database, within: network.limit)
             changed = merged.records
             // What is so already may be so because it waits, since an import before.
             let zones = Set(lines.map(\.record.id.zone)).sorted()

@@ -50,6 +50,13 @@ struct RecordsCommand: AsyncParsableCommand {
     }
 }
 
+extension RecordsCommand.ReadOptions {
+    /// Where records are read that this device may not have.
+    ///
+    /// - Parameter asksServer: In any case.
+    func source(asksServer: Bool = false) -> RecordSource { asksServer ? .server : offline ? .localOnly : .local }
+}
+
 extension RecordDatabase {
     /// How long a server is waited for of which nothing has to be known.
     private static let patience: Duration = .seconds(1)
@@ -87,17 +94,22 @@ extension RecordDatabase {
     }
 
     func refresh(_ zone: String?, _ network: RecordsCommand.ReadOptions, isFresh: Bool = false) async throws {
-        try await refresh(zone, within: network.offline ? nil : network.duration, isFresh: isFresh)
+        try await refresh(zone, within: network.limit, isFresh: isFresh)
     }
 
     func refresh(_ zone: String?, _ network: RecordsCommand.NetworkOptions) async throws {
-        try await refresh(zone, within: network.offline ? nil : network.duration, isWriting: true)
+        try await refresh(zone, within: network.limit, isWriting: true)
     }
 
-    /// Those of the records that this device has; none, where it has not downloaded their zone.
-    func known(_ ids: [RecordID]) async throws -> (records: [RecordID: Record], isDownloaded: Bool) {
-        do { return (try await records(ids), true) } catch {
-            guard error.code == .storeOutOfStep else { throw error }
+    /// Those of the records that this device has, or the server tells where no copy is kept; none, where this device has
+    /// not downloaded their zone, and the server cannot be asked.
+    ///
+    /// - Parameter limit: Nil: it is not asked.
+    func known(
+        _ ids: [RecordID], within limit: Duration?
+    ) async throws -> (records: [RecordID: Record], isDownloaded: Bool) {
+        do { return (try await records(ids, from: limit == nil ? .localOnly : .local, timeout: limit), true) } catch {
+            guard error.code == .storeOutOfStep || ExitStatus.of(error) == .unreachable else { throw error }
             return ([:], false)
         }
     }

@@ -5,7 +5,9 @@ internal import SwiftProtobuf
 
 /// What the server is asked for by itself.
 extension RecordDatabase {
-    func fetch(_ ids: [RecordID], _ desired: Set<String>?) async throws(CloudError) -> [RecordID: Record] {
+    func fetch(
+        _ ids: [RecordID], _ desired: Set<String>?, _ timeout: Duration?
+    ) async throws(CloudError) -> [RecordID: Record] {
         var found: [RecordID: Record] = [:]
         for (zone, ids) in Dictionary(grouping: ids, by: \.zone).sorted(by: { $0.key < $1.key }) {
             let zoneID = try id(of: zone)
@@ -18,7 +20,7 @@ extension RecordDatabase {
                 request.records = Array(left.prefix(RecordLimits.itemsMax))
                 request.desiredFields = (desired ?? []).sorted()
                 let reply = try await session.call(
-                    .records, request, as: WireFetchRecordsReply.self, app: app)
+                    .records, request, as: WireFetchRecordsReply.self, app: app, timeout: timeout)
                 guard !reply.records.isEmpty, reply.records.count <= left.count else { throw Self.misfit }
                 left = left.dropFirst(reply.records.count)
                 for change in reply.records where !change.deleted && !change.damaged {

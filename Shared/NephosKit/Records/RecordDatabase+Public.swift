@@ -77,7 +77,7 @@ extension RecordDatabase {
 
     /// Whether what is here is read: of a public database where there is a copy.
     func isRead(_ source: RecordSource) throws(CloudError) -> Bool {
-        guard source == .local, isPublic else { return source == .local }
+        guard source == .local, isPublic else { return source != .server }
         return try read { try keepsCopy($0) && publicRows(true, $0).state().synced }
     }
 
@@ -94,12 +94,16 @@ extension RecordDatabase {
         guard zone == RecordZone.defaultName else { throw RecordNames.noZone(zone) }
         let keepsCopy = try keepsCopy(database)
         follow(ScopeID(app: app, service: .records, name: publicPlace(keepsCopy: keepsCopy).name))
-        guard isWriting || keepsCopy else {
+        let rows = try publicRows(keepsCopy, database)
+        guard try isWriting || keepsCopy && rows.state().synced else {
             throw CloudError(
-                .storeOutOfStep, "No copy of the public database is kept here. Keep one, or ask the server.",
+                .storeOutOfStep,
+                keepsCopy
+                    ? "The copy of the public database is not here yet. Wait, or ask the server."
+                    : "No copy of the public database is kept here. Keep one, or ask the server.",
                 details: ["container": container])
         }
-        return RecordTransaction(try publicRows(keepsCopy, database), zone: zone, hasCopy: keepsCopy)
+        return RecordTransaction(rows, zone: zone, hasCopy: keepsCopy)
     }
 
     /// What is listed of it, whether a copy is kept or not.

@@ -66,23 +66,25 @@ public final class RecordDatabase: Sendable {
     /// - Parameters:
     ///   - source: Where it is read.
     ///   - desiredFields: Only these of its fields; nil: all.
+    ///   - timeout: How long the server is waited for; nil: as long as for any call.
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the zone was downloaded (wait, or ask the server);
     ///   `.zoneNotFound`, `.invalidArguments` (a name that no record has), `.notSignedIn`, `.storageFailure`; of the
     ///   server also `.networkUnavailable` and the like.
     public func record(
-        _ id: RecordID, from source: RecordSource = .local, desiredFields: Set<String>? = nil
+        _ id: RecordID, from source: RecordSource = .local, desiredFields: Set<String>? = nil, timeout: Duration? = nil
     ) async throws(CloudError) -> Record? {
-        try await records([id], from: source, desiredFields: desiredFields)[id]
+        try await records([id], from: source, desiredFields: desiredFields, timeout: timeout)[id]
     }
 
     /// Those of the records that there are.
     ///
-    /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:)`` does.
+    /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:timeout:)`` does.
     public func records(
-        _ ids: [RecordID], from source: RecordSource = .local, desiredFields: Set<String>? = nil
+        _ ids: [RecordID], from source: RecordSource = .local, desiredFields: Set<String>? = nil,
+        timeout: Duration? = nil
     ) async throws(CloudError) -> [RecordID: Record] {
         for id in ids { try RecordNames.check(id) }
-        guard try isRead(source) else { return try await fetch(ids, desiredFields) }
+        guard try isRead(source) else { return try await fetch(ids, desiredFields, timeout) }
         return try read { database in
             var found: [RecordID: Record] = [:]
             for id in ids where found[id] == nil {
@@ -94,7 +96,7 @@ public final class RecordDatabase: Sendable {
 
     /// How many records a zone has here, with what waits to be sent.
     ///
-    /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:)`` does.
+    /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:timeout:)`` does.
     public func recordCount(in zone: String = RecordZone.defaultName) async throws(CloudError) -> Int {
         try read { try records(of: zone, $0).visibleCount() }
     }

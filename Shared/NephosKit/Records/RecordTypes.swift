@@ -16,8 +16,11 @@ public enum RecordSavePolicy: Int, Sendable, Hashable {
 
 /// Where records are read.
 public enum RecordSource: Sendable, Hashable {
-    /// This device's copy, with what waits to be sent: at once, also while offline.
+    /// This device's copy, with what waits to be sent: at once, also while offline. Of a public database of which there
+    /// is none the server is asked.
     case local
+    /// As ``local``, but nobody is asked: where there is no copy, reading is refused with `.storeOutOfStep`.
+    case localOnly
     /// The server, as it is now, without what waits here; also of a zone that was not downloaded yet.
     case server
 }
