@@ -50,7 +50,8 @@ extension ContentUploads {
         upload.progress = UploadProgress(waiting: error)
         upload.operation.error = error
         upload.operation.attempts += 1
-        upload.operation.nextAttempt = engine.now.advanced(by: wait)
+        // What a person can cure may be cured when the next process begins.
+        upload.operation.nextAttempt = outcome == .block ? Timestamp(milliseconds: 0) : engine.now.advanced(by: wait)
         update(upload.operation)
         guard pause == nil else { return }
         pause = engine.loop.schedule(after: wait) { [weak self] in self?.resume() }

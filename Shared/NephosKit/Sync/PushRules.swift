@@ -37,8 +37,9 @@ enum PushRules {
         case .operationReused: .renew
         case .operationExpired: isOutdated ? .renew : .thaw(after: pause)
         case .requestRateLimited: .thaw(after: error.retryAfter ?? pause)
+        // Also of a locked account: nobody knows until when, and whoever comes next asks anew.
         case .notAuthenticated, .deviceRevoked, .tokenNotBound, .notSignedIn, .missingEntitlement, .permissionFailure,
-            .incompatibleVersion, .unknownMethod:
+            .accountTemporarilyUnavailable, .incompatibleVersion, .unknownMethod:
             .block
         // An id that is still in flight from before a token was renewed; a defect on the server's side may be cured.
         case .internalError, .operationCancelled: .repeatLater(after: pause)

@@ -135,7 +135,10 @@ extension ScopeSync {
             operation.state = .unsent
             operation.id = OperationID(at: now.time, using: &generator)
             operation.nextAttempt = Timestamp(milliseconds: 0)
-        case .block: operation.state = .blocked
+        case .block:
+            operation.state = .blocked
+            // Whose account is unlocked is told nothing but by what is read next.
+            if error.code == .accountTemporarilyUnavailable { wasTurnedDown = true }
         case .refuse: return [.refuse(operation, error), .tellNews]
         }
         let pause = error.retryAfter.map { [Action.endWaiters(pausedFor: $0, error, pulling: false)] }
