@@ -198,8 +198,10 @@ class Asking:
         elif service == "keyvalue":
             self.once = self.write
         elif kind == "bulk":
-            opened = client.open_upload(self.door, 16 << 20, os.urandom(16), device.token)
-            self.ticket, self.bulk = opened.ticket, client.Bulk(device)
+            # Records' contents are always a container's.
+            container = "default" if service == "records" else ""
+            opened = client.open_upload(self.door, 16 << 20, os.urandom(16), device.token, container)
+            self.ticket, self.bulk = opened.ticket, client.Bulk(device, service)
             self.bulk.socket.send(client.frame(client.CREDIT, self.ticket, 16 << 20))
             self.once = self.store
 
