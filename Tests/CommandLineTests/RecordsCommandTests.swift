@@ -378,6 +378,24 @@ import Testing
         }
     }
 
+    /// What was saved here is never told as what others have changed, however the two meet.
+    @Test(arguments: [false, true]) func ofAConflictWhatTheServerHasIsTold(deletes: Bool) async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            #expect(try await one.run("records", "save", "x", "title=first", "--type", "Note").status == 0)
+            #expect(try await other.run("records", "get", "x").status == 0)
+            let output = house.folder + "/changes"
+            let isConflict = try await house.makeRecordConflict(
+                one, other, deletes: deletes, late: ["records", "changes"], to: output)
+            #expect(isConflict)
+            let lines = try String(contentsOfFile: output, encoding: .utf8).split(separator: "\n")
+            let refused = "! x: a conflict, see: nephos records conflicts"
+            let winner = deletes ? "- x (Note)" : "+ x (Note)  count=1, title=of the other"
+            #expect(lines.map(String.init) == [winner, refused])
+        }
+    }
+
     @Test func aZoneIsFollowedAndItsQueriesAreExplained() async throws {
         try await withHousehold { house in
             try await house.begin()

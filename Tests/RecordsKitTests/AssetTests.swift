@@ -581,6 +581,44 @@ import Testing
         }
     }
 
+    /// What was to come into it is given up before the server hears of that, and the process ends.
+    @Test func ofADeletedZoneNoUploadIsLeft() async throws {
+        try await withRecords { cloud in
+            let one = try await cloud.open()
+            try await one.database.makeZone("work")
+            try await one.settle("work")
+            cloud.setSlow(.seconds(3))
+            var record = Record("a", zone: "work", [:])
+            record["photo"] = try RecordAsset(SplitMix64.bytes(12 << 20, seed: 1))
+            try await one.database.save(record)
+            while try await one.database.uploadProgress(in: "work").done < 2 << 20 {
+                cloud.simulation.pass(.milliseconds(20))
+            }
+            #expect(try cloud.uploadCount() == 1)
+            one.setOffline(true)
+            try await one.database.deleteZone("work")
+            one.session.close()
+            #expect(try cloud.uploadCount() == 1)
+            cloud.setSlow(nil)
+            _ = try await cloud.open(home: one.session.home)
+            #expect(try cloud.uploadCount() == 0)
+        }
+    }
+
+    /// The server has taken it, and its answer comes to a process that ends before it has asked for anything else.
+    @Test(arguments: [false, true]) func ofWhatIsSavedNoUploadIsLeft(isPublic: Bool) async throws {
+        try await withRecords { cloud in
+            let one = try await cloud.open()
+            let database = isPublic ? try await cloud.publicDatabase(of: one) : one.database
+            try await save("a", SplitMix64.bytes(300_000, seed: 1), database)
+            // Whoever waits for it is told in the moment of the answer.
+            try await database.waitUntilSent(timeout: .seconds(60))
+            one.session.close()
+            _ = try await cloud.open(home: one.session.home)
+            #expect(try cloud.uploadCount() == 0)
+        }
+    }
+
     @Test func withoutAnAccountAssetsAreFetched() async throws {
         try await withRecords { cloud in
             let here = try await cloud.publicDatabase(of: try await cloud.open())

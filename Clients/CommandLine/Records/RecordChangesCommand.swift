@@ -9,8 +9,8 @@ extension RecordsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Fetch what other devices have changed in a zone, and print it, a line each.",
             discussion: """
-                What this device has fetched before is not printed again. + is saved, - deleted, ! was refused. With \
-                --follow it goes on until Ctrl-C.
+                What this device has fetched before is not printed again. + is saved, - deleted, as the server has it; ! \
+                was refused of what this device has saved. With --follow it goes on until Ctrl-C.
                 """)
 
         @Flag(help: "Go on, and print what changes.") var follow = false
@@ -30,7 +30,7 @@ extension RecordsCommand {
                 // Before anything else, so that nothing arrives unseen.
                 let changes = database.changes(in: zone.zone)
                 let limit = wait.duration
-                let lines = LineCount()
+                let lines = PrintedLines()
                 try await withThrowingTaskGroup(of: Bool.self) { group in
                     group.addTask {
                         try await self.print(changes, database, lines)
@@ -53,73 +53,110 @@ extension RecordsCommand {
                     while let isOver = try await group.next(), !isOver {}
                     group.cancelAll()
                 }
-                if !output.json, lines.value == 0 { try StandardOutput.line("Nothing is new.") }
+                if !output.json, lines.count == 0 { try StandardOutput.line("Nothing is new.") }
             }
         }
 
         private func print(
-            _ changes: some AsyncSequence<RecordChanges, Never>, _ database: RecordDatabase, _ count: LineCount
+            _ changes: some AsyncSequence<RecordChanges, Never>, _ database: RecordDatabase, _ printed: PrintedLines
         ) async throws {
             for await change in changes {
-                for line in try await lines(change, database) {
-                    try StandardOutput.write(line + "\n")
-                    let printed = count.next()
-                    if let exitAfter, printed >= exitAfter { return }
+                for line in try await lines(change, database) where printed.isNews(line) {
+                    try StandardOutput.write(line.text + "\n")
+                    let count = printed.next()
+                    if let exitAfter, count >= exitAfter { return }
                 }
             }
         }
 
-        private func lines(_ change: RecordChanges, _ database: RecordDatabase) async throws -> [String] {
+        private func lines(_ change: RecordChanges, _ database: RecordDatabase) async throws -> [ChangeLine] {
             guard !change.isAll else {
-                return [output.json ? "{\"event\":\"all\"}" : "* everything may be new: nephos records ls"]
+                return [ChangeLine(output.json ? "{\"event\":\"all\"}" : "* everything may be new: nephos records ls")]
             }
             guard change.reason != .quotaViolationChange else { return try await refusals(change, database) }
-            let there = try await database.known(change.changed, within: wait.duration).records
+            // What waits here is of this device: others have not made it, and it may be refused.
+            let there = try await database.heardRecords(change.changed)
+            let here = try await database.known(change.changed, within: wait.duration).records
             return (change.changed + change.deleted).sorted { $0.name < $1.name }.map { id in
-                let name = RecordValue.string(id.name).json
-                guard let record = there[id] else {
-                    let type = change.deletedTypes[id]
-                    let member = type.map { ",\"type\":\(RecordValue.string($0).json)" } ?? ""
-                    return output.json
-                        ? printableJSON("{\"event\":\"deleted\",\"name\":\(name)\(member)}")
-                        : "- \(inLine(id.name))\(type.map { " (\(inLine($0)))" } ?? "")"
-                }
-                return output.json
-                    ? "{\"event\":\"saved\",\"record\":\(record.row)}"
-                    : "+ \(inLine(id.name)) (\(inLine(record.type)))  \(shortened(record.fieldsLine, to: 100))"
+                there[id].map { saved(id, $0) } ?? deleted(id, type: change.deletedTypes[id] ?? here[id]?.type)
             }
+        }
+
+        private func saved(_ id: RecordID, _ record: Record) -> ChangeLine {
+            ChangeLine(
+                output.json
+                    ? "{\"event\":\"saved\",\"record\":\(record.row)}"
+                    : "+ \(inLine(id.name)) (\(inLine(record.type)))  \(shortened(record.fieldsLine, to: 100))", of: id)
+        }
+
+        private func deleted(_ id: RecordID, type: String?) -> ChangeLine {
+            let name = RecordValue.string(id.name).json
+            let member = type.map { ",\"type\":\(RecordValue.string($0).json)" } ?? ""
+            return ChangeLine(
+                output.json
+                    ? printableJSON("{\"event\":\"deleted\",\"name\":\(name)\(member)}")
+                    : "- \(inLine(id.name))\(type.map { " (\(inLine($0)))" } ?? "")", of: id)
         }
 
         /// What was told is why one of them was refused; each may have its own reason.
-        private func refusals(_ change: RecordChanges, _ database: RecordDatabase) async throws -> [String] {
-            let conflicts = Set(try await database.conflicts(in: change.zone).map(\.id))
+        /// What a conflict was lost to may have come with the answer alone, of which nobody is told otherwise.
+        private func refusals(_ change: RecordChanges, _ database: RecordDatabase) async throws -> [ChangeLine] {
+            let conflicts = Dictionary(try await database.conflicts(in: change.zone).map { ($0.id, $0) }) { $1 }
             let errors = Dictionary(
                 try await database.refused(in: change.zone).map { ($0.id, $0.error) }
             ) { $1 }
-            return change.changed.sorted { $0.name < $1.name }.map { id in
+            return change.changed.sorted { $0.name < $1.name }.flatMap { id -> [ChangeLine] in
+                let conflict = conflicts[id]
                 let reason =
-                    conflicts.contains(id)
+                    conflict != nil
                     ? "a conflict, see: nephos records conflicts" : (errors[id] ?? change.error)?.sentence ?? ""
-                return output.json
-                    ? printableJSON(
-                        "{\"event\":\"refused\",\"name\":\(RecordValue.string(id.name).json),"
-                            + "\"reason\":\(RecordValue.string(reason).json)}")
-                    : "! \(inLine(id.name)): \(inLine(reason))"
+                let refused = ChangeLine(
+                    output.json
+                        ? printableJSON(
+                            "{\"event\":\"refused\",\"name\":\(RecordValue.string(id.name).json),"
+                                + "\"reason\":\(RecordValue.string(reason).json)}")
+                        : "! \(inLine(id.name)): \(inLine(reason))")
+                guard let conflict else { return [refused] }
+                var winner = conflict.server.map { saved(id, $0) } ?? deleted(id, type: conflict.client?.type)
+                winner.isRepeated = true
+                return [winner, refused]
             }
         }
     }
 }
 
-/// How many lines were printed.
-private final class LineCount: Sendable {
-    private let count = Mutex(0)
+/// A line, and the record that it tells as the server has it; nil: none.
+private struct ChangeLine {
+    var text: String
+    var record: RecordID?
+    /// Said for another line's sake, if it was not said before.
+    var isRepeated = false
 
-    var value: Int { count.withLock { $0 } }
+    init(_ text: String, of record: RecordID? = nil) {
+        self.text = text
+        self.record = record
+    }
+}
+
+/// What was printed.
+private final class PrintedLines: Sendable {
+    private let state = Mutex((count: 0, last: [RecordID: String]()))
+
+    var count: Int { state.withLock { $0.count } }
 
     func next() -> Int {
-        count.withLock { count in
-            count += 1
-            return count
+        state.withLock { state in
+            state.count += 1
+            return state.count
+        }
+    }
+
+    /// Whether it is to be printed.
+    func isNews(_ line: ChangeLine) -> Bool {
+        guard let record = line.record else { return true }
+        return state.withLock { state in
+            defer { state.last[record] = line.text }
+            return !line.isRepeated || state.last[record] != line.text
         }
     }
 }

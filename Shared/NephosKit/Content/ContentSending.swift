@@ -117,31 +117,4 @@ extension ContentSending {
 
 extension ScopeModel {
     var driver: ScopeDriver? { engine.scopes.first { $0.model === self } }
-
-    /// What an upload still holds is given back at once; if this is lost, a day later.
-    func closeSoon(_ transfer: Data, of container: String) {
-        guard !transfer.isEmpty else { return }
-        var close = WireCloseTransfer()
-        close.transferID = transfer
-        close.container = container
-        self.close(close, after: .zero)
-    }
-
-    /// An upload that is not closed keeps its room for a day: what passes by itself is waited for, as long as the process
-    /// runs.
-    private func close(_ request: WireCloseTransfer, after pause: Duration, attempt: Int = 1) {
-        engine.loop.schedule(after: pause) { [weak self] in
-            guard let self, !engine.stopped else { return }
-            engine.call(service, request, as: WireCloseTransferReply.self, app: app) { [weak self] result, _ in
-                guard let self, case .failure(let error) = result, attempt < closingAttemptsMax,
-                    PushRules.outcome(of: error, pause: .zero, isOutdated: false) != .refuse
-                else { return }
-                let wait = min(error.retryAfter ?? engine.backoff(attempts: attempt), Backoff.askedPauseMax)
-                close(request, after: wait, attempt: attempt + 1)
-            }
-        }
-    }
 }
-
-/// What is not closed by then ends after a day.
-private let closingAttemptsMax = 8

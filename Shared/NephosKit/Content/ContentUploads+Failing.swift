@@ -80,7 +80,8 @@ extension ContentUploads {
                 guard var operation = try rows.operation(at: upload.operation.position),
                     operation.id == upload.operation.id
                 else { return }
-                if upload.isOpen || upload.storedBytes > 0 {
+                let goesOn = upload.isOpen || upload.storedBytes > 0
+                if goesOn {
                     // Whatever becomes of the request goes on with it, or closes it.
                     var request = try model.contentRequest(of: operation, in: rows)
                     request.transferID = upload.transfer
@@ -88,6 +89,9 @@ extension ContentUploads {
                 }
                 if let version { try model.forgetContent(version, in: rows) }
                 try driver.refuse(operation, error, in: rows)
+                // A process that is gone may have begun it, and stored nothing: what goes on does so under another id.
+                guard !goesOn, upload.request.transferID.isEmpty else { return }
+                try model.closeSoon(upload.transfer, of: upload.request.container, in: rows)
             }
         } catch {
             engine.logger.error("what was refused could not be noted", error)
@@ -113,12 +117,12 @@ extension ContentUploads {
     /// - Parameter error: What the service says of it; nil: nothing, it is given up.
     func takeOtherTransfer(_ upload: ContentUpload, after error: CloudError? = nil) {
         guard let driver = model.driver, driver.scope?.account == upload.account else { return end() }
-        model.closeSoon(upload.transfer, of: upload.request.container)
         let id = engine.makeOperationID()
         upload.request.transferID = Data()
         do throws(CloudError) {
             // As it was put: of the nodes some may have gone ahead.
-            try save(upload, driver) { request, operation, _ in
+            try save(upload, driver) { request, operation, rows in
+                try self.model.closeSoon(upload.transfer, of: upload.request.container, in: rows)
                 request.transferID = Data()
                 operation.id = id
             }

@@ -99,11 +99,18 @@ final class ContentUploads {
         times = AttemptTimes()
     }
 
-    /// Leaves off with what was paused; what was stored of it is found again. And begins with what was resumed.
+    /// Leaves off with what was paused, or went to another request for that; what was stored of a request that is still
+    /// there is found again. And begins with what was resumed.
     func heedPauses() {
         guard !running.isEmpty, let driver = model.driver else { return }
-        let paused = try? driver.read { try model.pausedPositions(in: $0) }
-        for upload in running where paused?.contains(upload.operation.position) == true { drop(upload) }
+        let held = try? driver.read { rows in
+            let paused = try model.pausedPositions(in: rows)
+            return try running.filter { upload in
+                let position = upload.operation.position
+                return try paused.contains(position) || rows.operation(at: position)?.id != upload.operation.id
+            }
+        }
+        for upload in held ?? [] { drop(upload) }
     }
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.

@@ -124,7 +124,11 @@ extension DocumentTransaction {
     /// waits: so nothing of other items waits with it. Moves, and what describes the item, stay where they are.
     ///
     /// - Parameter make: Names a request, and says who writes it and when.
-    func isolate(_ item: DocumentID, _ make: () -> (id: OperationID, now: Timestamp, writer: Int64)) throws {
+    /// - Returns: Uploads that may have been begun for requests that are no more.
+    func isolate(
+        _ item: DocumentID, _ make: () -> (id: OperationID, now: Timestamp, writer: Int64)
+    ) throws -> [Data] {
+        var ended: [Data] = []
         let positions = try Int64.fetchAll(
             cached(
                 "SELECT DISTINCT position FROM document_changes "
@@ -146,7 +150,10 @@ extension DocumentTransaction {
             }
             guard !own.isEmpty else { continue }
             try move(own, leaving: rest, of: request, operation, make())
+            guard rest.isEmpty, own.contains(where: { $0.content != nil }) else { continue }
+            ended.append(request.transferID.isEmpty ? Data(operation.id.bytes) : request.transferID)
         }
+        return ended
     }
 
     private func move(

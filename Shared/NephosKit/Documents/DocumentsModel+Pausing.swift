@@ -34,12 +34,14 @@ extension DocumentsModel {
             }
             let request = try WireApplyChanges(serializedBytes: operation.payload)
             isMade = isMade || request.changes.contains { $0.isCreation(of: id) }
+            // It may have been begun, also by another process.
+            let transfer = try contentRequest(of: operation, in: rows).transfer(of: operation)
             let news = try note(
                 request.changes.filter { $0.content != nil }, of: operation, error, in: documents,
                 at: operation.position)
             try documents.removeChanges(at: operation.position)
             try rows.removeOperation(at: operation.position)
-            closeSoon(request.transferID)
+            try closeSoon(transfer, in: rows)
             var told = news
             told.token = try rows.state().head
             try rows.tell(told)

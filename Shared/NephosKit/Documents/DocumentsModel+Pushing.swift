@@ -119,7 +119,7 @@ extension DocumentsModel {
             try self.heedPauses(of: request, in: documents)
             try self.finishMoves(after: operation.position, isCurrent: isCurrent, in: documents)
             self.sweepSoon(request, former)
-            self.closeSoon(request.transferID)
+            try self.closeSoon(request.transferID, in: rows)
             return nil
         }
     }
@@ -200,7 +200,9 @@ extension DocumentsModel {
         engine.loop.schedule(after: .zero) { [weak self] in self?.sweep(versions) }
     }
 
-    func closeSoon(_ transfer: Data) { closeSoon(transfer, of: name) }
+    func closeSoon(_ transfer: Data, in rows: ScopeTransaction) throws {
+        try closeSoon(transfer, of: name, in: rows)
+    }
 
     func sweep(_ versions: [DocumentID]) { engine.removeContents(versions) }
 

@@ -36,12 +36,16 @@ extension UbiquityContainer {
                     .limitExceeded, "Too many items are paused. Resume some of them.",
                     details: ["maximum": "\(DocumentTransaction.pausesMax)"])
             }
-            try documents.isolate(item.id) { engine.stamp }
+            let place = ContentPlace.documents(id, app: app)
+            for transfer in try documents.isolate(item.id, { engine.stamp }) {
+                try UploadClosings.note(transfer, of: place, in: documents.rows, now: engine.stamp.now)
+            }
             try documents.setPause(
                 DocumentTransaction.Pause(state: .paused), of: item.id, now: engine.stamp.now)
         }
         scope.execute { driver in
             (driver.model as? DocumentsModel)?.pausesChanged()
+            driver.engine.uploadClosings.begin()
             driver.push()
         }
     }

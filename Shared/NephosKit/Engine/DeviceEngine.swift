@@ -88,6 +88,7 @@ package final class DeviceEngine {
     private(set) lazy var tokens = TokenKeeper(self)
     private(set) lazy var router = SubscriptionRouter(self)
     private(set) lazy var contents = ContentConnections(self)
+    private(set) lazy var uploadClosings = UploadClosings(self)
     /// Set while contents that nobody needs are yet to be removed: somebody stages.
     var sweeping: (any LoopTimer)?
     /// Set while it is about to be looked whether too many assets are here.
@@ -129,6 +130,7 @@ package final class DeviceEngine {
         home.begin(by: options.makeWay?(loop))
         pollForeign()
         for scope in scopes { scope.begin() }
+        uploadClosings.beginSoon()
     }
 
     /// Closes all connections. What waits to be sent stays on disk; whoever waits for a scope is told, and answers that
@@ -137,6 +139,7 @@ package final class DeviceEngine {
         stopped = true
         sweeping?.cancel()
         trimmingAssets?.cancel()
+        uploadClosings.stop()
         home.end()
         tokens.stop()
         router.stop()

@@ -288,8 +288,21 @@ enum LocalSchema {
         migrator.registerMigration("5: edits of what waits") { database in
             try database.execute(sql: "ALTER TABLE outbox ADD COLUMN edits INTEGER NOT NULL DEFAULT 0")
         }
+        migrator.registerMigration("6: uploads to be ended") { database in
+            try database.execute(sql: Self.closings)
+        }
         return migrator
     }
+
+    // Each position once: it says which rows were asked about.
+    private static let closings = """
+        CREATE TABLE upload_closings (
+            position INTEGER PRIMARY KEY AUTOINCREMENT,
+            account TEXT NOT NULL, service TEXT NOT NULL, app TEXT NOT NULL,
+            transfer BLOB NOT NULL, container TEXT NOT NULL, noted INTEGER NOT NULL,
+            UNIQUE (account, service, app, transfer, container)
+        )
+        """
 
     // Renamed, so that no position is given out twice.
     private static let scopes = """

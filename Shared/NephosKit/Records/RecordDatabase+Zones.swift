@@ -69,6 +69,7 @@ extension RecordDatabase {
                 details: ["maximum": "\(RecordLimits.itemsMax)"])
         }
         let engine = session.engine
+        let place = ContentPlace.records(container, app: app)
         try session.local.write { database in
             _ = try session(in: database)
             let zones = try zones(database)
@@ -84,13 +85,14 @@ extension RecordDatabase {
                 try RecordTransaction(zones.rows, zone: "").dismissRefusal(of: name)
             }
             // What was in it goes at once, and so does what was to come into it.
-            for name in request.delete { try zones.records(of: name).dropAll() }
+            for name in request.delete { try zones.records(of: name).dropAll(from: place, engine.stamp.now) }
             let (id, now, writer) = engine.stamp
             try zones.rows.append(request.serializedData(), id: id, writer: writer, now: now)
         }
         let container = container
         scope.execute { driver in
             driver.engine.reconsiderZones(of: container)
+            driver.engine.uploadClosings.begin()
             driver.push()
         }
     }
@@ -98,8 +100,9 @@ extension RecordDatabase {
 
 extension RecordTransaction {
     /// Forgets everything of the zone.
-    fileprivate func dropAll() throws {
+    fileprivate func dropAll(from place: ContentPlace, _ now: Timestamp) throws {
         for operation in try rows.operations() {
+            try UploadClosings.note(begunUpload(of: operation), of: place, in: rows, now: now)
             try removePending(at: operation.position)
             try rows.removeOperation(at: operation.position)
         }

@@ -94,6 +94,21 @@ public final class RecordDatabase: Sendable {
         }
     }
 
+    /// Those of the records that the server has, as far as this device has heard: without what waits here.
+    ///
+    /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:)`` does.
+    package func heardRecords(_ ids: [RecordID]) async throws(CloudError) -> [RecordID: Record] {
+        for id in ids { try RecordNames.check(id) }
+        return try read { database in
+            var found: [RecordID: Record] = [:]
+            for id in ids where found[id] == nil {
+                let item = try records(of: id.zone, database).items.item(ItemName(id.name))
+                found[id] = item?.record.map { Record(id, $0) }
+            }
+            return found
+        }
+    }
+
     /// How many records a zone has here, with what waits to be sent.
     ///
     /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:timeout:)`` does.

@@ -154,6 +154,7 @@ final class RecordDatabaseModel: ContentKeeping {
                 try records.noteRefusal(
                     of: name, client: records.client(of: pending), madeFrom: nil, error, now: engine.now)
             }
+            try closeSoon(records.begunUpload(of: operation), of: name, in: records.rows)
             try records.removePending(at: operation.position)
             try records.rows.removeOperation(at: operation.position)
         }

@@ -123,6 +123,12 @@ extension RecordTransaction {
         try put(upload, at: position)
     }
 
+    /// The upload that may have been begun for the operation, by whichever process; empty: none was.
+    func begunUpload(of operation: OutboxOperation) throws -> Data {
+        guard let upload = try upload(at: operation.position) else { return Data() }
+        return upload.transfer.isEmpty && !upload.isStored ? Data(operation.id.bytes) : upload.transfer
+    }
+
     func removeUpload(at position: Int64) throws {
         try rows.cached("DELETE FROM record_uploads WHERE position = ?1").execute(arguments: [position])
     }
