@@ -126,7 +126,7 @@ struct DocumentTransaction {
     func damage() throws -> ContentDamage {
         if let damage = known.damage { return damage }
         let info = try WireContainerInfo(serializedBytes: rows.state().info)
-        let damage = ContentDamage(info.damagedChunks, hasMore: info.moreDamaged)
+        let damage = ContentDamage(info)
         known.damage = damage
         return damage
     }
