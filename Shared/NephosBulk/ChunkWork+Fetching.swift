@@ -37,6 +37,7 @@ extension ChunkWork {
         var answers: [Fetched] = []
         var rest = bytesMax
         let memory = Memory()
+        var isFolderThere = false
         for request in requests {
             var found: Found?
             do {
@@ -44,14 +45,33 @@ extension ChunkWork {
                 answers.append(answer)
                 rest -= answer.counted
             } catch {
+                let refusal = isOfFolder(error, &isFolderThere) ? Self.contentMissing : Self.reply(to: error)
                 answers.append(
                     Fetched(
                         frame: BulkFrame.refused(
-                            request.ticket.id, number: request.number, chunk: request.chunk, Self.reply(to: error)),
+                            request.ticket.id, number: request.number, chunk: request.chunk, refusal),
                         counted: 0, finding: found?.damaged(by: error)))
             }
         }
         return answers
+    }
+
+    /// Whether it failed because the whole folder is not there, or cannot be read, and not this chunk.
+    ///
+    /// - Parameter isFolderThere: That was found already.
+    private func isOfFolder(_ error: any Error, _ isFolderThere: inout Bool) -> Bool {
+        switch error {
+        case ChunkFailure.missing: break
+        case let error as CloudError where error.code == .storageFailure: break
+        default: return false
+        }
+        if presence.isMissing { return true }
+        guard !isFolderThere else { return false }
+        do {
+            try ContentDisk.check(store, snapshots)
+            isFolderThere = true
+            return false
+        } catch { return error is ContentDisk.Gone }
     }
 
     /// - Parameter found: The chunk as it was looked up, also if it throws.
@@ -109,6 +129,10 @@ extension ChunkWork {
     private static let sealedAnew = CloudError(
         .storageFailure, "The chunk was sealed by a newer version of the service. Upgrade the service.",
         details: ["reason": "version"])
+    private static let contentMissing = CloudError(
+        .storageFailure,
+        "The server does not find its files of contents. Only its operator can bring them back; then this works again.",
+        details: ["reason": "content_missing"])
     private static let unknown = CloudError(.unknownItem, "There is no such chunk.")
     private static let damaged = CloudError(
         .storageFailure, "Some of the content cannot be read any more. Another device may have it.",

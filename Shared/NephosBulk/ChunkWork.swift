@@ -88,16 +88,18 @@ struct ChunkWork: Sendable {
     let snapshots: any Snapshots
     private let reading: Transfers.Reading
     private let groups = GroupPool()
+    let presence: ContentPresence
     /// Bytes of the disk that content leaves free: for the rows, and for what makes room.
     private let roomKeptBytes: Int
 
     init(
         store: any BlobStore, snapshots: any Snapshots, reading: @escaping Transfers.Reading = Transfers.asOneContainer,
-        roomKeptBytes: Int
+        presence: ContentPresence = ContentPresence(), roomKeptBytes: Int
     ) {
         self.store = store
         self.snapshots = snapshots
         self.reading = reading
+        self.presence = presence
         self.roomKeptBytes = roomKeptBytes
     }
 

@@ -17,8 +17,6 @@ final class DamageNotes {
     private static let namedMax = 10
     /// Between two countings, which look at every note.
     private static let countInterval: Duration = .milliseconds(500)
-    /// Between two times that the operator is told that the folder of content is not there.
-    private static let tellInterval: Duration = .seconds(600)
 
     private unowned let transfers: Transfers
     private var waiting: Set<ChunkFinding> = []
@@ -28,7 +26,6 @@ final class DamageNotes {
     private var isStale = false
     /// Noted when it was counted last.
     private(set) var count = 0
-    private var toldOfFolder: Duration?
 
     init(_ transfers: Transfers) { self.transfers = transfers }
 
@@ -42,7 +39,7 @@ final class DamageNotes {
         guard !isNoting, !waiting.isEmpty, let host = transfers.host else { return }
         isNoting = true
         let some = Array(waiting.prefix(Self.groupMax))
-        leaveOut(some, with: host) { [weak self] findings in
+        leaveOut(some) { [weak self] findings in
             self?.note(findings, with: host) { _ in
             } then: { [weak self] _ in
                 guard let self else { return }
@@ -55,28 +52,9 @@ final class DamageNotes {
     }
 
     /// Leaves out chunks whose segments are not there, if most of all are not.
-    private func leaveOut(
-        _ findings: [ChunkFinding], with host: any ServiceRuntime, then: @escaping ([ChunkFinding]) -> Void
-    ) {
+    private func leaveOut(_ findings: [ChunkFinding], then: @escaping ([ChunkFinding]) -> Void) {
         guard findings.contains(where: \.isOfNothing) else { return then(findings) }
-        let (store, snapshots) = (transfers.store, host.snapshots)
-        host.loop.offload(to: .content) {
-            try ContentDisk.check(store, snapshots)
-        } then: { [weak self] result in
-            if case .failure(let error) = result { self?.tell(error) }
-            then((try? result.get()) == nil ? findings.filter { !$0.isOfNothing } : findings)
-        }
-    }
-
-    /// Tells that the folder of content is not there, if that is what the error says; now and then.
-    func tell(_ error: any Error) {
-        guard error is ContentDisk.Gone, let host = transfers.host else { return }
-        let now = host.loop.monotonicNow
-        guard toldOfFolder.map({ now - $0 >= Self.tellInterval }) ?? true else { return }
-        toldOfFolder = now
-        host.report(
-            "Most segments of content are not in their folder. Mount its disk, or bring it back from a backup; no "
-                + "device is asked for its chunks meanwhile", details: [:])
+        transfers.watch.check { isThere in then(isThere ? findings : findings.filter { !$0.isOfNothing }) }
     }
 
     /// Notes findings in one group, and whatever else the body writes.

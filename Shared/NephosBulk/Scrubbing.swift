@@ -113,7 +113,7 @@ final class Scrubbing {
             case .success(let step): note(step)
             // The pool is full, the disk fails, or is not there: the step is done later.
             case .failure(let error):
-                transfers.damage.tell(error)
+                transfers.watch.note(error)
                 wait(Self.patience) { $0.step() }
             }
         }

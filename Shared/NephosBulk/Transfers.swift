@@ -83,6 +83,7 @@ public final class Transfers {
     lazy var removal = UploadRemoval(self)
     private var upkeep: SegmentUpkeep?
     private(set) lazy var damage = DamageNotes(self)
+    private(set) lazy var watch = ContentWatch(self)
     private var scrubbing: Scrubbing?
     private lazy var contentFigures = ContentFigures(self)
     /// Where content that nothing uses was removed last.
@@ -118,7 +119,8 @@ public final class Transfers {
             return
         }
         let work = ChunkWork(
-            store: store, snapshots: host.snapshots, reading: reading, roomKeptBytes: configuration.roomKeptBytes)
+            store: store, snapshots: host.snapshots, reading: reading, presence: watch.presence,
+            roomKeptBytes: configuration.roomKeptBytes)
         let own = LoopBound(Own(transfers: self), to: host.loop)
         let main = host.loop.handle
         bulk = try BulkLoop(
@@ -136,6 +138,8 @@ public final class Transfers {
         upkeep.start()
         let scrubbing = Scrubbing(self)
         self.scrubbing = scrubbing
+        // Before anybody is told that it is ready.
+        watch.start()
         // A service that starts has more important work.
         host.loop.schedule(after: configuration.roomInterval) { [weak self] in
             self?.damage.recount()

@@ -33,8 +33,10 @@ enum HealthFace {
             switch request.path {
             case "/live": standing.isAlive { answer(HTTPResponse(200, text: "alive")) }
             case "/ready":
-                standing.isReady { isReady in
-                    answer(isReady ? HTTPResponse(200, text: "ready") : HTTPResponse(503, text: "not ready"))
+                standing.findImpediment { impediment in
+                    answer(
+                        impediment.map { HTTPResponse(503, text: "not ready: \($0)") }
+                            ?? HTTPResponse(200, text: "ready"))
                 }
             case "/metrics":
                 let format = MetricsFormat(accept: request.values(of: "Accept"))

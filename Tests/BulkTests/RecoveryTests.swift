@@ -34,6 +34,12 @@ import Testing
         return health.counters["chunks.damaged"]
     }
 
+    private func missing() throws -> UInt64? {
+        let health: WireCheckHealthReply = try house.cloud.makeClient().call(
+            "CheckHealth", WireCheckHealth(), at: .requests(.documents))
+        return health.counters["content.missing"]
+    }
+
     private func store(_ numbers: Range<Int>) throws -> BulkClient {
         let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
         #expect(house.store(numbers.map { content($0) }, with: client).allSatisfy { $0.isSuccess })
@@ -100,13 +106,40 @@ import Testing
     /// Its disk is not mounted: no device is told to send everything again.
     @Test func aFolderThatIsNotThereIsToldAndNothingIsNoted() throws {
         let client = try store(0..<3)
+        #expect(try missing() ?? 0 == 0)
         ills.set(.unmounted)
-        for _ in 0..<3 { #expect(fetch(0, client)?.code == .storageFailure) }
+        for _ in 0..<3 {
+            guard case .failure(let error)? = fetch(0, client) else {
+                Issue.record("It was read.")
+                return
+            }
+            #expect(error.code == .storageFailure && error.details["reason"] == "content_missing")
+        }
         house.cloud.network.run(for: .seconds(1300))
         #expect(try noted() == 0)
+        #expect(try missing() == 1)
         #expect((1...4).contains(log.count(of: "Most segments of content are not in their folder")))
         ills.set(nil)
         #expect(try fetch(0, client)?.get() == content(0))
+        house.cloud.network.run(for: .seconds(31))
+        #expect(try missing() == 0)
+    }
+
+    /// Nobody has to fetch anything for it.
+    @Test func aFolderThatIsLostOrCannotBeReadIsToldWithoutBeingAskedFor() throws {
+        _ = try store(0..<1)
+        for (ill, words) in [
+            (Ills.Ill.unmounted, "Most segments of content are not in their folder"),
+            (.unlisted, "The folder of content cannot be read"),
+        ] {
+            ills.set(ill)
+            house.cloud.network.run(for: .seconds(31))
+            #expect(try missing() == 1)
+            #expect(log.count(of: words) == 1)
+            ills.set(nil)
+            house.cloud.network.run(for: .seconds(31))
+            #expect(try missing() == 0)
+        }
     }
 
     /// One of several is lost, and what lay in it can be healed.
@@ -141,7 +174,7 @@ import Testing
 
 /// What ails the disk.
 private final class Ills: Sendable {
-    enum Ill { case unreadable, unopened, suite, unmounted }
+    enum Ill { case unreadable, unopened, suite, unmounted, unlisted }
 
     private let ill = Mutex<Ill?>(nil)
     var now: Ill? { ill.withLock { $0 } }
@@ -165,7 +198,7 @@ private struct IllStore: BlobStore {
         switch ills.now {
         case .unreadable: throw ChunkFailure.damaged(place)
         case .unmounted: throw ChunkFailure.moved(place)
-        case .unopened, .suite, nil: break
+        case .unopened, .suite, .unlisted, nil: break
         }
         try store.read(place, of: id, into: bytes)
         if ills.now == .unopened { bytes[bytes.count - 1] ^= 1 }
@@ -176,12 +209,16 @@ private struct IllStore: BlobStore {
         switch ills.now {
         case .unreadable: throw ChunkFailure.damaged(place)
         case .unmounted: throw ChunkFailure.moved(place)
-        case .unopened, .suite, nil: return try store.readRaw(segment, at: offset, into: bytes)
+        case .unopened, .suite, .unlisted, nil: return try store.readRaw(segment, at: offset, into: bytes)
         }
     }
     func remove(_ segment: SegmentID) throws { try store.remove(segment) }
     func segments(in partition: Int) throws -> [SegmentState] {
-        ills.now == .unmounted ? [] : try store.segments(in: partition)
+        switch ills.now {
+        case .unmounted: []
+        case .unlisted: throw CloudError(.storageFailure, "The disk does not answer.")
+        default: try store.segments(in: partition)
+        }
     }
     var room: DiskRoom? { store.room }
     func drop(partition: Int) { store.drop(partition: partition) }

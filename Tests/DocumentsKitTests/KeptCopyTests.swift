@@ -147,6 +147,53 @@ import Testing
         }
     }
 
+    /// What is here of a folder was used longest ago, and something else lately, by a clock that was ahead.
+    @Test func whatComesWithOthersDoesNotPushThemOut() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            for (number, path) in ["f/a", "f/b", "other"].enumerated() {
+                try await one.container.put(
+                    SplitMix64.bytes(300_000, seed: UInt64(number)), at: path, makesFolders: true)
+            }
+            try await one.settle()
+            try await two.settle()
+            try two.session.setContentCache(maxBytes: 700_000)
+            _ = try await two.container.read("f/a")
+            cloud.simulation.pass(.seconds(5))
+            _ = try await two.container.read("other")
+            cloud.simulation.pass(.seconds(5))
+            #expect(try await two.container.startDownloading("f") == 1)
+            #expect(try await passes(cloud) { try await two.download("f/b").status == .current })
+            #expect(try await two.download("f/a").status == .current)
+            #expect(try await two.download("other").status == .notDownloaded)
+        }
+    }
+
+    @Test func severalThatMayNotStayTogetherAreRefusedBeforeTheFirstByte() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            for (number, path) in ["a", "b", "c"].enumerated() {
+                try await one.container.put(SplitMix64.bytes(300_000, seed: UInt64(number)), at: path)
+            }
+            try await one.settle()
+            try await two.settle()
+            try two.session.setContentCache(maxBytes: 700_000)
+            await #expect(throws: CloudError.self) { try await two.container.startDownloading(["a", "b", "c"]) }
+            cloud.simulation.pass(.seconds(60))
+            for path in ["a", "b", "c"] { #expect(try await two.download(path).status == .notDownloaded) }
+            // What is named twice counts once.
+            #expect(try await two.container.startDownloading(["a", "b", "a"]) == 2)
+            #expect(
+                try await passes(cloud) {
+                    var isHere = true
+                    for path in ["a", "b"] { isHere = try await two.download(path).status == .current && isHere }
+                    return isHere
+                })
+        }
+    }
+
     @Test func whatMayNotStayIsNotFetchedForNothing() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())

@@ -38,4 +38,53 @@ import Testing
             #expect(try await holder.container.read("f/long") == long)
         }
     }
+
+    /// The device that asks first has no bytes of it: what it could not bring back is no news once another has.
+    @Test func whatAnotherDeviceHasBroughtBackIsRefusedNoMore() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await two.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            let bytes = SplitMix64.bytes(300_000, seed: 1)
+            try await one.container.put(bytes, at: "film")
+            try await one.settle()
+            try await two.settle()
+            one.setOffline(true)
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            try await two.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            #expect(try await passes(cloud) { try await two.container.status().refused.count == 1 })
+            one.setOffline(false)
+            try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            try await one.settle()
+            try await two.settle()
+            #expect(try await two.container.status().refused.isEmpty)
+            #expect(try await two.container.read("film") == bytes)
+        }
+    }
+
+    /// Nobody has it any more but somebody who puts it again, or puts something else in its place.
+    @Test(arguments: [true, false]) func whatIsPutAgainIsRefusedNoMore(isSame: Bool) async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await two.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "f/film", makesFolders: true)
+            try await one.settle()
+            try await two.settle()
+            one.setOffline(true)
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            try await two.container.scope.waitUntilCurrent(timeout: .seconds(120))
+            #expect(try await passes(cloud) { try await two.container.status().refused.count == 1 })
+            // Of another file's it is told still.
+            try await two.container.put(SplitMix64.bytes(300_000, seed: 3), at: "other")
+            try await two.settle()
+            #expect(try await two.container.status().refused.count == 1)
+            try await two.container.put(
+                SplitMix64.bytes(300_000, seed: isSame ? 1 : 2), at: "f/film", makesFolders: true)
+            try await two.settle()
+            #expect(try await two.container.status().refused.isEmpty)
+        }
+    }
 }

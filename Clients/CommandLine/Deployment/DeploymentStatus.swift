@@ -25,8 +25,23 @@ struct DeploymentStatus: Encodable {
 
     /// The state of a service that answers, and takes only what makes room.
     private static let full = "disk full"
+    /// Of one that does not find the files of its contents.
+    private static let missing = "content missing"
+    /// Of one that cannot read some of its contents.
+    private static let damaged = "damaged"
     /// Of one that was not started.
     private static let stopped = "stopped"
+
+    /// How a service is that answers.
+    private static func state(of health: WireCheckHealthReply) -> String {
+        if health.shortOfRoom { return full }
+        if health.counters["content.missing"] ?? 0 > 0 { return missing }
+        return health.counters["chunks.damaged"] ?? 0 > 0 ? damaged : "up"
+    }
+
+    private static func isAnswering(_ service: Service) -> Bool {
+        ["up", full, missing, damaged].contains(service.state)
+    }
 
     init(_ directory: DeploymentDirectory) throws {
         let operatorConnection = try OperatorConnection(directory: directory)
@@ -35,7 +50,7 @@ struct DeploymentStatus: Encodable {
             let pid = directory.pid(of: health.service)
             return Service(
                 service: health.service.rawValue,
-                state: health.reply.map { $0.shortOfRoom ? Self.full : "up" }
+                state: health.reply.map(Self.state)
                     ?? (pid == nil && supervisor == nil ? Self.stopped : "not answering"),
                 pid: pid,
                 uptimeMilliseconds: health.reply?.uptimeMilliseconds,
@@ -43,7 +58,7 @@ struct DeploymentStatus: Encodable {
                 counters: health.reply?.counters ?? [:], deviceBudget: health.reply?.deviceBudget.capacity,
                 accountBudget: health.reply?.accountBudget.capacity)
         }
-        let isSomethingUp = services.contains { $0.state == "up" || $0.state == Self.full }
+        let isSomethingUp = services.contains(where: Self.isAnswering)
         connection = try operatorConnection.connectionString.description
         supervisorPid = supervisor
         state = supervisorPid != nil ? "up" : isSomethingUp ? "foreign" : "stopped"
@@ -70,18 +85,28 @@ struct DeploymentStatus: Encodable {
         .filter { !$0.isEmpty }.joined(separator: "\n\n")
     }
 
-    /// - Throws: ``ExitStatus`` when a service does not answer, or has no room.
+    /// - Throws: ``ExitStatus`` when a service does not answer, has no room, or has lost some of its contents.
     func end() throws(ExitStatus) {
-        if services.contains(where: { $0.state != "up" && $0.state != Self.full }) { throw ExitStatus.unreachable }
-        if services.contains(where: { $0.state == Self.full }) { throw ExitStatus.files }
+        if !services.allSatisfy(Self.isAnswering) { throw ExitStatus.unreachable }
+        if services.contains(where: { $0.state != "up" }) { throw ExitStatus.files }
     }
 
     /// What a person should know or do.
     private func hint(_ directory: DeploymentDirectory) -> String {
-        let missing = services.filter { $0.state != "up" && $0.state != Self.full }
+        let silent = services.filter { !Self.isAnswering($0) }
         let isFull = services.contains { $0.state == Self.full }
         let room = "Where the disk is full only deletes are taken. Make room there; then all goes on by itself."
-        return [isFull ? room : "", damage, cause(missing, directory)].filter { !$0.isEmpty }.joined(separator: "\n")
+        return [isFull ? room : "", missingContent, damage, cause(silent, directory)].filter { !$0.isEmpty }.joined(
+            separator: "\n")
+    }
+
+    /// Whose files of content are not there.
+    private var missingContent: String {
+        let missing = services.filter { $0.counters["content.missing"] ?? 0 > 0 }.map(\.service)
+        guard !missing.isEmpty else { return "" }
+        return
+            "\(missing.joined(separator: " and ")) cannot find, or read, the files of contents: the folder \"content\" of "
+            + "the service's data. Mount its disk, or bring it back from a backup; what devices have of it is not asked for."
     }
 
     /// What the disk has lost of content.

@@ -22,7 +22,8 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, session in
                 let asked = try await Asked(container.scope, within: network.limit)
                 let status = try await container.status(of: path)
-                let isAsked = status.damagedChunkCount > 0 && asked.isHeard
+                // What finds no content cannot say which are whole.
+                let isAsked = status.damagedChunkCount > 0 && asked.isHeard && !status.scope.isContentMissing
                 let report = ContainerReport(
                     path: path.text, status, Standing(asked.status, failure: asked.failure),
                     damaged: isAsked ? try await container.damagedItems(of: path, timeout: network.duration) : nil,
@@ -78,7 +79,7 @@ private struct ContainerReport: Encodable {
             trashed,
             waiting,
             waitingBytes, refused
-        case conflicts, conflictCount, damaged, damagedHere, damagedChunks, leaving, paused
+        case conflicts, conflictCount, damaged, damagedHere, damagedChunks, contentMissing, leaving, paused
     }
 
     private static let shownMax = 20
@@ -161,6 +162,7 @@ private struct ContainerReport: Encodable {
             damaged.map { damaged in damaged.items.filter { damaged.damagedHere.contains($0.id) }.map(\.path) },
             forKey: .damagedHere)
         try container.encode(status.damagedChunkCount, forKey: .damagedChunks)
+        try container.encode(status.scope.isContentMissing, forKey: .contentMissing)
     }
 
     var text: String {
@@ -231,6 +233,10 @@ private struct ContainerReport: Encodable {
     }
 
     private var damageLines: [String] {
+        if status.scope.isContentMissing {
+            let cure = "Only its operator can bring them back (nephos status, there); then this works again."
+            return ["The server does not find its files of contents. " + cure]
+        }
         guard status.damagedChunkCount > 0 else { return [] }
         guard let damaged else {
             return ["The server cannot read some of the content any more. Which, it says when it can be asked."]

@@ -29,10 +29,8 @@ extension DocumentsCommand {
                     for item in items { try await container.unpin(item.id) }
                     return try await print(items, of: container, text: "Kept downloaded no longer.")
                 }
-                for item in items {
-                    if pin == true { try await container.pin(item.id) }
-                    try await container.startDownloading(item.id)
-                }
+                if pin == true { for item in items { try await container.pin(item.id) } }
+                try await container.startDownloading(items.map(\.id))
                 if network.offline {
                     return try await print(items, of: container, text: "The contents are fetched later.")
                 }

@@ -11,7 +11,7 @@ struct Standing: Equatable {
         case pending
         /// Changes wait in a place that the app no longer has.
         case leftBehind = "left_behind"
-        /// The server cannot read some of a container's contents any more.
+        /// The server cannot read some of a container's contents any more, or finds none of them.
         case damaged
         case notFetched = "not_fetched"
         /// Whether the server has the same is not known yet.
@@ -72,6 +72,10 @@ struct Standing: Equatable {
         } else if !status.leftBehind.isEmpty {
             state = .leftBehind
             line = "incomplete at \(token): changes wait for a store that the app no longer has."
+        } else if proof?.isContentMissing ?? status.isContentMissing {
+            state = .damaged
+            line = "incomplete at \(token): the server does not find its files of contents."
+            notes.append("Only its operator can bring them back (nephos status, there); then this works again.")
         } else if proof?.damagedChunkCount ?? status.damagedChunkCount > 0 {
             state = .damaged
             line = "incomplete at \(token): the server cannot read some of the content any more."

@@ -99,6 +99,8 @@ public final class DocumentsService: CloudService {
         transfers.stop()
     }
 
+    public var impediment: String? { transfers.impediment }
+
     public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) { transfers.measure(done) }
 
     public func learned(_ fact: DirectoryFact) {
@@ -201,7 +203,8 @@ public final class DocumentsService: CloudService {
             trashRetention: container.trashRetention(rules.containerClass),
             versionRetention: container.versionRetention(rules.containerClass),
             classBytesMax: configuration.room(of: rules.containerClass).bytesMax,
-            damaged: try transfers.damagedChunks(of: scope, in: transaction))
+            damaged: try transfers.damagedChunks(of: scope, in: transaction),
+            isContentMissing: transfers.isContentMissing)
     }
 
     public func found(_ damage: ScopeDamage, in scope: ScopeName) {

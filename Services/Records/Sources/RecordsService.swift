@@ -94,6 +94,8 @@ public final class RecordsService: CloudService {
 
     public func stop() { transfers.stop() }
 
+    public var impediment: String? { transfers.impediment }
+
     public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) { transfers.measure(done) }
 
     public func learned(_ fact: DirectoryFact) {
@@ -228,7 +230,8 @@ public final class RecordsService: CloudService {
             let database = try openDatabase(container, .private, caller, transaction).scope
             return DatabasePresenter(
                 opener: try database.opener(), digestKey: try database.digestKey() ?? [],
-                damaged: try transfers.damagedChunks(of: database.scope, in: transaction))
+                damaged: try transfers.damagedChunks(of: database.scope, in: transaction),
+                isContentMissing: transfers.isContentMissing)
         }
         let zone = try openZone(zoneID, of: container, .private, caller, transaction).scope
         return ZonePresenter(

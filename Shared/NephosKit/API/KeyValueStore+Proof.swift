@@ -59,6 +59,8 @@ public struct Verification: Sendable {
     /// Chunks of contents that the server cannot read any more, as far as it names them: of a container. Its items are the
     /// same on both sides all the same.
     public var damagedChunkCount = 0
+    /// The server has said that it finds none of its contents: only its operator can bring them back.
+    public var isContentMissing = false
 
     /// Differences that are listed at most.
     public static let differencesMax = 1000

@@ -74,6 +74,8 @@ public struct StoreStatus: Sendable {
     /// Chunks of which the server has said that it cannot read them any more: of contents of documents, and of assets of
     /// records. The items themselves are in sync all the same.
     public var damagedChunkCount = 0
+    /// The server has said that it finds none of its contents: only its operator can bring them back.
+    public var isContentMissing = false
 
     /// Nothing waits, nothing is known to be missing, nothing was refused that nobody has dismissed, and the content
     /// is the server's.

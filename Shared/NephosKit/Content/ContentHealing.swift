@@ -10,8 +10,20 @@ struct ContentDamage: Sendable {
     var chunks: Set<ChunkID> = []
     /// There are more than these, or may be.
     var hasMore = false
+    /// The service finds none of its contents: nothing of them can be said, and nothing is to be sent.
+    var isAllMissing = false
 
     init() {}
+
+    init(_ info: WireContainerInfo) {
+        self.init(info.damagedChunks, hasMore: info.moreDamaged)
+        isAllMissing = info.contentMissing
+    }
+
+    init(_ info: WireDatabaseInfo) {
+        self.init(info.damagedChunks, hasMore: info.moreDamaged)
+        isAllMissing = info.contentMissing
+    }
 
     init(_ chunks: [Data], hasMore: Bool) {
         self.chunks = Set(

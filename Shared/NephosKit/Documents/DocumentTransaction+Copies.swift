@@ -111,15 +111,23 @@ extension DocumentTransaction {
         ).execute(
             arguments: arguments(
                 content.root, owner, file.wire, Int64(clamping: content.length),
-                Int64(clamping: now.milliseconds), CutChunk.encode(chunks), try !isRendition && isWanted(item)))
+                Int64(clamping: newest(now).milliseconds), CutChunk.encode(chunks), try !isRendition && isWanted(item)))
         try touch(item.name)
         return former
     }
 
     func noteUse(of root: Data, at now: Timestamp) throws {
+        let now = try newest(now)
         try cached(
             "UPDATE document_copies SET used = ?4 WHERE account = ?1 AND container = ?2 AND root = ?3"
         ).execute(arguments: arguments(root, Int64(clamping: now.milliseconds)))
+    }
+
+    /// A time that is after all that something was used at, whatever the clock said then: else what has just come would
+    /// be the first to go.
+    private func newest(_ now: Timestamp) throws -> Timestamp {
+        let last = try Int64.fetchOne(cached("SELECT max(used) FROM document_copies WHERE is_kept = 0"))
+        return max(now, Timestamp(milliseconds: UInt64(clamping: (last ?? 0) + 1)))
     }
 
     /// The content of this file is not here any more, or not as it was.

@@ -15,6 +15,10 @@ extension DocumentTransaction {
         var kind = WireItemKind.unspecified
         /// What the content is called, if it is a further one.
         var rendition: Data?
+        /// What it brought.
+        var content: WireDocumentContent?
+        /// Whether it was to make the item.
+        var makes = false
     }
 
     func recordRefusal(
@@ -23,12 +27,13 @@ extension DocumentTransaction {
         for (ordinal, change) in changes.enumerated() {
             try cached(
                 "INSERT OR REPLACE INTO document_refusals (account, container, position, ordinal, path, version, "
-                    + "refused_at, error, item, kind, rendition) "
-                    + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+                    + "refused_at, error, item, kind, rendition, brought, root, makes) "
+                    + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
             ).execute(
                 arguments: arguments(
                     position, ordinal, change.path, change.version, Int64(bitPattern: now.milliseconds),
-                    StoredError.encode(error), change.item.rawValue, change.kind.rawValue, change.rendition))
+                    StoredError.encode(error), change.item.rawValue, change.kind.rawValue, change.rendition,
+                    change.content?.version, change.content?.root, change.makes))
             try touch(change.item)
         }
     }
@@ -54,12 +59,18 @@ extension DocumentTransaction {
         var kind: WireItemKind?
         /// What the content is called, if it is a further one.
         var rendition: Data?
+        /// Which content it brought, and its root; empty: none, or a release that did not keep it.
+        var brought: Data
+        var root: Data
+        /// Whether it was to make the item.
+        var makes: Bool
     }
 
     func refusals() throws -> [Refusal] {
         try Row.fetchAll(
             cached(
-                "SELECT position, item, path, version, refused_at, error, kind, rendition FROM document_refusals "
+                "SELECT position, item, path, version, refused_at, error, kind, rendition, brought, root, makes "
+                    + "FROM document_refusals "
                     + "WHERE account = ?1 AND container = ?2 ORDER BY position, ordinal"),
             arguments: arguments()
         ).compactMap { row in
@@ -68,7 +79,9 @@ extension DocumentTransaction {
                     position: row["position"], item: ItemName(row["item"] as String), path: row["path"],
                     version: (row["version"] as Data?).flatMap { DocumentID(bytes: $0) },
                     at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)), error: $0,
-                    kind: WireItemKind(rawValue: row["kind"]), rendition: row["rendition"])
+                    kind: WireItemKind(rawValue: row["kind"]), rendition: row["rendition"],
+                    brought: row["brought"] as Data? ?? Data(), root: row["root"] as Data? ?? Data(),
+                    makes: row["makes"])
             }
         }
     }

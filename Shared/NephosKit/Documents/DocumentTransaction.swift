@@ -36,6 +36,15 @@ struct DocumentTransaction {
                 ALTER TABLE document_refusals ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
                 ALTER TABLE document_refusals ADD COLUMN rendition BLOB;
                 """),
+        // Which content was refused, whether the item was to be made with it, and its bytes by their hash, where it has one:
+        // so it is known that the server has it after all.
+        LocalMigration(
+            name: "documents: refused contents",
+            sql: """
+                ALTER TABLE document_refusals ADD COLUMN brought BLOB;
+                ALTER TABLE document_refusals ADD COLUMN root BLOB;
+                ALTER TABLE document_refusals ADD COLUMN makes INTEGER NOT NULL DEFAULT 0;
+                """),
         LocalMigration(name: "documents: sources", sql: sources),
         LocalMigration(name: "documents: pauses", sql: pauses),
         doubts, coming, LostChunks.migration,
@@ -126,7 +135,7 @@ struct DocumentTransaction {
     func damage() throws -> ContentDamage {
         if let damage = known.damage { return damage }
         let info = try WireContainerInfo(serializedBytes: rows.state().info)
-        let damage = ContentDamage(info.damagedChunks, hasMore: info.moreDamaged)
+        let damage = ContentDamage(info)
         known.damage = damage
         return damage
     }

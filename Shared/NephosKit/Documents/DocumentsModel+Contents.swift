@@ -82,7 +82,7 @@ extension DocumentsModel {
     /// - Parameter info: What the service says of the container, a `ContainerInfo`.
     func heardLoss(_ info: Data, in rows: ScopeTransaction) throws {
         guard let info = try? WireContainerInfo(serializedBytes: info) else { return }
-        try contentHealing.heard(ContentDamage(info.damagedChunks, hasMore: info.moreDamaged), in: rows)
+        try contentHealing.heard(ContentDamage(info), in: rows)
     }
 
     // MARK: Comparing

@@ -42,7 +42,7 @@ extension DocumentsModel {
             try documents.removeChanges(at: operation.position)
             try rows.removeOperation(at: operation.position)
             try closeSoon(transfer, in: rows)
-            var told = news
+            guard var told = news else { continue }
             told.token = try rows.state().head
             try rows.tell(told)
         }

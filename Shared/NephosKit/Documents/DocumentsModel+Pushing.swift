@@ -116,6 +116,8 @@ extension DocumentsModel {
             for change in request.changes { try self.rebase(change, on: byName, operation, in: documents) }
             let former = try self.keepCopies(of: request, at: operation.position, in: documents)
             try documents.forgetContents(at: operation.position)
+            try self.settleRefusals(after: request, in: documents)
+            try self.settleRefusals(in: documents)
             try self.heedPauses(of: request, in: documents)
             try self.finishMoves(after: operation.position, isCurrent: isCurrent, in: documents)
             self.sweepSoon(request, former)

@@ -90,11 +90,12 @@ extension DocumentsModel {
         return engine.backoff(attempts: sendings)
     }
 
-    /// Keeps what a person has to hear of, with its bytes, until they have dismissed it.
+    /// Keeps what a person has to hear of, with its bytes, until they have dismissed it, or the server has it all the same:
+    /// after a restore, several devices bring one thing back.
     func note(
         _ changes: [WireDocumentChange], of operation: OutboxOperation, _ error: CloudError,
         in documents: DocumentTransaction, at position: Int64
-    ) throws -> ChangeNotification {
+    ) throws -> ChangeNotification? {
         for move in try documents.takeFailedMoves(at: operation.position) {
             try documents.other(move.source).stay(move, leavingFor: name, because: error, now: engine.now)
         }
@@ -102,23 +103,30 @@ extension DocumentsModel {
         let changes = try changes.filter { change in
             try change.content.map { try !documents.isSentElsewhere($0.version, than: operation.position) } ?? true
         }
-        let refused = try changes.map { change in
+        let refused = try changes.compactMap { change -> DocumentTransaction.RefusedChange? in
             let content = change.content
+            let id = DocumentID(bytes: change.item)
+            if let content, let id, try documents.isOnServer(content, of: id) {
+                try withdraw(change, in: documents)
+                try letGo(of: content, of: id, in: documents)
+                return nil
+            }
             if let content { try keep(content, at: position, in: documents) }
             try withdraw(change, in: documents)
             try rebase(change, operation, in: documents)
             let held = try content.map { try documents.holdsContent($0.version) } ?? false
-            let id = DocumentID(bytes: change.item)
             var refused = DocumentTransaction.RefusedChange(
                 item: id?.name ?? "", path: try id.flatMap { try documents.pathText(of: $0) } ?? "?",
                 version: held ? content?.version : nil)
+            refused.content = content
             refused.kind = try id.flatMap { try documents.document($0)?.wire.kind } ?? .unspecified
-            if case .create(let create)? = change.kind { refused.kind = create.kind }
+            if case .create(let create)? = change.kind { (refused.kind, refused.makes) = (create.kind, true) }
             if case .rendition(let set)? = change.kind { refused.rendition = set.name }
             return refused
         }
         try documents.recordRefusal(refused, of: position, error, now: engine.now)
         if position == operation.position { try documents.removeChanges(at: position) }
+        guard !refused.isEmpty || changes.isEmpty else { return nil }
         let names = changes.compactMap { DocumentID(bytes: $0.item)?.name }
         return ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error)
     }

@@ -134,6 +134,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
             state.info = pulled.info
             try heardLoss(state.info, in: rows)
         }
+        try settleRefusals(in: documents)
         downloads.look()
         merged.news = news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst)
         return merged
@@ -156,6 +157,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
             try documents.put(theirs, replacing: mine, &state)
         }
         try offer(offers, in: documents)
+        try settleRefusals(in: documents)
         downloads.look()
         return MergedChanges(news: news(.serverChange, changed, isFirst: false))
     }

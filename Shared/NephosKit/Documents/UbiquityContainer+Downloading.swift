@@ -32,10 +32,19 @@ extension UbiquityContainer {
     ///   bound); else as ``item(at:)`` does.
     @discardableResult
     public func startDownloading(_ path: some DocumentAddressing) async throws(CloudError) -> Int {
+        try await startDownloading([path])
+    }
+
+    /// The same of several files and folders: of all of them, or, where they have more bytes than may stay here, of none.
+    @discardableResult
+    public func startDownloading(_ paths: [some DocumentAddressing]) async throws(CloudError) -> Int {
         let folder = try ContentFolder(home: session.local.home)
+        let now = session.engine.stamp.now
         let count = try session.local.write { database in
             let documents = try documents(database)
-            let files = try documents.files(at: path)
+            var (files, known) = ([HeldDocument](), Set<DocumentID>())
+            for path in paths { files += try documents.files(at: path).filter { known.insert($0.id).inserted } }
+            guard files.count <= Self.downloadsMax else { throw Self.tooMany }
             let wanted = try files.filter { try !documents.isHere($0) }
             // What is here would go for what comes.
             let bytes = wanted.isEmpty ? 0 : try documents.bytesToStay(of: files)
@@ -45,6 +54,12 @@ extension UbiquityContainer {
                     .limitExceeded,
                     "This is more than may stay on this device. Keep it downloaded, or raise the bound of what stays.",
                     details: ["bytes": "\(bytes)", "bytes_max": "\(bound)"])
+            }
+            // Nor does what is here of them go before what nobody asked for.
+            if !wanted.isEmpty {
+                for item in files where !item.wire.content.isInline {
+                    try documents.noteUse(of: item.wire.content.root, at: now)
+                }
             }
             for item in wanted { try documents.requestDownload(of: item) }
             return wanted.count
@@ -175,6 +190,10 @@ extension UbiquityContainer {
 
     private func look() { scope.execute { ($0.model as? DocumentsModel)?.downloads.look() } }
 
+    fileprivate static let tooMany = CloudError(
+        .limitExceeded, "These are too many files. Name the folders in it one by one.",
+        details: ["maximum": "\(downloadsMax)"])
+
     private static func noItem(_ path: DocumentPath) -> CloudError {
         CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
     }
@@ -197,9 +216,7 @@ extension DocumentTransaction {
         guard place.isFolder else { if case .item(let item) = place { return [item] } else { return [] } }
         let items = try descendants(of: place.id, at: path).map(\.item).filter(\.wire.hasContent)
         guard items.count <= UbiquityContainer.downloadsMax else {
-            throw CloudError(
-                .limitExceeded, "The folder has too many files. Name the folders in it one by one.",
-                details: ["maximum": "\(UbiquityContainer.downloadsMax)"])
+            throw UbiquityContainer.tooMany
         }
         return items
     }

@@ -49,7 +49,7 @@ final class RecordDatabaseModel: ContentKeeping {
     /// Of the assets of all zones, as the service has said last.
     static func damage(in rows: ScopeTransaction) throws -> ContentDamage {
         let info = try WireDatabaseInfo(serializedBytes: rows.state().info)
-        return ContentDamage(info.damagedChunks, hasMore: info.moreDamaged)
+        return ContentDamage(info)
     }
 
     // MARK: Bringing in
@@ -87,7 +87,7 @@ final class RecordDatabaseModel: ContentKeeping {
         try settle(before, keeping: Set(lost.map(\.name) + moved), in: rows)
         state.info = pulled.info
         if let info = try? WireDatabaseInfo(serializedBytes: pulled.info) {
-            try contentHealing.heard(ContentDamage(info.damagedChunks, hasMore: info.moreDamaged), in: rows)
+            try contentHealing.heard(ContentDamage(info), in: rows)
         }
         return MergedChanges(
             damaged: merged.damaged, news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))

@@ -57,19 +57,19 @@ extension ScopeDriver {
                     return verify(
                         timeout: timeout, readsAll: readsAll, attemptsLeft: max(1, attemptsLeft - 1), completion)
                 }
-                let (pending, damaged) = try read { (try $0.operationCount(), try self.damagedChunkCount(in: $0)) }
+                let (pending, damage) = try read { (try $0.operationCount(), try self.contentDamage(in: $0)) }
                 completion(
                     .success(
                         Verification(
                             token: found.head, localDigest: found.localDigest, serverDigest: found.serverDigest,
                             differences: found.differences, hasMore: found.hasMore, pending: pending,
-                            damagedChunkCount: damaged)))
+                            damagedChunkCount: damage.chunks.count, isContentMissing: damage.isAllMissing)))
             } catch { completion(.failure(error)) }
         }
     }
 
-    func damagedChunkCount(in rows: ScopeTransaction) throws -> Int {
-        try (model as? any ContentKeeping)?.damage(in: rows).chunks.count ?? 0
+    func contentDamage(in rows: ScopeTransaction) throws -> ContentDamage {
+        try (model as? any ContentKeeping)?.damage(in: rows) ?? ContentDamage()
     }
 
     private static let left = CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
@@ -131,7 +131,9 @@ extension ScopeDriver {
         var verification = Verification(
             token: token, localDigest: state.digest, serverDigest: SetDigest(bytes: last.digest) ?? .empty,
             differences: [], pending: try rows.operationCount())
-        verification.damagedChunkCount = try damagedChunkCount(in: rows)
+        let damage = try contentDamage(in: rows)
+        verification.damagedChunkCount = damage.chunks.count
+        verification.isContentMissing = damage.isAllMissing
         func note(_ name: ItemName, _ kind: Verification.Difference.Kind) {
             guard verification.differences.count < Verification.differencesMax else {
                 return verification.hasMore = true

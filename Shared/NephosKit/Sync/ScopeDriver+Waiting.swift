@@ -117,13 +117,13 @@ extension ScopeDriver {
     /// - Returns: The status, and the positions of its operations.
     private func described(limit: Int) throws(CloudError) -> (status: StoreStatus, positions: [Int64]) {
         let place = model.place(in: engine.session)
-        let (state, pending, preparations, refused, leftBehind, damaged) = try engine.local.read { database in
+        let (state, pending, preparations, refused, leftBehind, damage) = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
             let operations = try rows.operations(limit: limit)
             let pending = try operations.map { ($0, try model.items(of: $0, in: rows)) }
             return (
                 try rows.state(), pending, try model.preparations(among: operations, in: rows),
-                try model.refusals(in: rows), try model.leftBehind(in: rows), try self.damagedChunkCount(in: rows)
+                try model.refusals(in: rows), try model.leftBehind(in: rows), try self.contentDamage(in: rows)
             )
         }
         let (isHeld, problem) = (isHeld, problem)
@@ -141,7 +141,7 @@ extension ScopeDriver {
             budget: isHeld ? told.writeBudget : sync.outbox.pacing.budget,
             isFollowing: isHeld ? told.isFollowing : engine.router.isFollowing(self),
             followingProblem: isHeld ? told.followingError : engine.router.problem(of: self), leftBehind: leftBehind,
-            damagedChunkCount: damaged)
+            damagedChunkCount: damage.chunks.count, isContentMissing: damage.isAllMissing)
         return (status, pending.map(\.0.position))
     }
 }

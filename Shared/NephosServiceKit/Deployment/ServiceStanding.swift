@@ -24,14 +24,16 @@ public struct ServiceStanding: Sendable {
     /// - Parameter completion: Called when its loop gets to it; not if it never does.
     public func isAlive(_ completion: @escaping @Sendable () -> Void) { loop.execute { _ in completion() } }
 
-    /// - Parameter completion: Called when storage has answered: with whether it takes whatever comes. Not if it never
-    ///   answers, or the service has stopped.
-    public func isReady(_ completion: @escaping @Sendable (Bool) -> Void) {
+    /// - Parameter completion: Called when storage has answered: with why it does not take whatever comes, or does not
+    ///   give back what it has; nil: it does. Not if storage never answers, or the service has stopped.
+    public func findImpediment(_ completion: @escaping @Sendable (String?) -> Void) {
         loop.execute { loop in
             host.withValue(on: loop) { host in
                 host.submit { _ in
                 } then: { [weak host] failure in
-                    completion(failure == nil && host?.engine.isShortOfRoom == false)
+                    if let failure { return completion(failure.message) }
+                    guard let host else { return completion("The service has stopped.") }
+                    completion(host.engine.isShortOfRoom ? "The disk is full." : host.service.impediment)
                 }
             }
         }

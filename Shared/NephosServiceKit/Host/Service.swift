@@ -34,6 +34,9 @@ public protocol CloudService: AnyObject {
     ) throws -> any ScopePresenter
     /// Called on the loop when reading has shown that something stored in the scope is damaged.
     func found(_ damage: ScopeDamage, in scope: ScopeName)
+    /// What keeps the service from giving back what it has taken, though it takes requests: a sentence for the operator;
+    /// nil: nothing does. It is not ready meanwhile.
+    var impediment: String? { get }
     /// Adds to what the service tells in numbers: what there is now, or what is counted beside its loop.
     ///
     /// - Parameter done: To be called once, on any thread, with numbers by the names of the table of metrics.
@@ -80,6 +83,7 @@ extension CloudService {
         throw CloudError(.missingEntitlement, "The app has no such scope.")
     }
     public func found(_ damage: ScopeDamage, in scope: ScopeName) {}
+    public var impediment: String? { nil }
     public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) { done([:]) }
     public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {}
     public func learned(_ fact: DirectoryFact) {}

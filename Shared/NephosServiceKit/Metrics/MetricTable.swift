@@ -138,6 +138,9 @@ extension Metric {
         .gauge("nephos_content_segments", "Segments that hold chunks, as of the last minute", own: "content.segments"),
         .gauge("nephos_content_segment_bytes", "Their bytes", own: "content.segments.bytes"),
         .gauge("nephos_content_live_bytes", "Those of them that something uses", own: "content.live.bytes"),
+        .gauge("nephos_content_missing", "Whether the folder of content is not there: 1, it is not") {
+            Deployment.contentServices.contains($0.service.service) ? [.whole($0.counted("content.missing"))] : []
+        },
         .gauge("nephos_content_damaged_chunks", "Chunks that cannot be read any more") {
             Deployment.contentServices.contains($0.service.service) ? [.whole($0.counted("chunks.damaged"))] : []
         },

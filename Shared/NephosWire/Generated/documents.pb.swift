@@ -1420,6 +1420,10 @@ public nonisolated struct WireContainerInfo: Sendable {
 
   public var versionDays: UInt32 = 0
 
+  /// The service does not find the files that its contents lie in: the disk may not be mounted. None can be fetched, none is
+  /// named as damaged, and only its operator can bring them back.
+  public var contentMissing: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -3726,7 +3730,7 @@ nonisolated extension WireListItemDigestsReply.Entry: SwiftProtobuf.Message, Swi
 
 nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ContainerInfo"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}damaged_chunks\0\u{3}more_damaged\0\u{3}counted_bytes\0\u{3}container_class\0\u{3}read_only\0\u{3}class_bytes_max\0\u{3}trash_days\0\u{3}version_days\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}damaged_chunks\0\u{3}more_damaged\0\u{3}counted_bytes\0\u{3}container_class\0\u{3}read_only\0\u{3}class_bytes_max\0\u{3}trash_days\0\u{3}version_days\0\u{3}content_missing\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3746,6 +3750,7 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
       case 10: try { try decoder.decodeSingularUInt64Field(value: &self.classBytesMax) }()
       case 11: try { try decoder.decodeSingularUInt32Field(value: &self.trashDays) }()
       case 12: try { try decoder.decodeSingularUInt32Field(value: &self.versionDays) }()
+      case 13: try { try decoder.decodeSingularBoolField(value: &self.contentMissing) }()
       default: break
       }
     }
@@ -3788,6 +3793,9 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if self.versionDays != 0 {
       try visitor.visitSingularUInt32Field(value: self.versionDays, fieldNumber: 12)
     }
+    if self.contentMissing != false {
+      try visitor.visitSingularBoolField(value: self.contentMissing, fieldNumber: 13)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3804,6 +3812,7 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.classBytesMax != rhs.classBytesMax {return false}
     if lhs.trashDays != rhs.trashDays {return false}
     if lhs.versionDays != rhs.versionDays {return false}
+    if lhs.contentMissing != rhs.contentMissing {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1523,6 +1523,9 @@ public nonisolated struct WireDatabaseInfo: Sendable {
   /// There are more of them than are named, or may be (ListDamagedChunks).
   public var moreDamaged: Bool = false
 
+  /// As in ContainerInfo.
+  public var contentMissing: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -4165,7 +4168,7 @@ nonisolated extension WireRecordHistoryEntry: SwiftProtobuf.Message, SwiftProtob
 
 nonisolated extension WireDatabaseInfo: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DatabaseInfo"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}damaged_chunks\0\u{3}more_damaged\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}damaged_chunks\0\u{3}more_damaged\0\u{3}content_missing\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4175,6 +4178,7 @@ nonisolated extension WireDatabaseInfo: SwiftProtobuf.Message, SwiftProtobuf._Me
       switch fieldNumber {
       case 1: try { try decoder.decodeRepeatedBytesField(value: &self.damagedChunks) }()
       case 2: try { try decoder.decodeSingularBoolField(value: &self.moreDamaged) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.contentMissing) }()
       default: break
       }
     }
@@ -4187,12 +4191,16 @@ nonisolated extension WireDatabaseInfo: SwiftProtobuf.Message, SwiftProtobuf._Me
     if self.moreDamaged != false {
       try visitor.visitSingularBoolField(value: self.moreDamaged, fieldNumber: 2)
     }
+    if self.contentMissing != false {
+      try visitor.visitSingularBoolField(value: self.contentMissing, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireDatabaseInfo, rhs: WireDatabaseInfo) -> Bool {
     if lhs.damagedChunks != rhs.damagedChunks {return false}
     if lhs.moreDamaged != rhs.moreDamaged {return false}
+    if lhs.contentMissing != rhs.contentMissing {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -22,6 +22,8 @@ struct ContainerPresenter: ScopePresenter {
     let classBytesMax: UInt64
     /// Chunks that contents rest on and that were found damaged: the first of them, and whether there are more.
     let damaged: (chunks: [ChunkID], hasMore: Bool)
+    /// No content can be fetched at all.
+    let isContentMissing: Bool
 
     /// A `DocumentItem`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
@@ -50,6 +52,7 @@ struct ContainerPresenter: ScopePresenter {
         info.folderCountMax = UInt32(DocumentLimits.folderCountMax)
         info.damagedChunks = damaged.chunks.map { Data($0.bytes) }
         info.moreDamaged = damaged.hasMore
+        info.contentMissing = isContentMissing
         return try info.serializedBytes()
     }
 }

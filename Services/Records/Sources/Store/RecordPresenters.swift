@@ -14,6 +14,8 @@ struct DatabasePresenter: ScopePresenter {
     var isPublic = false
     /// Chunks that assets rest on and that were found damaged: the first of them, and whether there are more.
     var damaged: (chunks: [ChunkID], hasMore: Bool) = ([], false)
+    /// No asset can be fetched at all.
+    var isContentMissing = false
 
     var audience: ScopeAudience { isPublic ? .app : .reader }
 
@@ -22,6 +24,7 @@ struct DatabasePresenter: ScopePresenter {
         var info = WireDatabaseInfo()
         info.damagedChunks = damaged.chunks.map { Data($0.bytes) }
         info.moreDamaged = damaged.hasMore
+        info.contentMissing = isContentMissing
         return try info.serializedBytes()
     }
 

@@ -1,0 +1,80 @@
+internal import Foundation
+internal import GRDB
+internal import NephosCore
+internal import NephosWire
+
+/// What was refused, and is not any more: another device has brought it, or somebody has put it again.
+extension DocumentsModel {
+    /// Takes out what the server has by now, as this device has been told.
+    func settleRefusals(in documents: DocumentTransaction) throws {
+        for refusal in try documents.refusals() where !refusal.brought.isEmpty {
+            guard try documents.isSettled(refusal) else { continue }
+            try settle(refusal, in: documents)
+        }
+    }
+
+    /// A content that was put where nobody has the one any more that was refused has taken its place.
+    func settleRefusals(after request: WireApplyChanges, in documents: DocumentTransaction) throws {
+        let refusals = try documents.refusals().filter { $0.version == nil && !$0.brought.isEmpty }
+        guard !refusals.isEmpty else { return }
+        for change in request.changes where change.content != nil {
+            guard let id = DocumentID(bytes: change.item), let path = try documents.pathText(of: id) else { continue }
+            for refusal in refusals where refusal.path.hasSameBytes(as: path) {
+                try settle(refusal, in: documents)
+            }
+        }
+    }
+
+    private func settle(_ refusal: DocumentTransaction.Refusal, in documents: DocumentTransaction) throws {
+        try documents.removeRefusal(refusal)
+        guard let version = refusal.version else { return }
+        engine.loop.schedule(after: .zero) { [weak self] in self?.sweep([version]) }
+    }
+
+    /// The server has the content although it was refused from here: what is here of it stays as a copy, as far as there is
+    /// room.
+    func letGo(of content: WireDocumentContent, of item: DocumentID, in documents: DocumentTransaction) throws {
+        guard let version = DocumentID(bytes: content.version), try documents.holdsContent(content.version) else {
+            return
+        }
+        let chunks = try documents.chunks(of: version)
+        try documents.forgetContent(version)
+        var unneeded = [version]
+        if !chunks.isEmpty, try CutChunk.root(of: chunks).isRoot(of: content) {
+            let former = try documents.addCopy(of: content, for: item, file: version, chunks: chunks, now: engine.now)
+            let folder = try ContentFolder(home: engine.local.home)
+            unneeded += try former + ContentCache(database: documents.rows.database, folder: folder).trim()
+        }
+        // Of these it is looked again whether a row needs them.
+        engine.loop.schedule(after: .zero) { [weak self] in self?.sweep(unneeded) }
+    }
+}
+
+extension DocumentTransaction {
+    /// Whether the server has these bytes as one of the item's contents, as it has told.
+    func isOnServer(_ content: WireDocumentContent, of item: DocumentID) throws -> Bool {
+        try synced(item.name)?.item?.hasContent(version: content.version, root: content.root) ?? false
+    }
+
+    /// Whether the server has by now what was refused: these bytes, as the item or where it was; or, of a content that is
+    /// not here any more, the item that was to be made with it.
+    fileprivate func isSettled(_ refusal: Refusal) throws -> Bool {
+        if let item = try synced(refusal.item)?.item {
+            if item.hasContent(version: refusal.brought, root: refusal.root) { return true }
+            if refusal.makes, refusal.version == nil, item.hasContent { return true }
+        }
+        guard refusal.rendition == nil, let path = try? DocumentPath(refusal.path),
+            case .item(let there)? = try place(path)
+        else { return false }
+        return try synced(there.id.name)?.item?.hasContent(version: refusal.brought, root: refusal.root) ?? false
+    }
+}
+
+extension WireDocumentItem {
+    /// Whether this, or the same bytes, is one of the item's contents.
+    fileprivate func hasContent(version: Data, root: Data) -> Bool {
+        ([content] + conflicts + renditions.map(\.content)).contains { content in
+            !version.isEmpty && content.version == version || !root.isEmpty && content.root == root
+        }
+    }
+}
