@@ -173,8 +173,11 @@ private struct ErrorReport: Encodable {
 
 extension CloudError {
     /// What a person reads of it, who does not always see the details: where a limit was passed also that, and what
-    /// there is.
+    /// there is; and which key cannot be read.
     var sentence: String {
+        if code == .storageFailure, let key = details["key"], let end = message.firstIndex(of: ".") {
+            return "\(message[..<end]): the value of \(key) cannot be read\(message[end...])"
+        }
         guard code == .quotaExceeded, let end = message.firstIndex(of: "."), let limit else { return message }
         return "\(message[..<end]): \(limit)\(message[end...])"
     }

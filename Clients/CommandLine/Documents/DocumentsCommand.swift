@@ -115,7 +115,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             } catch {
                 guard isHere, !isFresh else { throw error }
                 // What this device has is shown. That the server is silent, or not there, is everyday.
-                if let reason = CloudError(wrapping: error).details["reason"] {
+                if let reason = CloudError(wrapping: error).reasonForCopy {
                     Standard.error("nephos: this is what this device has: \(reason)")
                 }
             }

@@ -153,3 +153,8 @@ extension Sequence where Element == Standing {
     /// - Throws: ``ExitStatus`` of the first that is not in sync.
     func end() throws(ExitStatus) { for standing in self { try standing.end() } }
 }
+
+extension CloudError {
+    /// Why what this device has is shown where the server was to be asked; nil: it is silent, as it is every day.
+    var reasonForCopy: String? { ExitStatus.of(self) == .unreachable ? details["reason"] : Standing.words(self) }
+}

@@ -76,7 +76,10 @@ final class KeyValueModel: ScopeModel {
         for item in plan.puts { try store.put(item, &state) }
         try offer(plan.offers, in: store)
         if !pulled.info.isEmpty {
-            state.limits = KeyValueLimits(try WireKeyValueUsage(serializedBytes: pulled.info))
+            guard let usage = try? WireKeyValueUsage(serializedBytes: pulled.info) else {
+                throw CloudError(.internalError, "What the server says of the store's limits cannot be read.")
+            }
+            state.limits = KeyValueLimits(usage)
         }
         var merged = MergedChanges()
         for item in theirs.damaged { merged.damaged.add(item.key) }

@@ -284,9 +284,14 @@ struct StoreTransaction {
     func cached(_ sql: String) throws -> Statement { try database.cachedStatement(sql: sql) }
 
     private static func item(_ row: Row) throws -> KeyValueItem {
-        KeyValueItem(
-            key: ItemName(row["key"]),
-            value: try (row["value"] as Data?).map { try PropertyValue(canonicalBytes: [UInt8]($0)) },
+        let key: String = row["key"]
+        return KeyValueItem(
+            key: ItemName(key),
+            value: try (row["value"] as Data?).map { bytes in
+                do { return try PropertyValue(canonicalBytes: [UInt8](bytes)) } catch {
+                    throw LocalFailure.damagedRow(["key": key])
+                }
+            },
             timestamp: HybridTimestamp(rawValue: UInt64(bitPattern: row["timestamp"] as Int64)),
             deviceID: DeviceID(row["device"] as String),
             sequence: UInt64(bitPattern: row["sequence"] as Int64))

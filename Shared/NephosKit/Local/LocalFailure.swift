@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 import NephosCore
+import SwiftProtobuf
 
 /// Why a device's database cannot be used, as a person can cure it.
 ///
@@ -39,9 +40,21 @@ enum LocalFailure {
         }
     }
 
+    /// What a row has cannot be read.
+    ///
+    /// - Parameter details: Which it is, as a person may know it.
+    static func damagedRow(_ details: [String: String] = [:]) -> CloudError {
+        CloudError(.storageFailure, damaged, details: details)
+    }
+
     /// - Parameter path: Where the database is; nil: in memory.
     static func error(of error: any Error, at path: String?) -> CloudError {
-        if let error = error as? CloudError { return error }
+        // Rows have messages; what comes from the server is read before a transaction, or with errors of its own.
+        let isOfRow = error is BinaryDecodingError || error is SwiftProtobufError
+        if var error = isOfRow ? damagedRow() : error as? CloudError {
+            if error.message == damaged, error.details["path"] == nil { error.details["path"] = path }
+            return error
+        }
         if let error = error as? POSIXError {
             return Self.error(ofNumber: error.code.rawValue, at: path ?? "")
                 ?? CloudError(.storageFailure, unusable, details: ["path": path ?? ""])

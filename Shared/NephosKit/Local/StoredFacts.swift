@@ -51,7 +51,15 @@ struct Facts {
     func value<Value: Decodable>(_ name: String, as type: Value.Type) throws -> Value? {
         let data = try Data.fetchOne(
             database.cachedStatement(sql: "SELECT value FROM facts WHERE name = ?1"), arguments: [name])
-        return try data.map { try JSONDecoder().decode(Value.self, from: $0) }
+        return try data.map { try Self.decode($0, as: type, named: name) }
+    }
+
+    private static func decode<Value: Decodable>(
+        _ data: Data, as type: Value.Type, named name: String
+    ) throws(CloudError) -> Value {
+        do { return try JSONDecoder().decode(type, from: data) } catch {
+            throw LocalFailure.damagedRow(["row": name])
+        }
     }
 
     func set(_ name: String, _ value: (some Encodable)?) throws {
@@ -108,7 +116,7 @@ struct Facts {
                 database.cachedStatement(sql: "SELECT value FROM facts WHERE name = 'session'"))
             guard let data else { return nil }
             if let last = Self.lastSession.withLock({ $0 }), last.data == data { return last.record }
-            let record = try JSONDecoder().decode(SessionRecord.self, from: data)
+            let record = try Self.decode(data, as: SessionRecord.self, named: "session")
             Self.lastSession.withLock { $0 = (data, record) }
             return record
         }

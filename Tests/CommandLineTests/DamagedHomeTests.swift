@@ -1,0 +1,75 @@
+import Foundation
+import GRDB
+import NephosCore
+import Testing
+
+/// A home in which a row is not what was written: every command that needs it ends with 8, and says where.
+@Suite(.serialized) struct DamagedHomeTests {
+    private struct Damage {
+        var table: String
+        var column: String
+        /// Commands that cannot go on, and what they name.
+        var commands: [[String]]
+        var named: String
+    }
+
+    // What waits comes first: it is sent as soon as a command asks the server.
+    private static let damages = [
+        Damage(
+            table: "pending_writes", column: "value",
+            commands: [["kv", "get", "waits", "--offline"], ["kv", "export", "--offline"]], named: "key: waits"),
+        Damage(
+            table: "record_changes", column: "change",
+            commands: [["records", "ls", "--offline"], ["records", "get", "waits", "--offline"]],
+            named: "device.sqlite"),
+        Damage(
+            table: "outbox", column: "payload",
+            commands: [["docs", "ls"], ["docs", "status"], ["why"], ["status"]], named: "device.sqlite"),
+        Damage(
+            table: "items", column: "value",
+            commands: [["kv", "get", "k"], ["kv", "export"], ["kv", "sync"]], named: "key: k"),
+        Damage(
+            table: "items", column: "value", commands: [["why"], ["status"]], named: "the value of k cannot be read"),
+        Damage(
+            table: "facts", column: "value",
+            commands: [["kv", "get", "k"], ["docs", "ls"], ["records", "ls"], ["status"], ["why"]],
+            named: "device.sqlite"),
+    ]
+
+    /// No message begins so.
+    private static let junk = String(repeating: "ff", count: 12)
+
+    private func change(_ house: Household, _ damage: Damage, to value: String) throws {
+        try DatabaseQueue(path: house.folder + "/home/device.sqlite").write { database in
+            try database.execute(
+                sql: "UPDATE \(damage.table) SET \(damage.column) = \(value) WHERE length(\(damage.column)) > 0")
+        }
+    }
+
+    @Test func whatIsDamagedIsNamed() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let file = house.folder + "/file"
+            try Data("content".utf8).write(to: URL(fileURLWithPath: file))
+            for preparation in [
+                ["kv", "set", "k", "1"], ["docs", "put", file], ["records", "save", "r", "a=1", "--type", "T"],
+                ["kv", "set", "waits", "1", "--offline"], ["docs", "put", file, "waits", "--offline"],
+                ["records", "save", "waits", "a=1", "--type", "T", "--offline"],
+            ] {
+                let prepared = try await house.person.run(preparation)
+                #expect(prepared.status == 0, "\(prepared)")
+            }
+            for damage in Self.damages {
+                try change(house, damage, to: "CAST(x'\(Self.junk)' || \(damage.column) AS BLOB)")
+                for command in damage.commands {
+                    let ended = try await house.person.run(command)
+                    let said = ended.output + ended.errors
+                    #expect(ended.status == 8, "\(damage.table): \(command) \(ended)")
+                    #expect(said.contains("is damaged") && said.contains(damage.named), "\(command): \(said)")
+                }
+                // In place: a copy of a home would end the sign-in.
+                try change(house, damage, to: "substr(\(damage.column), \(Self.junk.count / 2 + 1))")
+            }
+        }
+    }
+}
