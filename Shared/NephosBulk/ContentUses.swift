@@ -125,8 +125,7 @@ public struct ContentUses {
         guard Self.isNode(bytes, id) else {
             throw CloudError(
                 .storageFailure,
-                "The list of the content's chunks cannot be read any more. Put the file again under another name: that "
-                    + "brings it back for this one too.",
+                "The list of the content's chunks cannot be read any more. Put the file again: that brings it back.",
                 details: ["reason": "damaged"])
         }
         return bytes

@@ -46,6 +46,33 @@ import Testing
         }
     }
 
+    @Test(arguments: [200, 900_000]) func anAssetThatTheServerHasLostIsNamedByItsRecordAndField(count: Int) async throws
+    {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            for name in ["lost", "whole"] {
+                let file = house.folder + "/" + name
+                try Data((0..<count).map { UInt8(truncatingIfNeeded: ($0 + (name == "lost" ? 0 : 3)) &* $0 >> 7) })
+                    .write(to: URL(fileURLWithPath: file))
+                if name == "whole" { try SegmentDamage.damageAll(in: house.deployment) }
+                let saved = try await one.run("records", "save", name, "--asset", "photo=\(file)", "--type", "Note")
+                #expect(saved.status == 0, "\(saved)")
+            }
+            // Found by whoever wants it.
+            let got = try await two.run("records", "asset", "lost", "photo", "-o", house.folder + "/got")
+            #expect(got.status != 0, "\(got)")
+            let proof = try await two.run("verify", "--service", "records")
+            #expect(proof.status == 6, "\(proof)")
+            #expect(proof.output.contains("lost, photo: the server cannot read the asset any more"), "\(proof)")
+            #expect(!proof.output.contains("whole, photo") && !proof.output.contains("export --assets"), "\(proof)")
+            let json = try await two.run("verify", "--service", "records", "--json")
+            #expect(
+                json.output.contains(#""damaged_assets":[{"field":"photo","record":"lost","zone":"_defaultZone"}]"#),
+                "\(json)")
+        }
+    }
+
     @Test func whatDiffersIsNamedByItsPath() async throws {
         try await withHousehold { house in
             try await house.begin()

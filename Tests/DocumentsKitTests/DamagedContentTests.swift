@@ -81,6 +81,43 @@ import Testing
         }
     }
 
+    /// Also where the file is as it was when it was put: then it need not be read, and is.
+    @Test(arguments: [false, true]) func theSameFileUnderTheSameNameHealsItsManifest(isFile: Bool) async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            for device in [one, two] { try device.session.setContentCache(maxBytes: 0) }
+            let content = Self.bytes(3_000_000, seed: 5)
+            let file = NSTemporaryDirectory() + "/manifest-\(UUID().uuidString)"
+            try content.write(to: URL(fileURLWithPath: file))
+            defer { try? FileManager.default.removeItem(atPath: file) }
+            // Long enough ago that its times tell whether it is written to.
+            try FileManager.default.setAttributes(
+                [.modificationDate: Date(timeIntervalSinceNow: -100)], ofItemAtPath: file)
+            try await Task.sleep(for: .milliseconds(100))
+            func put() async throws {
+                if isFile {
+                    for result in try await one.container.putEach([.file(file, at: "f")], makesFolders: false) {
+                        _ = try result.get()
+                    }
+                } else {
+                    try await one.container.put(content, at: "f")
+                }
+                try await one.settle()
+            }
+            try await one.settle()
+            try await put()
+            try await two.settle()
+            try cloud.simulation.use { cloud in
+                _ = try cloud.storage(of: .documents).write {
+                    try $0.execute(SQL("UPDATE content_nodes SET node = X'00'"), [])
+                }
+            }
+            await #expect(throws: CloudError.self) { try await two.container.read("f") }
+            try await put()
+            #expect(try await two.container.read("f") == content)
+        }
+    }
+
     /// What is put while the same bytes wait here makes no further version.
     @Test func whatWaitsHereHealsByItself() async throws {
         try await withContainers { cloud in

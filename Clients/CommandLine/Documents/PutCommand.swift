@@ -46,6 +46,8 @@ extension DocumentsCommand {
 
         /// Batches that are read at a time.
         private static let preparedMax = 2
+        /// How long the server may be waited for, to ask whether it has still what need not be put.
+        private static let askingTime: Duration = .seconds(3)
 
         func validate() throws {
             guard !paths.isEmpty else { throw ValidationError("Name a file.") }
@@ -110,12 +112,13 @@ extension DocumentsCommand {
                 // The next two are read while these are put: while one is flushed, the other goes on.
                 let batches = collected.batches
                 let readsAll = checksum
+                let limit = network.offline ? nil : min(network.duration, Self.askingTime)
                 let (line, total) = (ProgressLine("reading", isShown: !output.json), collected.byteCount)
                 defer { line.clear() }
                 let prepare = { @Sendable [container] (batch: [LocalFiles.Source]) in
                     let sources = batch.map(\.source)
                     return Task {
-                        try await container.prepareEach(sources, readsAll: readsAll) { count in
+                        try await container.prepareEach(sources, readsAll: readsAll, askingWithin: limit) { count in
                             line.advance(by: count, of: total)
                         }
                     }

@@ -1,6 +1,7 @@
 internal import Foundation
 internal import Logging
 internal import NephosBus
+private import NephosChunks
 internal import NephosCore
 internal import NephosWire
 
@@ -34,6 +35,33 @@ struct ContentDamage: Sendable {
     /// Where the next page begins; nil: these are all.
     fileprivate var next: Data? {
         hasMore ? chunks.map { Data($0.bytes) }.max { $0.lexicographicallyPrecedes($1) } ?? Data() : nil
+    }
+}
+
+extension ContentDamage {
+    /// Whether a content has one of the chunks, or the list of its chunks is lost itself.
+    ///
+    /// - Parameter read: Asks the service for manifest nodes.
+    func concerns(
+        _ root: Data, depth: UInt32, length: UInt64, _ read: ([ChunkID]) async throws(CloudError) -> [Data]
+    ) async throws(CloudError) -> Bool {
+        guard let root = ChunkID(bytes: [UInt8](root)) else { return false }
+        guard depth > 0 else { return chunks.contains(root) }
+        var walk = try ContentWalk(root: root, depth: depth, length: length, range: 0..<length)
+        while true {
+            switch try walk.next() {
+            case .end: return false
+            case .chunk(let chunk, _): if chunks.contains(chunk.id) { return true }
+            case .nodes(let ids):
+                do throws(CloudError) { try walk.take(try await read(ids)) } catch {
+                    // What names its chunks is lost itself.
+                    if error.code == .storageFailure { return true }
+                    // Somebody has removed it meanwhile.
+                    if error.code == .unknownItem { return false }
+                    throw error
+                }
+            }
+        }
     }
 }
 
@@ -311,25 +339,39 @@ final class ContentHealing {
 
     private static let unreadable = CloudError(.storageFailure, LocalFailure.contentUnreadable)
 
+    /// Compresses the chunk beside the loop, and sends it.
     private func send(_ id: ChunkID, _ bytes: Data, _ round: Round) {
         do {
             let client = try round.client ?? makeClient(round)
-            client.store(bytes: bytes.count) { room in
-                bytes.copyBytes(to: room)
-                return id
-            } then: { [weak self, weak round, weak client] result in
+            let (number, ticket) = (client.nextNumber(), client.ticket)
+            engine.loop.offload(to: .content) {
+                BulkClient.make(number, under: ticket, bytes: bytes.count, by: ChunkCoder()) { room in
+                    bytes.copyBytes(to: room)
+                    return id
+                }
+            } then: { [weak self, weak round] result in
                 guard let self, let round, self.round === round else { return }
                 switch result {
-                case .success:
-                    round.hasSent = true
-                    hasHealed = true
-                    done(id, isDamagedHere: false, round)
-                // It is this chunk that is refused, as one that nothing rests on any more: the others go on.
-                case .failure where client?.ended == nil: done(id, isDamagedHere: false, round)
-                case .failure(let error): end(round, error)
+                case .success(let made): store(made, round, client)
+                case .failure(let error): end(round, CloudError(wrapping: error))
                 }
             }
         } catch { end(round, CloudError(wrapping: error)) }
+    }
+
+    private func store(_ made: BulkClient.MadeChunk, _ round: Round, _ client: BulkClient) {
+        client.store(made) { [weak self, weak round, weak client] result in
+            guard let self, let round, self.round === round else { return }
+            switch result {
+            case .success:
+                round.hasSent = true
+                hasHealed = true
+                done(made.chunk, isDamagedHere: false, round)
+            // It is this chunk that is refused, as one that nothing rests on any more: the others go on.
+            case .failure where client?.ended == nil: done(made.chunk, isDamagedHere: false, round)
+            case .failure(let error): end(round, error)
+            }
+        }
     }
 
     /// It has no room of its own: what takes the place of something lost needs none.

@@ -15,6 +15,8 @@ struct DocumentDraft {
     private(set) var unchanged: [DocumentID] = []
     /// Folders that are there and were looked up: many files lie in one.
     private var folders: [DocumentPath: DocumentTransaction.Place] = [:]
+    /// Manifest nodes that the server has lost, as it was asked: of contents that are to be put.
+    var lostLists: Set<ChunkID> = []
     /// Files that are there and were put.
     private var replaced: Set<DocumentID> = []
     /// What it has made itself.
@@ -180,7 +182,10 @@ struct DocumentDraft {
     private func heals(_ content: StagedContent, _ item: HeldDocument) throws -> Bool {
         let damage = try documents.damage()
         // Of more than are named it may be any.
-        guard damage.hasMore || content.chunks.contains(where: { damage.chunks.contains($0.id) }) else { return false }
+        guard
+            damage.hasMore || content.chunks.contains(where: { damage.chunks.contains($0.id) })
+                || !lostLists.isEmpty && content.nodes.contains(where: { lostLists.contains(ContentUpload.id($0)) })
+        else { return false }
         return try !documents.holdsContent(item.wire.content.version)
     }
 

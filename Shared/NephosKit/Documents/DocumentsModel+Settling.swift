@@ -13,14 +13,16 @@ extension DocumentsModel {
         }
     }
 
-    /// A content that was put where nobody has the one any more that was refused has taken its place.
+    /// The server has taken what was refused before, or a content that was put where nobody has the one any more that was.
     func settleRefusals(after request: WireApplyChanges, in documents: DocumentTransaction) throws {
-        let refusals = try documents.refusals().filter { $0.version == nil && !$0.brought.isEmpty }
+        let refusals = try documents.refusals().filter { !$0.brought.isEmpty }
         guard !refusals.isEmpty else { return }
-        for change in request.changes where change.content != nil {
-            guard let id = DocumentID(bytes: change.item), let path = try documents.pathText(of: id) else { continue }
-            for refusal in refusals where refusal.path.hasSameBytes(as: path) {
-                try settle(refusal, in: documents)
+        for change in request.changes {
+            guard let content = change.content, let id = DocumentID(bytes: change.item) else { continue }
+            let path = try documents.pathText(of: id)
+            for refusal in refusals {
+                let isReplaced = refusal.version == nil && path?.hasSameBytes(as: refusal.path) ?? false
+                if refusal.brought == content.version || isReplaced { try settle(refusal, in: documents) }
             }
         }
     }

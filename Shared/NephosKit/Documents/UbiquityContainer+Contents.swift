@@ -147,7 +147,9 @@ extension UbiquityContainer {
                     })
             }
             try folder.flush(staged.compactMap(\.content))
+            let lost = await lostLists(of: staged)
             let (result, unchanged) = try change(conditions) { draft in
+                draft.lostLists = lost
                 let ids = try staged.map { source in
                     if let content = source.content { try folder.require(content) }
                     return try draft.put(source, makesFolders: makesFolders)

@@ -39,7 +39,7 @@ extension UbiquityContainer {
         }
         var damaged = DamagedContents(hasMore: damage.hasMore)
         for (entry, contents) in candidates {
-            for content in contents where try await rests(content, on: damage.chunks, timeout) {
+            for content in contents where try await rests(content, on: damage, timeout) {
                 damaged.items.append(entry)
                 if here.contains(entry.id) { damaged.damagedHere.insert(entry.id) }
                 break
@@ -52,32 +52,17 @@ extension UbiquityContainer {
     ///
     /// - Throws: ``CloudError``: what keeps it from answering which chunks a long one has.
     func isDamaged(_ content: WireDocumentContent, _ timeout: Duration) async throws(CloudError) -> Bool {
-        let damaged = try read { try $0.damage().chunks }
-        guard !damaged.isEmpty else { return false }
-        return try await rests(content, on: damaged, timeout)
+        let damage = try read { try $0.damage() }
+        guard !damage.chunks.isEmpty else { return false }
+        return try await rests(content, on: damage, timeout)
     }
 
-    /// Whether the content has one of the chunks.
     private func rests(
-        _ content: WireDocumentContent, on chunks: Set<ChunkID>, _ timeout: Duration
+        _ content: WireDocumentContent, on damage: ContentDamage, _ timeout: Duration
     ) async throws(CloudError) -> Bool {
-        guard let root = ChunkID(bytes: [UInt8](content.root)) else { return false }
-        guard content.depth > 0 else { return chunks.contains(root) }
-        var walk = try ContentWalk(
-            root: root, depth: content.depth, length: content.length, range: 0..<content.length)
-        while true {
-            switch try walk.next() {
-            case .end: return false
-            case .chunk(let chunk, _): if chunks.contains(chunk.id) { return true }
-            case .nodes(let ids):
-                do throws(CloudError) { try walk.take(try await nodes(ids, timeout)) } catch {
-                    // What names its chunks is lost itself.
-                    if error.code == .storageFailure { return true }
-                    // Somebody has removed it meanwhile.
-                    if error.code == .unknownItem { return false }
-                    throw error
-                }
-            }
+        try await damage.concerns(content.root, depth: content.depth, length: content.length) {
+            ids throws(CloudError) in
+            try await nodes(ids, timeout)
         }
     }
 

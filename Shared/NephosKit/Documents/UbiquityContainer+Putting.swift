@@ -31,14 +31,18 @@ package final class PreparedDocuments: Sendable {
     let folder: ContentFolder
     /// Before any of them was read.
     let start: Int64
+    /// How long the server may be waited for, to ask it what it has lost of these.
+    let asksWithin: Duration?
     /// Keeps sweeps away.
     private let claim: FileLock
     private let isKept = Mutex<[Bool]>([])
 
     fileprivate init(
-        _ sources: [Result<PreparedSource, CloudError>], _ folder: ContentFolder, _ claim: FileLock, start: Int64
+        _ sources: [Result<PreparedSource, CloudError>], _ folder: ContentFolder, _ claim: FileLock, start: Int64,
+        asksWithin: Duration?
     ) {
         (self.sources, self.folder, self.claim, self.start) = (sources, folder, claim, start)
+        self.asksWithin = asksWithin
     }
 
     deinit {
@@ -55,6 +59,10 @@ package final class PreparedDocuments: Sendable {
             return .success(file.item)
         }
         return items.count == sources.count ? items : nil
+    }
+
+    fileprivate var staged: [StagedSource] {
+        sources.compactMap { if case .success(.staged(let source)) = $0 { source } else { nil } }
     }
 
     /// The database knows of these.
@@ -78,16 +86,20 @@ extension UbiquityContainer {
     /// The first half of ``putEach(_:makesFolders:readsAll:)``: reads what has to be read, and keeps it here, flushed.
     /// Meanwhile others may be put. Let go of before it is put, it leaves nothing.
     ///
-    /// - Parameter onRead: Gets the bytes of each piece of a long file that was copied into the home.
+    /// - Parameters:
+    ///   - limit: How long to wait for the server where it is to be asked what it has lost of files that are there already;
+    ///     nil: it is asked only if it is heard.
+    ///   - onRead: Gets the bytes of each piece of a long file that was copied into the home.
     package func prepareEach(
-        _ sources: [DocumentSource], readsAll: Bool = false, onRead: @escaping @Sendable (Int) -> Void = { _ in }
+        _ sources: [DocumentSource], readsAll: Bool = false, askingWithin limit: Duration? = nil,
+        onRead: @escaping @Sendable (Int) -> Void = { _ in }
     ) async throws(CloudError) -> PreparedDocuments {
         let folder = try ContentFolder(home: session.local.home)
         let claim = try folder.claim()
         let start = FileStamp.now
+        let unchanged = readsAll ? [:] : await withoutLost(try unchanged(sources), within: limit)
         let prepared = PreparedDocuments(
-            await prepare(sources, try readsAll ? [:] : unchanged(sources), folder, onRead), folder, claim, start: start
-        )
+            await prepare(sources, unchanged, folder, onRead), folder, claim, start: start, asksWithin: limit)
         try folder.flush(prepared.sources.compactMap { try? $0.get().content })
         return prepared
     }
@@ -98,8 +110,10 @@ extension UbiquityContainer {
     ) async throws(CloudError) -> [Result<DocumentEntry, CloudError>] {
         // Nothing is written then, and nobody has to be told.
         if let unchanged = prepared.unchanged { return try read { try $0.entries(unchanged) } }
+        let lost = await lostLists(of: prepared.staged, within: prepared.asksWithin)
         let (results, bytesThere) = try change { draft in
-            (try draft.putEach(prepared.sources, prepared.folder, makesFolders: makesFolders), draft.unchanged)
+            draft.lostLists = lost
+            return (try draft.putEach(prepared.sources, prepared.folder, makesFolders: makesFolders), draft.unchanged)
         } reading: { documents, drafted in
             for case (.success(let source), .success(let item)) in zip(prepared.sources, drafted.0) {
                 guard let stamp = source.content?.stamp, stamp.isSettled(at: prepared.start) else { continue }

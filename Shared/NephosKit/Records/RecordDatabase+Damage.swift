@@ -1,0 +1,99 @@
+internal import Foundation
+internal import GRDB
+public import NephosCore
+internal import NephosWire
+
+/// Assets of which the server has lost some bytes.
+public struct DamagedAssets: Sendable {
+    /// Where one of them is. One asset may be in many places.
+    public struct Place: Hashable, Sendable {
+        /// The record that has it.
+        public var record: RecordID
+        /// In which field.
+        public var field: String
+    }
+
+    /// The first ``placesMax`` of them, zone by zone, by the records' names.
+    public var places: [Place] = []
+    /// Whether there are more, or the server has lost more than it named.
+    public var hasMore = false
+
+    /// How many are named at most.
+    public static let placesMax = 1000
+}
+
+extension RecordDatabase {
+    /// The assets of the account's own records that the server cannot read any more, as it said last, as far as their zones
+    /// were downloaded here. Of long ones it is asked which chunks they have; nothing is asked while it has lost nothing.
+    ///
+    /// A device that has such an asset sends what is lost by itself; whoever has its file elsewhere saves it again.
+    ///
+    /// - Parameter timeout: How long an answer may take.
+    /// - Returns: Nothing, of a public database: of these nobody is told.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`; `.networkUnavailable` and the like.
+    public func damagedAssets(timeout: Duration = .seconds(30)) async throws(CloudError) -> DamagedAssets {
+        guard !isPublic else { return DamagedAssets() }
+        let (damage, candidates, hasMore) = try read { database in try assetPlaces(database) }
+        var damaged = DamagedAssets(hasMore: damage.hasMore || hasMore)
+        // An asset that many records have is asked about once.
+        var known: [WireRecordAsset: Bool] = [:]
+        for (place, asset) in candidates {
+            let isDamaged: Bool
+            if let found = known[asset] {
+                isDamaged = found
+            } else {
+                isDamaged = try await rests(asset, on: damage, timeout)
+            }
+            known[asset] = isDamaged
+            guard isDamaged else { continue }
+            guard damaged.places.count < DamagedAssets.placesMax else {
+                damaged.hasMore = true
+                break
+            }
+            damaged.places.append(place)
+        }
+        return damaged
+    }
+
+    /// Places of assets that are looked at.
+    private static let candidatesMax = 100_000
+
+    private typealias Candidate = (place: DamagedAssets.Place, asset: WireRecordAsset)
+
+    private func assetPlaces(_ database: Database) throws -> (ContentDamage, [Candidate], hasMore: Bool) {
+        let zones = try zones(database)
+        let damage = try RecordDatabaseModel.damage(in: zones.rows)
+        guard !damage.chunks.isEmpty else { return (damage, [], false) }
+        var (found, hasMore) = ([Candidate](), false)
+        for zone in try zones.all() where !hasMore {
+            let records = RecordTransaction(
+                ScopeTransaction(database, RecordPlace.zone(container, zone.name).scope(of: account)), zone: zone.name)
+            guard try records.rows.state().synced else { continue }
+            try records.forEach(ofType: nil) { name, visible in
+                guard let wire = visible.record else { return true }
+                let record = visible.made(RecordID(name, zone: zone.name), wire, nil)
+                for (field, value) in record.fields.sorted(by: { $0.key < $1.key }) {
+                    for asset in value.assets where asset.length > 0 {
+                        found.append((DamagedAssets.Place(record: record.id, field: field), asset.wire))
+                    }
+                }
+                hasMore = found.count >= Self.candidatesMax
+                return !hasMore
+            }
+        }
+        return (damage, found, hasMore)
+    }
+
+    private func rests(
+        _ asset: WireRecordAsset, on damage: ContentDamage, _ timeout: Duration
+    ) async throws(CloudError) -> Bool {
+        try await damage.concerns(asset.root, depth: asset.depth, length: asset.length) { ids throws(CloudError) in
+            var request = WireReadNodes()
+            request.container = container
+            request.ids = ids.map { Data($0.bytes) }
+            return try await session.call(
+                .records, request, as: WireReadNodesReply.self, app: app, timeout: timeout
+            ).nodes
+        }
+    }
+}
