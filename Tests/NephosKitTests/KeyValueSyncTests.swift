@@ -292,6 +292,20 @@ import Testing
         #expect(results.count == 3 && (try? results.last?.get()) != nil)
     }
 
+    /// Nobody tells a device whose account is unlocked, and nothing may have changed for it meanwhile.
+    @Test func whatAnAccountsLockHeldUpGoesOutByItselfWithinItsPause() throws {
+        let device = try Device.ready()
+        let locked = CloudError(.accountTemporarilyUnavailable, "Locked.", retryAfter: .seconds(60))
+        device.cloud.overrides = ["PushKeys": { _ in .failure(locked) }]
+        try device.store.set(1, forKey: "a")
+        device.network.run(for: .seconds(1))
+        device.cloud.overrides = [:]
+        device.network.run(for: .seconds(1))
+        #expect(device.cloud.items["a"] == nil)
+        device.network.run(for: .seconds(60))
+        #expect(device.cloud.items["a"]?.value == 1)
+    }
+
     @Test func smallBudgetSpacesWritesOut() throws {
         let device = try Device.ready()
         device.cloud.budget = Budget(capacity: 10, remaining: 3, refill: .seconds(2))

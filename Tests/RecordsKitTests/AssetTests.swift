@@ -581,6 +581,34 @@ import Testing
         }
     }
 
+    /// Of records that are changed together the first may be somebody else's: what is brought for it is refused alone.
+    @Test(arguments: ["a", "z"]) func whatIsBroughtForAnothersRecordHoldsUpNoOther(theirs: String) async throws {
+        try await withRecords { cloud in
+            let one = try await cloud.open()
+            _ = try cloud.simulation.use { try $0.createAccount("bert") }
+            let two = try await cloud.open(account: "bert")
+            let (here, there) = (try await cloud.publicDatabase(of: one), try await cloud.publicDatabase(of: two))
+            try await here.save(Record(theirs, ["n": 1]))
+            try await here.waitUntilSent(timeout: .seconds(60))
+
+            // Both of one chunk, and of several.
+            for (round, bytes) in [(50_000, 600_000), (600_000, 50_000)].enumerated() {
+                let content = SplitMix64.bytes(bytes.1, seed: UInt64(round + 1))
+                var foreign = try #require(try await there.record(RecordID(theirs)))
+                foreign["photo"] = try RecordAsset(SplitMix64.bytes(bytes.0, seed: 9))
+                var own = Record("own\(round)", [:])
+                own["photo"] = try RecordAsset(content)
+                try await there.modify(saving: [foreign, own], deleting: [], atomically: false)
+                try await there.waitUntilSent(timeout: .seconds(60))
+                #expect(try await there.refused().map(\.id.name) == [theirs])
+                #expect(try await data("own\(round)", here) == content)
+                #expect(try await there.dismissRefused() == [theirs])
+                try await two.settle()
+                #expect(try cloud.uploadCount() == 0)
+            }
+        }
+    }
+
     /// What was to come into it is given up before the server hears of that, and the process ends.
     @Test func ofADeletedZoneNoUploadIsLeft() async throws {
         try await withRecords { cloud in

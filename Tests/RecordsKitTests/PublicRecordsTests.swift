@@ -63,6 +63,29 @@ import Testing
         }
     }
 
+    /// Where no copy is kept only who has read the record knows what it was.
+    @Test func whatOthersHaveSavedSinceItWasReadIsNotDeletedWithIt() async throws {
+        try await withRecords { cloud in
+            let devices = [try await cloud.open(), try await cloud.open()]
+            let (here, there) = (try await database(devices[0]), try await database(devices[1]))
+            try await here.save(Record("a", ["n": 1]))
+            try await here.waitUntilSent(timeout: .seconds(60))
+            let read = try #require(try await there.record(RecordID("a")))
+            var newer = try #require(try await here.record(RecordID("a")))
+            newer["n"] = 2
+            try await here.save(newer)
+            try await here.waitUntilSent(timeout: .seconds(60))
+            try await there.delete(read)
+            try await there.waitUntilSent(timeout: .seconds(60))
+            let conflict = try #require(try await there.conflicts().first)
+            #expect(conflict.ancestor?["n"] == 1 && conflict.server?["n"] == 2 && conflict.client == nil)
+            #expect(try await here.record(RecordID("a"))?["n"] == 2)
+            try await there.resolve(conflict, keeping: .client)
+            try await there.waitUntilSent(timeout: .seconds(60))
+            #expect(try await here.record(RecordID("a")) == nil)
+        }
+    }
+
     @Test func aCopyIsKeptInStepAndProvesIt() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await other(of: cloud))

@@ -182,7 +182,7 @@ extension RecordsCommand {
                         details: ["record": missing, "zone": zone.zone])
                 }
                 let sent = try await SentRecords(database, zone: zone.zone)
-                try await database.modify(saving: [], deleting: ids, policy: policy.policy)
+                try await database.modify(saving: [], deleting: ids, policy: policy.policy, seen: Array(known.values))
                 try await sent.wait(
                     names, unknown: unknown, network, output, done: "Deleted \(listed(names.map(inLine))).")
             }

@@ -22,8 +22,10 @@ final class ContentUpload {
     var request: ContentRequest
     /// Names it among the account's uploads. The same each time, also in another process.
     var transfer: Data
-    /// Whether the service may know of it.
-    var isOpen = false
+    /// Whether the service may know of it, and what it is for may rest on it.
+    var isOpen = false { didSet { wasBegun = wasBegun || isOpen } }
+    /// Whether the service may know of it, of use or not.
+    private(set) var wasBegun = false
     /// Where each chunk is, by its id.
     var places: [ChunkID: Place] = [:]
     /// Contents of another container of which it is not known yet what they consist of; and chunks of those that are
@@ -33,6 +35,8 @@ final class ContentUpload {
     /// The containers that are to have something and may lack it still. They have their turns one after the other: what
     /// the first one takes from the upload is not there for the next any more.
     var containers: [String] = []
+    /// Whether one of them had its turn, and has what it is to have: what others refer to is in this upload.
+    var hasServed = false
     /// What was not asked about yet, by container.
     var unasked: [String: [ChunkID]] = [:]
     /// Manifest nodes, children first, by container; and which of them it lacks.
@@ -98,6 +102,12 @@ final class ContentUpload {
     func end(_ batch: Int) -> Bool { batches.removeValue(forKey: batch) != nil }
 
     func forgetBatches() { batches = [:] }
+
+    /// The container whose turn it is: the service opens an upload, and goes on with it, for what may be stored there.
+    func openedFor() -> String {
+        if let container = containers.first { request.container = container }
+        return request.container
+    }
 
     /// Has the container asked about a node.
     func add(_ nodes: [Data], to container: String) {

@@ -6,7 +6,7 @@ internal import NephosWire
 extension ContentUploads {
     func send(_ upload: ContentUpload) {
         // What it holds has come to the container another way, and would take room for nothing.
-        guard upload.storedBytes == 0 || upload.holdsSome else { return takeOtherTransfer(upload) }
+        guard upload.storedBytes == 0 || upload.holdsSome || upload.hasServed else { return takeOtherTransfer(upload) }
         upload.left = upload.missing.filter { upload.places[$0] != nil }.sorted { left, right in
             // The last one goes first.
             guard let left = upload.places[left], let right = upload.places[right] else { return false }
@@ -21,7 +21,7 @@ extension ContentUploads {
         do {
             let purpose = BulkClient.Purpose(
                 upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)),
-                container: upload.request.container)
+                container: upload.openedFor())
             let client = try takeClient(for: purpose)
             upload.client = client
             client.onRoom = { [weak self, weak upload] in

@@ -271,16 +271,23 @@ final class ContentUploads {
     }
 
     /// Nothing may be stored for this container: the service refuses what the request changes there, and that alone.
-    private func passOver(_ container: String, _ upload: ContentUpload) {
+    func passOver(_ container: String, _ upload: ContentUpload) {
         (upload.nodes[container], upload.unasked[container]) = (nil, nil)
-        if !upload.isOpen, upload.containers.count > 1 { upload.request.container = upload.containers[1] }
-        endContainer(upload)
+        // It may be what was to be opened: a request that names an upload which was not would be refused for that.
+        if upload.storedBytes == 0, !upload.hasServed { upload.isOpen = false }
+        upload.containers.removeFirst()
+        turnToNext(upload)
     }
 
     /// The container has what it is to have, but for what the request brings.
     private func endContainer(_ upload: ContentUpload) {
         let container = upload.containers.removeFirst()
         upload.request.nodes += model.requestsTakeNodes ? upload.nodes[container] ?? [] : []
+        upload.hasServed = true
+        turnToNext(upload)
+    }
+
+    private func turnToNext(_ upload: ContentUpload) {
         guard !upload.containers.isEmpty else { return note(upload) }
         (upload.missing, upload.missingNodes) = ([], [])
         letGo(upload)
@@ -320,7 +327,7 @@ final class ContentUploads {
         var request = WireOpenTransfer()
         request.transferID = upload.transfer
         request.uploadBytes = upload.storedBytes
-        request.container = upload.request.container
+        request.container = upload.openedFor()
         upload.isOpen = true
         engine.call(model.service, request, as: WireOpenTransferReply.self, app: model.app) {
             [weak self, weak upload] result, _ in
@@ -341,6 +348,8 @@ final class ContentUploads {
                 (operation.attempts, operation.nextAttempt) = (0, Timestamp(milliseconds: 0))
                 operation.error = nil
                 try self.model.markStored(at: operation.position, in: rows)
+                guard sent.transferID.isEmpty, upload.wasBegun else { return }
+                try self.model.closeSoon(upload.transfer, of: sent.container, in: rows)
             }
         } catch { return failed(upload, error, ofItself: true) }
         failures = 0

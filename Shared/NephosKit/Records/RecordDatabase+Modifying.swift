@@ -17,7 +17,7 @@ extension RecordDatabase {
     ///   - replacing: Fields that it does not have go, also those that this device does not know or has not fetched.
     /// - Returns: The record with its new change tag. Save it again from there, or what it was saved from is taken for
     ///   the last that was known.
-    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:)`` does.
+    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:seen:)`` does.
     @discardableResult
     public func save(
         _ record: Record, policy: RecordSavePolicy = .ifServerRecordUnchanged, replacing: Bool = false
@@ -28,12 +28,23 @@ extension RecordDatabase {
     /// Deletes a record; nothing where there is none.
     ///
     /// - Parameter policy: With `.ifServerRecordUnchanged` what others have saved since, and this device has not seen,
-    ///   becomes a conflict; with another it is deleted whatever it has become, as CloudKit does.
-    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:)`` does.
+    ///   becomes a conflict; with another it is deleted whatever it has become, as CloudKit does. So it is of a public
+    ///   database of which no copy is kept, where a name says nothing of what was seen: pass the record as it was read
+    ///   (``delete(_:policy:)``).
+    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:seen:)`` does.
     public func delete(
         _ id: RecordID, policy: RecordSavePolicy = .ifServerRecordUnchanged
     ) async throws(CloudError) {
         try await modify(saving: [], deleting: [id], policy: policy)
+    }
+
+    /// Deletes a record as it was read: with `.ifServerRecordUnchanged` it is a conflict where others have saved it since.
+    ///
+    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:seen:)`` does.
+    public func delete(
+        _ record: Record, policy: RecordSavePolicy = .ifServerRecordUnchanged
+    ) async throws(CloudError) {
+        try await modify(saving: [], deleting: [record.id], policy: policy, seen: [record])
     }
 
     /// Saves and deletes records: on this device all or none.
@@ -48,6 +59,8 @@ extension RecordDatabase {
     ///   - atomically: Of each zone, on the server.
     ///   - conditions: What is taken for granted of other records of a zone that is changed: at most 100.
     ///   - replacing: Fields that the records do not have go, also those that this device does not know or has not fetched.
+    ///   - seen: Of what is deleted, as it was read: others' saves since then are conflicts; without, those since what is
+    ///     here.
     ///   - clientToken: What the server tells this device again (``clientChangeToken(in:timeout:)``), of each zone, once
     ///     the changes are made: 1 to 1024 bytes; nil: what it was told before stays.
     /// - Returns: The records, in their order, with their new change tags.
@@ -60,9 +73,10 @@ extension RecordDatabase {
     public func modify(
         saving records: [Record], deleting: [RecordID], policy: RecordSavePolicy = .ifServerRecordUnchanged,
         atomically: Bool = true, conditions: [RecordCondition] = [], replacing: Bool = false,
-        clientToken: Data? = nil
+        clientToken: Data? = nil, seen: [Record] = []
     ) async throws(CloudError) -> [Record] {
         try check(records, deleting, conditions)
+        let seen = Dictionary(seen.map { ($0.id, $0) }) { $1 }
         try Self.check(clientToken)
         let engine = session.engine
         let mayHaveLost = try mayHaveLostAssets()
@@ -84,7 +98,7 @@ extension RecordDatabase {
                     rows, policy: policy, replaces: replacing, healsAssets: staged != nil && mayHaveLost,
                     makeTag: { engine.makeDocumentID().wire })
                 for record in records where record.id.zone == zone { saved[record.id] = try draft.save(record) }
-                for id in deleting where id.zone == zone { try draft.delete(id) }
+                for id in deleting where id.zone == zone { try draft.delete(id, as: seen[id]) }
                 bytes += try draft.byteCount()
                 guard bytes <= RecordLimits.requestBytesMax - Self.requestRoom else { throw Self.tooLarge }
                 try draft.queue(request) { engine.stamp }

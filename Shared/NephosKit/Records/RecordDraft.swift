@@ -71,15 +71,16 @@ struct RecordDraft {
         return RecordTransaction.Visible(record: result, isPending: true).made(id, result, nil)
     }
 
-    mutating func delete(_ id: RecordID) throws {
+    /// - Parameter seen: The record as somebody has seen it; nil: as it is here.
+    mutating func delete(_ id: RecordID, as seen: Record? = nil) throws {
         let (current, waiting) = (try records.visible(id.name).record, try records.pending(of: id.name))
         // It is gone already, or about to go. Of a database that is not kept here only the server knows.
         if current == nil, try !waiting.isEmpty || records.hasCopy && records.rows.state().synced { return }
         var change = WireRecordChange()
         change.record = id.name
         change.delete = WireDeleteRecord()
-        if policy == .ifServerRecordUnchanged { change.delete.base = current?.version ?? Data() }
-        changes.append(RecordTransaction.Pending(position: 0, change: change, ancestor: current))
+        if policy == .ifServerRecordUnchanged { change.delete.base = seen?.changeTag ?? current?.version ?? Data() }
+        changes.append(RecordTransaction.Pending(position: 0, change: change, ancestor: seen?.base ?? current))
     }
 
     /// - Parameter base: What is deleted, as it was seen; nil: there is nothing.

@@ -125,6 +125,7 @@ extension ScopeSync {
             isOutdated: ServerTime.isOutdated(failed.id, now: now.time))
         var operation = failed
         operation.error = error
+        var actions: [Action] = []
         switch outcome {
         case .repeatLater(let pause): outbox.putOff(&operation, by: min(pause, Backoff.askedPauseMax), at: now)
         case .thaw(let pause):
@@ -137,11 +138,14 @@ extension ScopeSync {
             operation.nextAttempt = Timestamp(milliseconds: 0)
         case .block:
             operation.state = .blocked
-            // Whose account is unlocked is told nothing but by what is read next.
-            if error.code == .accountTemporarilyUnavailable { wasTurnedDown = true }
+            // That an account is unlocked nobody tells: what is read next does.
+            if error.code == .accountTemporarilyUnavailable {
+                wasTurnedDown = true
+                if !isPulling, !isPlanned { actions += plan(after: error.retryAfter ?? Backoff.pauseMax) }
+            }
         case .refuse: return [.refuse(operation, error), .tellNews]
         }
-        let pause = error.retryAfter.map { [Action.endWaiters(pausedFor: $0, error, pulling: false)] }
-        return [.update(operation)] + (pause ?? [])
+        if let pause = error.retryAfter { actions.append(.endWaiters(pausedFor: pause, error, pulling: false)) }
+        return [.update(operation)] + actions
     }
 }
