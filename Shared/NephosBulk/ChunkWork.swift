@@ -152,10 +152,12 @@ struct ChunkWork: Sendable {
         /// To be released once the rows are committed, or never will be.
         var groups: [StoredGroup]
 
-        /// Counts what was not what its id says, and by a part what has no room. What the upload has already is counted
-        /// once its rows were looked at (``Receiving/Committed/repeated``).
+        /// Counts what was not what its id says, and by a part what its upload has no room for. What the upload has
+        /// already is counted once its rows were looked at (``Receiving/Committed/repeated``). That the disk is full, or
+        /// the day's writing done, is not what its sender has done in vain.
         fileprivate mutating func countWaste(untrue: [Bool]) {
             for ((chunk, result), isUntrue) in zip(zip(chunks, results), untrue) where result.isRefused {
+                if !isUntrue, case .ofDisk? = chunk.shortage { continue }
                 wasted[chunk.ticket.account, default: 0] +=
                     isUntrue ? chunk.contentLength : chunk.contentLength / WastedWork.knownPart
             }

@@ -136,12 +136,22 @@ struct UseStore {
         """)
     /// So few containers are looked for one by one.
     private static let lookedForMax = 4
-    /// Of more it is read who uses the chunk: few do, as a rule. If so many do, those are looked for one by one, too.
+    /// Of more it is read who uses the chunk: few do, as a rule. If so many do, those are looked for too, some at a time.
     private static let readMax: Int64 = 32
+
+    /// Containers that one statement looks for, and the statement.
+    private static let lookedForAtOnce = 16
+    private static let selectOne = SQL(
+        """
+        SELECT container FROM content_uses
+        WHERE \(key) AND chunk = ?3 AND is_node = ?4 AND use_count > 0
+            AND container IN (\((0..<lookedForAtOnce).map { "?\($0 + 5)" }.joined(separator: ", ")))
+        ORDER BY container LIMIT 1
+        """)
 
     /// What it may cost to look for one of these that uses a chunk.
     static func rows(lookingIn containers: Set<String>) -> Int {
-        containers.count <= lookedForMax ? containers.count : Int(readMax) / 4
+        containers.count <= lookedForMax ? containers.count : Int(readMax) / 4 + containers.count / lookedForAtOnce
     }
 
     /// One of these containers that uses it.
@@ -153,9 +163,20 @@ struct UseStore {
             if let found = some.first(where: containers.contains) { return found }
             guard some.count == readMax else { return nil }
         }
-        return try containers.first {
-            try transaction.first(select, place.values + part.values + [.text($0)]) { $0.integer(0) > 0 } ?? false
+        guard containers.count > lookedForMax else {
+            return try containers.first {
+                try transaction.first(select, place.values + part.values + [.text($0)]) { $0.integer(0) > 0 } ?? false
+            }
         }
+        let all = containers.sorted()
+        for start in stride(from: 0, to: all.count, by: lookedForAtOnce) {
+            var some = all[start..<min(start + lookedForAtOnce, all.count)].map { SQLValue.text($0) }
+            // The statement has so many places.
+            some += Array(repeating: some[0], count: lookedForAtOnce - some.count)
+            let found = try transaction.first(selectOne, place.values + part.values + some) { $0.text(0) }
+            if let found { return found }
+        }
+        return nil
     }
 
     private static let selectDamaged = SQL(

@@ -35,6 +35,27 @@ import Testing
         #expect(listed.definitions.map(\.containerID) == ["T.a", "T.b", "default"] && listed.definitions[1] == second)
     }
 
+    /// Who changes a part of it says the rest as it was read.
+    @Test func whatWasReadBeforeAnotherChangedItIsNotSavedOverThat() throws {
+        let house = try IdentityHouse()
+        let first = try save(house, "T.a") { $0.trashDays = 10 }
+        let second = try save(house, "T.a") {
+            $0 = first
+            $0.versionDays = 20
+        }
+        expect(.serverRecordChanged) {
+            _ = try save(house, "T.a") {
+                $0 = first
+                $0.trashDays = 11
+            }
+        }
+        let third = try save(house, "T.a") {
+            $0 = second
+            $0.trashDays = 11
+        }
+        #expect(third.trashDays == 11 && third.versionDays == 20)
+    }
+
     @Test func whatCannotBeMeantIsRefused() throws {
         let house = try IdentityHouse()
         for id in ["", "defaults", "*", "T.", "t.small", "T.a/b"] {

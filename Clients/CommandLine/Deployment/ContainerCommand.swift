@@ -115,8 +115,23 @@ struct ContainerCommand: ParsableCommand {
             }
         }
 
+        /// How often it is begun anew where somebody else is quicker.
+        private static let triesMax = 4
+
         func run() throws {
             let connection = try OperatorConnection(directory: deployment.directory)
+            var reply: WireSaveContainerReply?
+            for attempt in 1...Self.triesMax where reply == nil {
+                do {
+                    reply = try connection.call(
+                        .identity, request(connection), returning: WireSaveContainerReply.self)
+                } catch let error as CloudError where error.code == .serverRecordChanged && attempt < Self.triesMax {}
+            }
+            guard let reply else { return }
+            try print(Row(reply.definition))
+        }
+
+        private func request(_ connection: OperatorConnection) throws -> WireSaveContainer {
             var request = WireSaveContainer()
             request.definition = try connection.containers().first { $0.containerID == id } ?? request.definition
             request.definition.containerID = id
@@ -128,8 +143,10 @@ struct ContainerCommand: ParsableCommand {
             if let versionDays { request.definition.versionDays = UInt32(versionDays) }
             request.definition.ownerApp = owner ?? ""
             if noAdministrators || !administrators.isEmpty { request.administrators.accountNames = administrators }
-            let reply = try connection.call(.identity, request, returning: WireSaveContainerReply.self)
-            let row = Row(reply.definition)
+            return request
+        }
+
+        private func print(_ row: Row) throws {
             try output.print(
                 row,
                 text: """

@@ -1234,6 +1234,7 @@ public nonisolated struct WireSaveContainer: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// With a `version`: only where it is the one that is there, else SERVER_RECORD_CHANGED.
   public var definition: WireContainerDefinition {
     get {_definition ?? WireContainerDefinition()}
     set {_definition = newValue}

@@ -14,6 +14,12 @@ extension IdentityService {
         let store = ContainerStore(transaction: transaction)
         let container = ItemName(request.definition.containerID)
         let former = try store.definition(of: container)
+        // What was read and is changed in part keeps the rest: so it has to be what is there.
+        guard request.definition.version == 0 || request.definition.version == former?.version else {
+            throw CloudError(
+                .serverRecordChanged, "Somebody else has changed the container meanwhile. List it, and change it again.",
+                details: ["container": container.rawValue])
+        }
         var definition = try EntitlementRule.definition(request.definition, version: (former?.version ?? 0) + 1)
         if let writer = definition.writer { _ = try requireApp(writer.rawValue, transaction) }
         if let owner = definition.owner { _ = try requireApp(owner.rawValue, transaction) }
