@@ -7,7 +7,8 @@ enum InputFile {
     ///
     /// - Parameter bytesMax: Nobody needs more; reading stops there, since a pipe may have no end.
     /// - Parameter tooLong: What is said when there is more; nil: that no value may be so long.
-    /// - Throws: ``CloudError`` `.quotaExceeded` when there is more, or `tooLong`; a `POSIXError` that names the file.
+    /// - Throws: ``CloudError`` `.quotaExceeded` when there is more, or `tooLong`; `.unknownItem` when there is no such file;
+    ///   else an error of the system's that names it.
     static func read(_ file: String, bytesMax: Int, orElse tooLong: CloudError? = nil) throws -> Data {
         let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
         let file = file == "-" ? "standard input" : file
@@ -49,7 +50,13 @@ enum InputFile {
         }
     }
 
-    private static func failure(_ file: String) -> any Error {
-        NSError(domain: NSPOSIXErrorDomain, code: Int(errno), userInfo: [NSFilePathErrorKey: file])
+    /// By the system's number, as it is now. A person's file that is not there is no damage of a home or a deployment.
+    static func failure(_ file: String) -> any Error {
+        guard errno != ENOENT, errno != ENOTDIR else {
+            return CloudError(
+                .unknownItem, "There is no such file.",
+                details: ["file": file, "reason": String(cString: strerror(errno))])
+        }
+        return NSError(domain: NSPOSIXErrorDomain, code: Int(errno), userInfo: [NSFilePathErrorKey: file])
     }
 }

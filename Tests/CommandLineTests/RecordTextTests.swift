@@ -1,4 +1,5 @@
 import Foundation
+import NephosCore
 import Testing
 
 /// What the commands for records say to whoever meets them for the first time.
@@ -22,6 +23,72 @@ import Testing
             #expect(status.output.contains("One conflict waits to be decided. See: nephos conflicts"), "\(status)")
             #expect(status.status == 0)
             #expect(try await one.run("status", "--json").output.contains(#""conflicts":1"#))
+        }
+    }
+
+    /// It is neither of a home nor of a deployment.
+    @Test func aFileThatSomebodyNamesAndIsNotThereIsNotFound() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let missing = house.folder + "/nosuch"
+            for command in [
+                ["kv", "set", "k", "--type", "data", "--from", missing], ["kv", "import", missing],
+                ["records", "import", missing], ["docs", "put", missing],
+                ["records", "save", "x", "--type", "T", "--asset", "a=" + missing],
+            ] {
+                let refused = try await house.person.run(command)
+                #expect(refused.status == 2, "\(command): \(refused)")
+                #expect(refused.errors.contains("There is no such file") && refused.errors.contains(missing))
+            }
+        }
+    }
+
+    @Test func whoeverInterruptsASaveHearsThatItIsKept() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.person.run("records", "save", "x", "a=1", "--type", "T").status == 0)
+            let service = try house.holder(.records)
+            kill(service, SIGSTOP)
+            let saving = try house.person.start(["records", "save", "x", "a=2", "--timeout", "60"])
+            try await Task.sleep(for: .seconds(4))
+            saving.signal(SIGINT)
+            let ended = await saving.outcome()
+            kill(service, SIGCONT)
+            #expect(ended.status == 128 + SIGINT, "\(ended)")
+            #expect(ended.errors.contains("It is kept on this device, and sent by the next command"), "\(ended)")
+            let sent = try await house.person.run("records", "get", "x", "--fresh")
+            #expect(sent.output.contains("a  2"), "\(sent)")
+        }
+    }
+
+    /// How many there are that are not for the caller is not told: none that were read would be untrue.
+    @Test func whatAQueryOfAPublicDatabaseReadsIsNotSaidToBeNothing() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(
+                try await house.person.run("records", "save", "x", "a=1", "--type", "T", "--public").status == 0)
+            for role in ["read", "none"] {
+                _ = try await house.person.run("container", "save", "default", "--administrator", Household.accountName)
+                let set = try await house.person.run("records", "roles", "set", "T", "--everyone", role)
+                #expect(set.status == 0, "\(set)")
+                let plan = try await house.person.run("records", "explain", "a = 1", "--type", "T", "--public")
+                #expect(plan.status == 0 && !plan.output.contains(" 0 records"), "\(plan)")
+            }
+        }
+    }
+
+    @Test func wordsThatOthersWouldTakeAreTakenOrExplained() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let zone = try await house.person.run("records", "index", "add", "T", "a", "--zone", "work")
+            #expect(zone.status == 64 && zone.errors.contains("serves all zones"), "\(zone)")
+            let administrator = try await house.person.run(
+                "container", "save", "default", "--administrator", Household.accountName)
+            #expect(administrator.status == 0, "\(administrator)")
+            let set = try await house.person.run("records", "roles", "set", "T", "--everyone", "-")
+            #expect(set.status == 0 && set.output.contains("none"), "\(set)")
+            let unknown = try await house.person.run("records", "roles", "set", "T", "--everyone", "nobody")
+            #expect(unknown.status == 64 && unknown.errors.contains("'none'"), "\(unknown)")
         }
     }
 

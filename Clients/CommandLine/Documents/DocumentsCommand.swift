@@ -115,7 +115,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             } catch {
                 guard isHere, !isFresh else { throw error }
                 // What this device has is shown. That the server is silent, or not there, is everyday.
-                if let reason = CloudError(wrapping: error).reasonForCopy {
+                if let reason = CloudError(wrapping: error).reasonInWords {
                     Standard.error("nephos: this is what this device has: \(reason)")
                 }
             }

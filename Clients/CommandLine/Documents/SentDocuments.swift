@@ -161,7 +161,7 @@ struct SentDocuments {
         } catch {
             guard ExitStatus.of(error) == .unreachable else { throw error }
             let cause = try await container.scope.status().problem ?? error
-            return cause.details["reason"] ?? Standing.words(cause)
+            return cause.reasonInWords ?? Standing.words(cause)
         }
     }
 }

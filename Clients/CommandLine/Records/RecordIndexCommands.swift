@@ -36,11 +36,11 @@ extension RecordsCommand {
                         way: plan.way.rawValue, index: plan.index.map(IndexRow.init), ranges: plan.ranges,
                         answered: plan.answered, tested: plan.tested, rows: plan.rows, examined: plan.examined,
                         wanted: plan.wanted.map(IndexRow.init)),
-                    text: Self.text(plan, options))
+                    text: Self.text(plan, options, isPublic: database.isPublic))
             }
         }
 
-        private static func text(_ plan: RecordQueryPlan, _ options: String) -> String {
+        private static func text(_ plan: RecordQueryPlan, _ options: String, isPublic: Bool) -> String {
             let way =
                 switch plan.way {
                 case .scan: "Looks at one record of the zone after the other."
@@ -54,8 +54,13 @@ extension RecordsCommand {
             }
             lines += plan.answered.map { "  answered  \(inLine($0))" }
             lines += plan.tested.map { "  tested    \(inLine($0))" }
-            let rows = "\(counted(plan.rows, "row")) of indexes"
-            lines.append("  read      \(rows), \(counted(plan.examined, "record")), by the first call")
+            if isPublic, plan.rows == 0 {
+                // What the caller may not see is in no number.
+                lines.append("  read      not told where some records may not be for everyone")
+            } else {
+                let rows = "\(counted(plan.rows, "row")) of indexes"
+                lines.append("  read      \(rows), \(counted(plan.examined, "record")), by the first call")
+            }
             if let wanted = plan.wanted {
                 lines.append("  faster    nephos records index add\(options) \(inLine(wanted.arguments))")
             }
@@ -139,6 +144,14 @@ extension RecordsCommand {
                 accents do not count.
                 """)
         var fields: [String] = []
+
+        @Option(name: .long, help: .hidden) var zone: String?
+
+        func validate() throws {
+            guard zone == nil else {
+                throw ValidationError("An index serves all zones of the database: leave out --zone.")
+            }
+        }
 
         func index() throws(CloudError) -> RecordIndex {
             var all: [RecordIndex.Field] = []

@@ -28,7 +28,7 @@ struct RecordLines {
         descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
         self.file = file == "-" ? "standard input" : file
         var facts = stat()
-        guard descriptor >= 0 else { throw Self.failure(self.file) }
+        guard descriptor >= 0 else { throw InputFile.failure(self.file) }
         let isFile = fstat(descriptor, &facts) == 0 && facts.st_mode & S_IFMT == S_IFREG
         size = isFile ? Int(facts.st_size) : nil
     }
@@ -84,15 +84,11 @@ struct RecordLines {
             guard count >= 0 || errno != EBADF else {
                 throw CloudError(.invalidArguments, "Standard input is closed: there is nothing to read.")
             }
-            guard count >= 0 else { throw Self.failure(file) }
+            guard count >= 0 else { throw InputFile.failure(file) }
             hasEnded = count == 0
             buffer += piece[..<count]
             return
         }
-    }
-
-    private static func failure(_ file: String) -> any Error {
-        NSError(domain: NSPOSIXErrorDomain, code: Int(errno), userInfo: [NSFilePathErrorKey: file])
     }
 
     // MARK: A line

@@ -143,11 +143,14 @@ extension RecordsCommand {
 
     /// Rights, with commas between them.
     struct RightsArgument: ExpressibleByArgument {
+        /// What is said of a word that is none.
+        static var allValueStrings: [String] { RecordTypeRoles.Rights.named.map { String($0.word) } + ["none"] }
+
         var rights: RecordTypeRoles.Rights
 
         init?(argument: String) {
             rights = []
-            guard argument != "none" else { return }
+            guard argument != "none", argument != "-" else { return }
             for word in argument.split(separator: ",", omittingEmptySubsequences: false) {
                 guard let right = RecordTypeRoles.Rights.named.first(where: { $0.word == word }) else { return nil }
                 rights.insert(right.right)

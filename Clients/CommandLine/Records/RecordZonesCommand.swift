@@ -151,7 +151,7 @@ private struct SentZones {
                 throw error
             }
             let cause = try await database.scope.status().problem ?? error
-            report.reason = cause.details["reason"] ?? Standing.words(cause)
+            report.reason = cause.reasonInWords ?? Standing.words(cause)
             return try output.print(
                 report,
                 text: """

@@ -87,7 +87,7 @@ extension RecordDatabase {
             let error = CloudError(wrapping: error)
             guard !isFresh, isHere || isWriting else { throw error }
             // What this device has is used. That the server is silent, or not there, is everyday.
-            if !isWriting, let reason = error.reasonForCopy {
+            if !isWriting, let reason = error.reasonInWords {
                 Standard.error("nephos: this is what this device has: \(reason)")
             }
         }

@@ -53,6 +53,11 @@ struct SentRecords {
         if network.offline {
             return try output.print(report, text: "\(done) It is kept here, and sent later.")
         }
+        Interrupt.first {
+            // Whoever ends it may take it for undone.
+            ProgressLine("sending", isShown: true).clear()
+            Standard.error("nephos: It is kept on this device, and sent by the next command that reaches the server.")
+        }
         do {
             if let reason = try await reasonUnsent(within: network.duration, shows: !output.json) {
                 report.reason = reason
@@ -96,7 +101,7 @@ struct SentRecords {
         } catch {
             guard ExitStatus.of(error) == .unreachable else { throw error }
             let cause = try await database.status(of: zone).problem ?? error
-            return cause.details["reason"] ?? Standing.words(cause)
+            return cause.reasonInWords ?? Standing.words(cause)
         }
     }
 }

@@ -155,6 +155,6 @@ extension Sequence where Element == Standing {
 }
 
 extension CloudError {
-    /// Why what this device has is shown where the server was to be asked; nil: it is silent, as it is every day.
-    var reasonForCopy: String? { ExitStatus.of(self) == .unreachable ? details["reason"] : Standing.words(self) }
+    /// Why the server does not do what it was asked for; nil: it is silent, as it is every day.
+    var reasonInWords: String? { ExitStatus.of(self) == .unreachable ? details["reason"] : Standing.words(self) }
 }

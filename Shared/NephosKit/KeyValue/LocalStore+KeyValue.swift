@@ -27,7 +27,7 @@ public struct RefusedWrite: Sendable {
     /// of a store are kept, up to 4 MiB.
     public var value: PropertyValue? { bytes.flatMap { try? PropertyValue(canonicalBytes: [UInt8]($0)) } }
     /// How a person writes it again, once what was in the way is gone, as it is typed into a shell; nil: its value is
-    /// not kept.
+    /// not kept. Of records: of all that was refused in the zone.
     public var recovery: String?
     /// What `nephos kv set --former` calls the value.
     package static let former = "refused"

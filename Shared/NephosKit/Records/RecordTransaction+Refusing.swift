@@ -124,16 +124,20 @@ extension RecordTransaction {
     }
 
     /// Which they are and why, without what they have: that is asked for with each status.
-    func refusedWrites() throws -> [RefusedWrite] {
+    ///
+    /// - Parameter recovery: How a person saves what was refused again; a deletion is not saved.
+    func refusedWrites(recovery: String? = nil) throws -> [RefusedWrite] {
         try Row.fetchAll(
             rows.cached(
-                "SELECT name, refused, error FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name"),
+                "SELECT name, refused, error, body IS NOT NULL AS is_save FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name"
+            ),
             arguments: [rows.account, rows.scope.name]
         ).compactMap { row in
             StoredError.decode(row["error"]).map { error in
                 RefusedWrite(
                     key: ItemName(row["name"]),
-                    at: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error)
+                    at: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error,
+                    recovery: row["is_save"] ? recovery : nil)
             }
         }
     }

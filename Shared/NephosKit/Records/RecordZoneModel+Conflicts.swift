@@ -89,6 +89,11 @@ extension RecordZoneModel {
         return told
     }
 
+    /// How a person saves again what was refused in the zone, all of it.
+    var recoveryOfRefused: String {
+        "nephos records refused\(options) --lines | nephos records import\(options) -"
+    }
+
     /// What is longer is no line for a person to copy.
     private static let lineBytesMax = 1000
 

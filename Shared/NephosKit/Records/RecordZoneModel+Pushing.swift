@@ -356,7 +356,7 @@ extension RecordZoneModel {
     }
 
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
-        try records(in: rows).refusedWrites()
+        try records(in: rows).refusedWrites(recovery: recoveryOfRefused)
     }
 
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {
