@@ -146,6 +146,11 @@ import Testing
                     }
                 }
             }
+            // Nor does it hide what is damaged.
+            reader.container.synchronize()
+            try await reader.container.waitUntilCurrent(timeout: .seconds(60))
+            #expect(try await reader.container.status().hasMoreDamage)
+            #expect(try await reader.container.damagedItems().items.map(\.path) == ["/Documents/f"])
             let sent = try receivedChunks(cloud)
             keeper.setOffline(false)
             try await keeper.settle()

@@ -32,9 +32,39 @@ struct ContentDamage: Sendable {
         self.hasMore = hasMore
     }
 
+    /// So many at least. Where none is named, and there may be some, nothing may be called whole.
+    var countAtLeast: Int { chunks.isEmpty && hasMore ? 1 : chunks.count }
+
     /// Where the next page begins; nil: these are all.
     fileprivate var next: Data? {
         hasMore ? chunks.map { Data($0.bytes) }.max { $0.lexicographicallyPrecedes($1) } ?? Data() : nil
+    }
+}
+
+extension Session {
+    /// Pages of what a service has lost that are turned for one question.
+    private static let damagePagesMax = 256
+
+    /// All that a service cannot read any more, where it has said only some of it.
+    ///
+    /// - Throws: ``CloudError``: what keeps it from answering.
+    func whole(
+        _ damage: ContentDamage, of place: ContentPlace, _ timeout: Duration
+    ) async throws(CloudError) -> ContentDamage {
+        var (damage, next) = (damage, damage.next)
+        for _ in 0..<Self.damagePagesMax {
+            guard let after = next else { break }
+            var request = WireListDamagedChunks()
+            request.container = place.container
+            request.after = after
+            let reply = try await call(
+                place.service, request, as: WireListDamagedChunksReply.self, app: place.app, timeout: timeout)
+            damage.chunks.formUnion(ContentDamage(reply.chunks, hasMore: false).chunks)
+            // Else it would turn pages for ever.
+            next = after.lexicographicallyPrecedes(reply.next) ? reply.next : nil
+        }
+        damage.hasMore = next != nil
+        return damage
     }
 }
 

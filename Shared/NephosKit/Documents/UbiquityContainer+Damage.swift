@@ -27,15 +27,15 @@ extension UbiquityContainer {
         of path: some DocumentAddressing = "/", timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> DamagedContents {
         typealias Candidate = (entry: DocumentEntry, contents: [WireDocumentContent])
-        let (damage, candidates, here) = try read { documents -> (ContentDamage, [Candidate], Set<DocumentID>) in
-            let damage = try documents.damage()
-            guard !damage.chunks.isEmpty else { return (damage, [], []) }
+        let damage = try await damage(timeout)
+        guard !damage.chunks.isEmpty else { return DamagedContents(hasMore: damage.hasMore) }
+        let (candidates, here) = try read { documents -> ([Candidate], Set<DocumentID>) in
             let candidates = try documents.longContents(of: try documents.path(path))
             let lost = try LostChunks(documents.rows).all().filter(\.value.isDamagedHere)
             let here = try candidates.filter { _, contents in
                 try contents.contains { try documents.hasCopy(of: $0) { lost[$0.id] != nil } }
             }
-            return (damage, candidates, Set(here.map(\.entry.id)))
+            return (candidates, Set(here.map(\.entry.id)))
         }
         var damaged = DamagedContents(hasMore: damage.hasMore)
         for (entry, contents) in candidates {
@@ -52,9 +52,13 @@ extension UbiquityContainer {
     ///
     /// - Throws: ``CloudError``: what keeps it from answering which chunks a long one has.
     func isDamaged(_ content: WireDocumentContent, _ timeout: Duration) async throws(CloudError) -> Bool {
-        let damage = try read { try $0.damage() }
+        let damage = try await damage(timeout)
         guard !damage.chunks.isEmpty else { return false }
         return try await rests(content, on: damage, timeout)
+    }
+
+    private func damage(_ timeout: Duration) async throws(CloudError) -> ContentDamage {
+        try await session.whole(try read { try $0.damage() }, of: .documents(id, app: app), timeout)
     }
 
     private func rests(

@@ -126,7 +126,7 @@ extension DocumentTransaction {
         }
         status.leaving = try leaving().compactMap { try entry($0) }.filter { try path.contains(DocumentPath($0.path)) }
         let damage = try damage()
-        (status.damagedChunkCount, status.hasMoreDamage) = (damage.chunks.count, damage.hasMore)
+        (status.damagedChunkCount, status.hasMoreDamage) = (damage.countAtLeast, damage.hasMore)
         status.refused = try scope.refused.filter { try path.contains(DocumentPath($0.key.rawValue)) }
         return status
     }

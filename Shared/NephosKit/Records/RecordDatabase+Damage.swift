@@ -33,7 +33,10 @@ extension RecordDatabase {
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`; `.networkUnavailable` and the like.
     public func damagedAssets(timeout: Duration = .seconds(30)) async throws(CloudError) -> DamagedAssets {
         guard !isPublic else { return DamagedAssets() }
-        let (damage, candidates, hasMore) = try read { database in try assetPlaces(database) }
+        let told = try read { try RecordDatabaseModel.damage(in: zones($0).rows) }
+        let damage = try await session.whole(told, of: .records(container, app: app), timeout)
+        guard !damage.chunks.isEmpty else { return DamagedAssets(hasMore: damage.hasMore) }
+        let (candidates, hasMore) = try read { try assetPlaces($0) }
         var damaged = DamagedAssets(hasMore: damage.hasMore || hasMore)
         // An asset that many records have is asked about once.
         var known: [WireRecordAsset: Bool] = [:]
@@ -60,10 +63,8 @@ extension RecordDatabase {
 
     private typealias Candidate = (place: DamagedAssets.Place, asset: WireRecordAsset)
 
-    private func assetPlaces(_ database: Database) throws -> (ContentDamage, [Candidate], hasMore: Bool) {
+    private func assetPlaces(_ database: Database) throws -> ([Candidate], hasMore: Bool) {
         let zones = try zones(database)
-        let damage = try RecordDatabaseModel.damage(in: zones.rows)
-        guard !damage.chunks.isEmpty else { return (damage, [], false) }
         var (found, hasMore) = ([Candidate](), false)
         for zone in try zones.all() where !hasMore {
             let records = RecordTransaction(
@@ -81,7 +82,7 @@ extension RecordDatabase {
                 return !hasMore
             }
         }
-        return (damage, found, hasMore)
+        return (found, hasMore)
     }
 
     private func rests(

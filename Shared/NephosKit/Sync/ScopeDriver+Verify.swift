@@ -63,7 +63,7 @@ extension ScopeDriver {
                         Verification(
                             token: found.head, localDigest: found.localDigest, serverDigest: found.serverDigest,
                             differences: found.differences, hasMore: found.hasMore, pending: pending,
-                            damagedChunkCount: damage.chunks.count, isContentMissing: damage.isAllMissing)))
+                            damagedChunkCount: damage.countAtLeast, isContentMissing: damage.isAllMissing)))
             } catch { completion(.failure(error)) }
         }
     }
@@ -132,7 +132,7 @@ extension ScopeDriver {
             token: token, localDigest: state.digest, serverDigest: SetDigest(bytes: last.digest) ?? .empty,
             differences: [], pending: try rows.operationCount())
         let damage = try contentDamage(in: rows)
-        verification.damagedChunkCount = damage.chunks.count
+        verification.damagedChunkCount = damage.countAtLeast
         verification.isContentMissing = damage.isAllMissing
         func note(_ name: ItemName, _ kind: Verification.Difference.Kind) {
             guard verification.differences.count < Verification.differencesMax else {

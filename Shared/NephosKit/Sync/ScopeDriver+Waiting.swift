@@ -141,7 +141,7 @@ extension ScopeDriver {
             budget: isHeld ? told.writeBudget : sync.outbox.pacing.budget,
             isFollowing: isHeld ? told.isFollowing : engine.router.isFollowing(self),
             followingProblem: isHeld ? told.followingError : engine.router.problem(of: self), leftBehind: leftBehind,
-            damagedChunkCount: damage.chunks.count, isContentMissing: damage.isAllMissing)
+            damagedChunkCount: damage.countAtLeast, isContentMissing: damage.isAllMissing)
         return (status, pending.map(\.0.position))
     }
 }
