@@ -123,7 +123,7 @@ import Testing
             let error = #expect(throws: CloudError.self) {
                 try store.transaction { t in try t.set((t.integer(forKey: "n") ?? 0) + 1, forKey: "next") }
             }
-            #expect(error?.code == .malformedRequest)
+            #expect(error?.code == .storageFailure)
             #expect(try store.read("next") == .absent)
         }
     }

@@ -83,7 +83,7 @@ extension StorageCommand {
                 let limit = speaker.deployment.wait.duration
                 let storage = try await session.storage(timeout: limit)
                 let devices = try await session.devices(timeout: limit)
-                let names = Dictionary(devices.map { ($0.id.rawValue, $0.name) }) { first, _ in first }
+                let names = DeviceNames(of: devices, session)
                 let containers = try await ContainerStorage.all(of: session, within: limit)
                 return Report(
                     plan: storage.plan, planBytes: storage.planBytes, usedBytes: storage.usedBytes,
@@ -91,7 +91,7 @@ extension StorageCommand {
                         service.items.map {
                             Report.Item(
                                 service: service.service.rawValue, app: $0.app,
-                                device: $0.device.isEmpty ? nil : names[$0.device] ?? $0.device, bytes: $0.bytes,
+                                device: $0.device.isEmpty ? nil : names[DeviceID($0.device)], bytes: $0.bytes,
                                 countsOnPlan: service.countsOnPlan)
                         }
                     }, containers: containers, silent: storage.silent.map(\.rawValue))

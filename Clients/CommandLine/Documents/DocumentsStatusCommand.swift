@@ -243,9 +243,13 @@ private struct ContainerReport: Encodable {
         }
         let more = damaged.hasMore ? ["There is more; it is named once these are whole."] : []
         guard !damaged.items.isEmpty else {
-            return path == "/" && more.isEmpty
-                ? ["The server cannot read some of the content of former versions any more; no file's as it is now."]
-                : more
+            guard more.isEmpty else { return more }
+            return [
+                path == "/"
+                    ? "The server cannot read some of the content of former versions any more; no file's as it is now."
+                    : "The server cannot read some of the container's content any more: no file's here as it is now, but "
+                        + "maybe a former version's. See: nephos docs status"
+            ]
         }
         return Self.shown(damaged.items) { item in
             let isHere = damaged.damagedHere.contains(item.id)

@@ -105,8 +105,15 @@ struct DeviceNames {
     init() { names = [:] }
 
     init(_ session: Session, within limit: Duration) async {
-        let devices = (try? await session.devices(timeout: limit)) ?? []
-        names = Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }
+        self.init(of: (try? await session.devices(timeout: limit)) ?? [], session)
+    }
+
+    /// - Parameter devices: Those that the server lists.
+    init(of devices: [DeviceInformation], _ session: Session) {
+        var names = Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }
+        // A server that was brought back from before this device's sign-in does not know it.
+        if let own = try? session.account { names[own.deviceID] = names[own.deviceID] ?? own.deviceName }
+        self.names = names
     }
 
     func known(_ device: DeviceID) -> String? { names[device] }
