@@ -1,0 +1,63 @@
+internal import Foundation
+internal import NephosCore
+internal import NephosWire
+
+/// Chunks that the server cannot read any more, and that contents rest on.
+struct ContentDamage: Sendable {
+    /// The first of them, by their ids.
+    var chunks: Set<ChunkID> = []
+    /// There are more than these, or may be.
+    var hasMore = false
+    /// The service finds none of its contents: nothing of them can be said, and nothing is to be sent.
+    var isAllMissing = false
+
+    init() {}
+
+    init(_ info: WireContainerInfo) {
+        self.init(info.damagedChunks, hasMore: info.moreDamaged)
+        isAllMissing = info.contentMissing
+    }
+
+    init(_ info: WireDatabaseInfo) {
+        self.init(info.damagedChunks, hasMore: info.moreDamaged)
+        isAllMissing = info.contentMissing
+    }
+
+    init(_ chunks: [Data], hasMore: Bool) {
+        self.chunks = Set(
+            chunks.prefix(DocumentLimits.damagedPageMax).compactMap { ChunkID(bytes: [UInt8]($0)) })
+        self.hasMore = hasMore
+    }
+
+    /// Where the next page begins; nil: these are all.
+    var next: Data? {
+        hasMore ? chunks.map { Data($0.bytes) }.max { $0.lexicographicallyPrecedes($1) } ?? Data() : nil
+    }
+}
+
+extension ContentDamage {
+    /// Whether a content has one of the chunks, or the list of its chunks is lost itself.
+    ///
+    /// - Parameter read: Asks the service for manifest nodes.
+    func concerns(
+        _ root: Data, depth: UInt32, length: UInt64, _ read: ([ChunkID]) async throws(CloudError) -> [Data]
+    ) async throws(CloudError) -> Bool {
+        guard let root = ChunkID(bytes: [UInt8](root)) else { return false }
+        guard depth > 0 else { return chunks.contains(root) }
+        var walk = try ContentWalk(root: root, depth: depth, length: length, range: 0..<length)
+        while true {
+            switch try walk.next() {
+            case .end: return false
+            case .chunk(let chunk, _): if chunks.contains(chunk.id) { return true }
+            case .nodes(let ids):
+                do throws(CloudError) { try walk.take(try await read(ids)) } catch {
+                    // What names its chunks is lost itself.
+                    if error.code == .storageFailure { return true }
+                    // Somebody has removed it meanwhile.
+                    if error.code == .unknownItem { return false }
+                    throw error
+                }
+            }
+        }
+    }
+}
