@@ -115,7 +115,8 @@ extension DocumentsCommand {
                 let limit = network.offline ? nil : min(network.duration, Self.askingTime)
                 let (line, total) = (ProgressLine("reading", isShown: !output.json), collected.byteCount)
                 defer { line.clear() }
-                let prepare = { @Sendable [container] (batch: [LocalFiles.Source]) in
+                // A server that does not answer is waited for once.
+                let prepare = { @Sendable [container] (batch: [LocalFiles.Source], limit: Duration?) in
                     let sources = batch.map(\.source)
                     return Task {
                         try await container.prepareEach(sources, readsAll: readsAll, askingWithin: limit) { count in
@@ -123,11 +124,11 @@ extension DocumentsCommand {
                         }
                     }
                 }
-                var ahead = batches.prefix(Self.preparedMax).map(prepare)
+                var ahead = batches.prefix(Self.preparedMax).map { prepare($0, limit) }
                 for (number, batch) in batches.enumerated() {
                     let prepared = try await ahead.removeFirst().value
                     let next = number + Self.preparedMax
-                    if next < batches.count { ahead.append(prepare(batches[next])) }
+                    if next < batches.count { ahead.append(prepare(batches[next], nil)) }
                     onBegin()
                     let results = try await container.put(prepared, makesFolders: parents || recursive)
                     for (put, result) in zip(batch, results) {

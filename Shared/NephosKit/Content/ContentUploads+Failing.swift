@@ -40,7 +40,9 @@ extension ContentUploads {
             return drop(upload)
         }
         if error.isOfEndedUpload { return takeOtherTransfer(upload, after: error) }
-        if !ofItself, error.code == .permissionFailure, model.isRefusedByContainer, let container = upload.containers.first {
+        if !ofItself, error.code == .permissionFailure, model.isRefusedByContainer,
+            let container = upload.containers.first
+        {
             return passOver(container, upload)
         }
         let outcome = PushRules.outcome(of: error, pause: .zero, isOutdated: false)

@@ -17,7 +17,8 @@ extension IdentityService {
         // What was read and is changed in part keeps the rest: so it has to be what is there.
         guard request.definition.version == 0 || request.definition.version == former?.version else {
             throw CloudError(
-                .serverRecordChanged, "Somebody else has changed the container meanwhile. List it, and change it again.",
+                .serverRecordChanged,
+                "Somebody else has changed the container meanwhile. List it, and change it again.",
                 details: ["container": container.rawValue])
         }
         var definition = try EntitlementRule.definition(request.definition, version: (former?.version ?? 0) + 1)
