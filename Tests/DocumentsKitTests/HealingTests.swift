@@ -147,7 +147,7 @@ import Testing
                 }
             }
             // Nor does it hide what is damaged.
-            reader.container.synchronize()
+            reader.container.scope.synchronize()
             try await reader.container.waitUntilCurrent(timeout: .seconds(60))
             #expect(try await reader.container.status().hasMoreDamage)
             #expect(try await reader.container.damagedItems().items.map(\.path) == ["/Documents/f"])
