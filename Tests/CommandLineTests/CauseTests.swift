@@ -148,7 +148,7 @@ import Testing
             #expect(refused.status == 3 && refused.errors.contains("key: large"), "\(refused)")
             for command in [["kv", "set", "k", "--from", "/nonexistent"], ["kv", "import", "/nonexistent"]] {
                 let missing = try await house.person.run(command)
-                #expect(missing.status == 8, "\(missing)")
+                #expect(missing.status == 2, "\(missing)")
                 #expect(missing.errors.contains("reason: No such file"), "\(missing)")
             }
             #expect(try await house.nephos.run("plan", "save", "tiny", "1MB").status == 0)

@@ -5,6 +5,42 @@ import Testing
 
 /// What is said, and how soon, where nobody listens at the server's address.
 @Suite(.serialized) struct OfflineTests {
+    /// Also where the server is there: nobody hears of it before somebody asks that it be sent.
+    @Test func offlineAsksNobody() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            for device in [one, other] {
+                for command in [["kv", "sync"], ["docs", "ls"], ["records", "ls"]] {
+                    #expect(try await device.run(command).status == 0)
+                }
+            }
+            for number in 1...3 {
+                for command in [
+                    ["kv", "set", "k\(number)", "1"], ["records", "save", "r\(number)", "n=1", "--type", "T"],
+                    ["docs", "mkdir", "d\(number)"],
+                ] {
+                    let kept = try await one.run(command + ["--offline"])
+                    #expect(kept.status == 0, "\(command) \(kept)")
+                }
+                // It is here, and nowhere else.
+                #expect(try await one.run("kv", "get", "k\(number)", "--offline").output == "1\n")
+                #expect(try await one.run("records", "get", "r\(number)", "--offline").status == 0)
+                #expect(try await one.run("docs", "ls", "d\(number)", "--offline").status == 0)
+            }
+            #expect(try await other.run("kv", "sync").status == 0)
+            #expect(try await other.run("kv", "list").output == "The store is empty.\n")
+            #expect(try await other.run("records", "ls").output == "There are no records.\n")
+            #expect(try await other.run("docs", "ls").output == "The folder is empty.\n")
+            // What waits goes out with what asks the server.
+            for _ in 0..<50 where try await one.run("why").status != 0 {}
+            #expect(try await other.run("kv", "sync").status == 0)
+            #expect(try await other.run("kv", "list").output.contains("k3"))
+            #expect(try await other.run("records", "ls").output.contains("r3"))
+            #expect(try await other.run("docs", "ls").output.contains("d3"))
+        }
+    }
+
     @Test func aWriteIsKeptAndAReadThatNeedsTheServerEndsAtOnce() async throws {
         try await withHousehold { house in
             try await house.begin()

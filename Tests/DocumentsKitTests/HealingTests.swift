@@ -148,7 +148,7 @@ import Testing
             }
             // Nor does it hide what is damaged.
             reader.container.scope.synchronize()
-            try await reader.container.waitUntilCurrent(timeout: .seconds(60))
+            try await reader.container.scope.waitUntilCurrent(timeout: .seconds(60))
             #expect(try await reader.container.status().hasMoreDamage)
             #expect(try await reader.container.damagedItems().items.map(\.path) == ["/Documents/f"])
             let sent = try receivedChunks(cloud)

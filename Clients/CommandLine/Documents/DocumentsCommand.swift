@@ -83,13 +83,14 @@ struct DocumentsCommand: AsyncParsableCommand {
         ///
         /// - Parameters:
         ///   - limit: How long to wait for the first download; nil: the server is not asked.
+        ///   - isOffline: Nor for anything else; and what is changed is sent by another command.
         ///   - isFresh: Whether it has to be what the server has now.
         ///   - transfer: How fast contents are moved, from the first on.
         func withContainer<Result: Sendable>(
-            within limit: Duration?, isFresh: Bool = false, transfer: TransferOptions? = nil,
+            within limit: Duration?, isOffline: Bool = false, isFresh: Bool = false, transfer: TransferOptions? = nil,
             _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
-            try await device.withSession { session in
+            try await device.withSession(isOffline: isOffline) { session in
                 _ = try session.requireAccount()
                 if let limits = transfer?.limits { session.setTransferLimits(limits) }
                 let container = try await session.container(container, app: app.map { AppID($0) })
@@ -125,7 +126,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             _ network: ReadOptions, isFresh: Bool = false,
             _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
-            try await withContainer(within: network.limit, isFresh: isFresh, body)
+            try await withContainer(within: network.limit, isOffline: network.offline, isFresh: isFresh, body)
         }
 
         func withContainer<Result: Sendable>(
@@ -133,7 +134,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
             try await withContainer(
-                within: network.limit, transfer: transfer, body)
+                within: network.limit, isOffline: network.offline, transfer: transfer, body)
         }
     }
 }

@@ -17,7 +17,7 @@ extension KeyValueCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore(within: network.duration) { store, session in
+            try await store.withStore(within: network.limit) { store, session in
                 _ = try session.requireAccount()
                 let offered = try await store.offerSignedOutContent()
                 let keys = offered.keys.sorted().map(\.rawValue)

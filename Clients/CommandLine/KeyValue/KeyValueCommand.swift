@@ -43,7 +43,7 @@ struct KeyValueCommand: AsyncParsableCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore(within: network.duration) { store, _ in
+            try await store.withStore(within: network.limit) { store, _ in
                 store.synchronize()
                 let asked = try await Asked(store.scope, within: network.limit)
                 let status = asked.status

@@ -25,7 +25,7 @@ extension KeyValueCommand {
         }
 
         func run() async throws {
-            try await store.withStore(within: network.duration) { store, session in
+            try await store.withStore(within: network.limit) { store, session in
                 var result = try store.read(key)
                 // A device that has never fetched knows nothing; one fetch answers it.
                 if fresh || (result == .notDownloadedYet && !network.offline) {
@@ -55,7 +55,7 @@ extension KeyValueCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore(within: network.duration) { store, session in
+            try await store.withStore(within: network.limit) { store, session in
                 let values = try await KeyValueCommand.values(of: store, session, network)
                 let rows = values.sorted { $0.key < $1.key }.map { key, value in
                     [key.rawValue, value.typeName, Self.shortened(printable(value.text, keepsLines: false))]
@@ -82,7 +82,7 @@ extension KeyValueCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore(within: network.duration) { store, session in
+            try await store.withStore(within: network.limit) { store, session in
                 let values = try await KeyValueCommand.values(of: store, session, network)
                 try StandardOutput.write(PropertyValue.dictionary(values).json + "\n")
             }

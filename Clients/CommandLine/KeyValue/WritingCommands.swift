@@ -29,7 +29,7 @@ extension KeyValueCommand {
 
         func run() async throws {
             let typed = try input().map { try PropertyValue($0, type: type) }
-            try await store.withStore(within: network.duration, makesHome: typed != nil) { store, session in
+            try await store.withStore(within: network.limit, makesHome: typed != nil) { store, session in
                 let value: PropertyValue
                 if let typed { value = typed } else { value = try await formerValue(in: store, session) }
                 try await store.writeWhereThereIsRoom(network) { try store.set(value, forKey: key) }
@@ -78,7 +78,7 @@ extension KeyValueCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore(within: network.duration) { store, _ in
+            try await store.withStore(within: network.limit) { store, _ in
                 // Sent all the same: the server, or another device, may have one that is not known here.
                 let unknown = try keys.filter { try store.read($0) == .absent }
                 try store.transaction { changes in for key in keys { changes.removeValue(forKey: key) } }
@@ -117,7 +117,7 @@ extension KeyValueCommand {
             guard !values.isEmpty else {
                 return try output.print(.dictionary([:]), text: "There was nothing to import.")
             }
-            try await store.withStore(within: network.duration, makesHome: true) { store, _ in
+            try await store.withStore(within: network.limit, makesHome: true) { store, _ in
                 let writes = values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) }
                 try await store.writeWhereThereIsRoom(network) { try store.write(writes) }
                 try await Sent.wait(

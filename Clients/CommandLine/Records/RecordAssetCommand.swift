@@ -51,7 +51,7 @@ extension RecordsCommand {
 
         func run() async throws {
             Interrupt.first { LocalParts.removeAll() }
-            try await database.withDatabase { database, session in
+            try await database.withDatabase(isOffline: network.offline) { database, session in
                 if let limits = transfer.limits { session.setTransferLimits(limits) }
                 try await database.refresh(server ? nil : zone.zone, network)
                 let id = RecordID(name, zone: zone.zone)

@@ -14,7 +14,7 @@ extension RecordsCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await database.withDatabase { database, session in
+            try await database.withDatabase(isOffline: network.offline) { database, session in
                 try await database.refresh(zone ?? RecordZone.defaultName, network)
                 var found: [RecordConflict] = []
                 for zone in try await database.zoneNames(zone) { found += try await database.conflicts(in: zone) }
@@ -47,7 +47,7 @@ extension RecordsCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await database.withDatabase { database, _ in
+            try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network)
                 let conflict = try await database.conflicts(in: zone.zone).first { $0.id.name == name }
                 guard let conflict else {
@@ -79,7 +79,7 @@ extension RecordsCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await database.withDatabase { database, _ in
+            try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone ?? RecordZone.defaultName, network)
                 var found: [RefusedRecord] = []
                 for zone in try await database.zoneNames(zone) { found += try await database.refused(in: zone) }

@@ -25,7 +25,7 @@ extension RecordsCommand {
         }
 
         func run() async throws {
-            try await database.withDatabase { database, _ in
+            try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network, isFresh: fresh)
                 let pages = database.pages(
                     matching: RecordQuery(type: type, limit: limit), in: zone.zone, from: network.source())
@@ -54,7 +54,7 @@ extension RecordsCommand {
         }
 
         func run() async throws {
-            try await database.withDatabase { database, session in
+            try await database.withDatabase(isOffline: network.offline) { database, session in
                 try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
                 let ids = names.map { RecordID($0, zone: zone.zone) }
                 let found = try await database.records(
@@ -109,7 +109,7 @@ extension RecordsCommand {
             var query = try which.query(predicate, limit: limit, fields: columns, output)
             query.allowsScan = scan
             let asked = query
-            try await database.withDatabase { database, session in
+            try await database.withDatabase(isOffline: network.offline) { database, session in
                 try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
                 let pages = database.pages(
                     matching: asked, in: zone.zone, from: network.source(asksServer: server))

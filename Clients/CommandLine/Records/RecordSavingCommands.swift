@@ -53,7 +53,7 @@ extension RecordsCommand {
                 throw CloudError(
                     .invalidArguments, "A field is to be set and removed. Decide.", details: ["field": twice])
             }
-            try await database.withDatabase { database, _ in
+            try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network)
                 let records =
                     if let lines {
@@ -171,7 +171,7 @@ extension RecordsCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await database.withDatabase { database, _ in
+            try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network)
                 let ids = names.map { RecordID($0, zone: zone.zone) }
                 let (known, isDownloaded) = try await database.known(ids, within: network.limit)

@@ -36,7 +36,7 @@ extension RecordsCommand {
         }
 
         func run() async throws {
-            try await database.withDatabase { database, _ in
+            try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network, isFresh: fresh)
                 let folder = assets.map { AssetFolder(path: $0) }
                 try folder?.make()
@@ -108,7 +108,7 @@ extension RecordsCommand {
             try folder?.requireReadable()
             var lines = try RecordLines(file)
             defer { lines.close() }
-            try await database.withDatabase { database, _ in
+            try await database.withDatabase(isOffline: network.offline) { database, _ in
                 var job = ImportJob(database, network, policy: policy.policy, showsProgress: !output.json)
                 Interrupt.first {
                     ProgressLine("importing", isShown: true).clear()

@@ -32,7 +32,7 @@ extension RecordsCommand {
             }
 
             func run() async throws {
-                try await database.withDatabase { database, _ in
+                try await database.withDatabase(isOffline: network.offline) { database, _ in
                     try await database.refresh(nil, network, isFresh: fresh)
                     var rows: [Row] = []
                     var cells: [[String]] = []
@@ -63,7 +63,7 @@ extension RecordsCommand {
             @OptionGroup var output: OutputOptions
 
             func run() async throws {
-                try await database.withDatabase { database, _ in
+                try await database.withDatabase(isOffline: network.offline) { database, _ in
                     try await database.refresh(nil, network)
                     let sent = try await SentZones(database)
                     try await database.modifyZones(saving: zones)
@@ -85,7 +85,7 @@ extension RecordsCommand {
             @OptionGroup var output: OutputOptions
 
             func run() async throws {
-                try await database.withDatabase { database, _ in
+                try await database.withDatabase(isOffline: network.offline) { database, _ in
                     try await database.refresh(nil, network)
                     var counts: [String] = []
                     for zone in zones {

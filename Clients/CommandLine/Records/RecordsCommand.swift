@@ -33,9 +33,9 @@ struct RecordsCommand: AsyncParsableCommand {
         var isPublic = false
 
         func withDatabase<Result: Sendable>(
-            _ body: (RecordDatabase, Session) async throws -> Result
+            isOffline: Bool = false, _ body: (RecordDatabase, Session) async throws -> Result
         ) async throws -> Result {
-            try await device.withSession { session in
+            try await device.withSession(isOffline: isOffline) { session in
                 _ = try session.requireAccount()
                 let container = try await session.recordContainer(container, app: app.map { AppID($0) })
                 return try await body(isPublic ? container.publicDatabase : container.privateDatabase, session)

@@ -34,7 +34,7 @@ struct DeviceOptionGroup: ParsableArguments {
     ///   mistyped would be there from then on.
     /// - Throws: ``CloudError`` `.notSignedIn` when there is no home, and none is made.
     func withSession<Result: Sendable>(
-        makesHome: Bool = false, _ body: (Session) async throws -> Result
+        makesHome: Bool = false, isOffline: Bool = false, _ body: (Session) async throws -> Result
     ) async throws -> Result {
         var logger = Logger(label: "nephos.device") { StreamLogHandler.standardError(label: $0) }
         logger.logLevel =
@@ -47,7 +47,12 @@ struct DeviceOptionGroup: ParsableArguments {
                 "No device has its home here: nobody has signed in. Use: nephos sign-in CONNECTION --account NAME",
                 details: ["home": home])
         }
-        let session = try await Session.open(home: home, logger: logger)
+        var options: DeviceOptions?
+        if isOffline {
+            options = DeviceOptions()
+            options?.isOffline = true
+        }
+        let session = try await Session.open(home: home, options: options, logger: logger)
         defer { session.close() }
         return try await body(session)
     }
@@ -84,12 +89,12 @@ struct StoreOptions: ParsableArguments {
     ///   - makesHome: Whether the home may be made: for what is kept before anybody signs in. That needs the
     ///     app's name.
     func withStore<Result: Sendable>(
-        within limit: Duration, makesHome: Bool = false, _ body: (KeyValueStore, Session) async throws -> Result
+        within limit: Duration?, makesHome: Bool = false, _ body: (KeyValueStore, Session) async throws -> Result
     ) async throws -> Result {
-        try await device.withSession(makesHome: makesHome && app != nil) { session in
+        try await device.withSession(makesHome: makesHome && app != nil, isOffline: limit == nil) { session in
             let store = try session.keyValueStore(app: app.map { AppID($0) })
             if let app, let account = try session.account, account.storeIDs[app] == nil {
-                try await store.scope.requireKnown(to: account, within: limit)
+                try await store.scope.requireKnown(to: account, within: limit ?? .zero)
             }
             return try await body(store, session)
         }

@@ -65,7 +65,7 @@ public final class Session: Sendable {
         fault = options?.fault
         var options = options ?? DeviceOptions()
         if options.foreignPoll == nil { options.foreignPoll = .milliseconds(250) }
-        if options.makeWay == nil, transport is ZeroMQTransport {
+        if options.makeWay == nil, !options.isOffline, transport is ZeroMQTransport {
             options.makeWay = { UnixHomeWay(home: home, loop: $0) }
         }
         self.local = local

@@ -18,6 +18,8 @@ package enum DeviceEvent: Sendable {
 
 /// How an engine behaves.
 package struct DeviceOptions: Sendable {
+    /// No server is asked for anything: what is here is read, and what is written waits for another session.
+    package var isOffline = false
     /// How long one request to a service may take before it counts as failed.
     package var timeout: Duration = .seconds(10)
     /// How often to look for what other processes of this home have written; nil: there are none.
@@ -130,7 +132,7 @@ package final class DeviceEngine {
         home.begin(by: options.makeWay?(loop))
         pollForeign()
         for scope in scopes { scope.begin() }
-        uploadClosings.beginSoon()
+        if !options.isOffline { uploadClosings.beginSoon() }
     }
 
     /// Closes all connections. What waits to be sent stays on disk; whoever waits for a scope is told, and answers that
@@ -386,6 +388,9 @@ package final class DeviceEngine {
     func makeClient(
         to address: SessionRecord.Service, endpoints: [String], keys: KeyPair
     ) throws -> RequestClient {
+        guard !options.isOffline else {
+            throw CloudError(.networkUnavailable, "The server is not asked: that was asked for.")
+        }
         guard let serverKey = PublicKey(z85: address.publicKey), !endpoints.isEmpty else {
             throw CloudError(.configurationInvalid, "A service's address is not valid.")
         }

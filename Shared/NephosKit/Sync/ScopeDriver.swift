@@ -64,12 +64,12 @@ final class ScopeDriver {
         // Who waits for what an account has need not wait when there is none.
         guard let session = engine.session, session.signedIn else { return perform([.look]) }
         guard let scope = model.scope(in: session) else {
-            return isHeld || !model.isToldByToken ? perform([.look]) : learnScope()
+            return isHeld || engine.options.isOffline || !model.isToldByToken ? perform([.look]) : learnScope()
         }
         endLearning()
         self.scope = scope
         guard !session.revoked else { return }
-        if isHeld { return perform([.changed]) }
+        if isHeld || engine.options.isOffline { return perform([.changed]) }
         sync.outbox.isSole = engine.home.role == .holder
         engine.router.follow(self, scope)
         // A new sign-in, or a new entitlement, may have removed what blocked.
