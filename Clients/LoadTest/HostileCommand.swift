@@ -40,8 +40,24 @@ struct HostileCommand: ParsableCommand {
             .run(for: .seconds(seconds))
         progress.done()
         try report(summary, json: json)
-        let grown = summary.services.contains { $0.after - $0.before > growth }
-        if summary.attacked.p99 >= p99Max || grown || !summary.failures.isEmpty { throw ExitCode(1) }
+        let missed = missed(summary)
+        guard missed.isEmpty else {
+            FileHandle.standardError.write(Data("nephos-load: \(missed.joined(separator: "; ")).\n".utf8))
+            throw ExitCode(1)
+        }
+    }
+
+    /// What was not within its bounds.
+    private func missed(_ summary: HostileSummary) -> [String] {
+        var missed: [String] = []
+        if summary.attacked.p99 >= p99Max {
+            missed.append("attacked, the p99 is not under \(p99Max) ms (--p99)")
+        }
+        for service in summary.services where service.after - service.before > growth {
+            missed.append("\(service.name) has grown by more than \(growth) MB (--growth)")
+        }
+        if !summary.failures.isEmpty { missed.append("writes of the honest device failed") }
+        return missed
     }
 }
 

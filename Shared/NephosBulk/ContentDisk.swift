@@ -16,7 +16,8 @@ enum ContentDisk {
     /// Segments that are looked for.
     private static let sampleMax = 64
 
-    /// On a work pool's thread.
+    /// On a work pool's thread. Where whoever runs the service has accepted the loss, what is not there counts as
+    /// damaged: so devices bring back what they have.
     ///
     /// - Throws: ``Gone``; what the database throws.
     static func check(_ store: any BlobStore, _ snapshots: any Snapshots) throws {
@@ -29,6 +30,6 @@ enum ContentDisk {
             }
             there += segments.count { found.contains($0) }
         }
-        guard 2 * there >= known.count else { throw Gone.missing }
+        guard 2 * there >= known.count || store.isLossAccepted else { throw Gone.missing }
     }
 }

@@ -38,8 +38,15 @@ public protocol BlobStore: Sendable {
     /// How much room there is at this moment; nil: there is no end to it, or nobody knows.
     var room: DiskRoom? { get }
 
+    /// Whether whoever runs the service has said that segments which are not there are lost for good.
+    var isLossAccepted: Bool { get }
+
     /// Lets go of the partition's files, and writes to none of them any more: somebody else may.
     func drop(partition: Int)
+}
+
+extension BlobStore {
+    public var isLossAccepted: Bool { false }
 }
 
 /// Room on the disk that content lies on, in bytes.

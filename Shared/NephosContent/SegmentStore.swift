@@ -102,6 +102,11 @@ public final class SegmentStore: BlobStore {
         }
     }
 
+    /// By a file that is made for that: nobody makes it by accident, and it goes with the folder.
+    public static let acceptedLoss = "accept-loss"
+
+    public var isLossAccepted: Bool { access(folder + "/" + Self.acceptedLoss, F_OK) == 0 }
+
     public var room: DiskRoom? {
         var figures = statvfs()
         guard statvfs(folder, &figures) == 0 else { return nil }

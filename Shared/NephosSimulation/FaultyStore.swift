@@ -53,5 +53,6 @@ final class FaultyStore: BlobStore, @unchecked Sendable {
     func remove(_ segment: SegmentID) throws { try inner.remove(segment) }
     func segments(in partition: Int) throws -> [SegmentState] { try inner.segments(in: partition) }
     var room: DiskRoom? { inner.room }
+    var isLossAccepted: Bool { inner.isLossAccepted }
     func drop(partition: Int) { inner.drop(partition: partition) }
 }

@@ -125,6 +125,24 @@ import Testing
         #expect(try missing() == 0)
     }
 
+    /// Whoever runs the service says that it will not come back.
+    @Test func whatIsLostForGoodIsNotedOnceThatIsAccepted() throws {
+        let client = try store(0..<3)
+        ills.set(.unmounted)
+        house.cloud.network.run(for: .seconds(31))
+        #expect(try missing() == 1)
+        ills.accept()
+        house.cloud.network.run(for: .seconds(31))
+        #expect(try missing() == 0)
+        guard case .failure(let error)? = fetch(0, client) else {
+            Issue.record("It was read.")
+            return
+        }
+        #expect(error.code == .storageFailure && error.details["reason"] == "damaged")
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try noted() == 1)
+    }
+
     /// Nobody has to fetch anything for it.
     @Test func aFolderThatIsLostOrCannotBeReadIsToldWithoutBeingAskedFor() throws {
         _ = try store(0..<1)
@@ -179,6 +197,10 @@ private final class Ills: Sendable {
     private let ill = Mutex<Ill?>(nil)
     var now: Ill? { ill.withLock { $0 } }
     func set(_ new: Ill?) { ill.withLock { $0 = new } }
+
+    private let accepted = Mutex(false)
+    var isAccepted: Bool { accepted.withLock { $0 } }
+    func accept() { accepted.withLock { $0 = true } }
 }
 
 /// A store that gives back what a disk that ails gives back.
@@ -221,5 +243,6 @@ private struct IllStore: BlobStore {
         }
     }
     var room: DiskRoom? { store.room }
+    var isLossAccepted: Bool { ills.isAccepted }
     func drop(partition: Int) { store.drop(partition: partition) }
 }

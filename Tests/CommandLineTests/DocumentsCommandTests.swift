@@ -54,6 +54,22 @@ import Testing
         }
     }
 
+    @Test func whatComesBackUnderAnotherNameIsSaid() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let one = house.person
+            let file = house.folder + "/inner"
+            try write("inner", to: file)
+            #expect(try await one.run("docs", "mkdir", "I").status == 0)
+            #expect(try await one.run("docs", "put", file, "I/inner").status == 0)
+            #expect(try await one.run("docs", "rm", "-r", "I").status == 0)
+            #expect(try await one.run("docs", "mkdir", "I").status == 0)
+            let back = try await one.run("docs", "undo")
+            #expect(back.status == 0 && back.output.contains("/Documents/I is /Documents/I 2 now"), "\(back)")
+            #expect(try await one.run("docs", "cat", "I 2/inner").output == "inner")
+        }
+    }
+
     @Test func filesAreHeldStillAndLeaveASideOnceTheOtherHasThem() async throws {
         try await withHousehold { house in
             try await house.begin()

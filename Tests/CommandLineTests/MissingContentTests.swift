@@ -79,6 +79,46 @@ import Testing
         }
     }
 
+    /// Its disk is gone, and there is no backup: whoever runs it says so, and a device brings back what it has.
+    @Test func whatIsLostForGoodComesBackFromDevices() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            let (file, got) = (house.folder + "/film.bin", house.folder + "/got")
+            let bytes = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) })
+            try bytes.write(to: URL(fileURLWithPath: file))
+            #expect(try await one.run("docs", "put", file).status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            let folder = house.deployment + "/data/documents/content"
+            try FileManager.default.removeItem(atPath: folder)
+            #expect(try await house.nephos.run("up").status == 0)
+            let status = try await house.nephos.run("status")
+            #expect(status.status == 8 && status.output.contains("accept-loss"), "\(status)")
+            #expect(try await two.run("docs", "get", "film.bin", got).status != 0)
+
+            try Data().write(to: URL(fileURLWithPath: folder + "/accept-loss"))
+            // It is looked at within half a minute, or as soon as somebody wants something.
+            var lost = try await two.run("docs", "get", "film.bin", got)
+            for _ in 0..<40 where !lost.errors.contains("cannot be read any more") {
+                try await Task.sleep(for: .seconds(1))
+                lost = try await two.run("docs", "get", "film.bin", got)
+            }
+            #expect(lost.errors.contains("cannot be read any more"), "\(lost)")
+            var back = lost
+            for _ in 0..<20 where back.status != 0 {
+                _ = try await one.run("docs", "status")
+                back = try await two.run("docs", "get", "film.bin", got)
+            }
+            #expect(back.status == 0 && FileManager.default.contents(atPath: got) == bytes, "\(back)")
+            var now = try await house.nephos.run("status")
+            for _ in 0..<40 where now.status != 0 {
+                try await Task.sleep(for: .seconds(1))
+                now = try await house.nephos.run("status")
+            }
+            #expect(now.status == 0, "\(now)")
+        }
+    }
+
     /// One of several files, while the service runs: what lay in it is damaged, and the operator is told.
     @Test func aDamagedContentMakesStatusEndWith8() async throws {
         try await withHousehold { house in

@@ -106,7 +106,8 @@ struct DeploymentStatus: Encodable {
         guard !missing.isEmpty else { return "" }
         return
             "\(missing.joined(separator: " and ")) cannot find, or read, the files of contents: the folder \"content\" of "
-            + "the service's data. Mount its disk, or bring it back from a backup; what devices have of it is not asked for."
+            + "the service's data. Mount its disk, or bring it back from a backup; what devices have of it is not asked for. "
+            + "Is it lost for good: make an empty file \"accept-loss\" in that folder, and devices bring back what they have."
     }
 
     /// What the disk has lost of content.

@@ -101,8 +101,20 @@ struct SentDocuments {
         }
         report.state = "sent"
         for line in try await then?() ?? [] { Standard.error("nephos: \(line)") }
-        if output.json { report.items = try await container.refreshed(items).map(DocumentRow.init) }
-        try output.print(report, text: done)
+        let now = try await container.refreshed(items)
+        if output.json { report.items = now.map(DocumentRow.init) }
+        // What was put into the trash has no place.
+        let renamed = batch == nil ? renamed(items, now) : []
+        try output.print(report, text: ([done] + renamed).joined(separator: "\n"))
+    }
+
+    /// What something else had the name of by the time that the server heard of it.
+    private func renamed(_ items: [DocumentEntry], _ now: [DocumentEntry]) -> [String] {
+        let paths = Dictionary(now.map { ($0.id, $0.path) }) { $1 }
+        return items.compactMap { item in
+            guard let path = paths[item.id], path != item.path else { return nil }
+            return "\(inLine(item.path)) is \(inLine(path)) now: the name was taken, or somebody has moved it."
+        }
     }
 
     /// Waits for as long as something moves, for what a command has done with these items.
