@@ -88,7 +88,7 @@ import Testing
             try one.send(.attributes(file) { $0.favouriteRank = Int64(asked) })
             let start = house.cloud.network.now
             #expect(house.cloud.network.run(within: .seconds(10)) { one.answers.count == asked })
-            if asked == 1 { #expect((1..<100).contains(many.answers.count), "\(many.answers.count) went before it") }
+            if asked == 1 { #expect((1..<200).contains(many.answers.count), "\(many.answers.count) went before it") }
             slowest = max(slowest, house.cloud.network.now - start)
         }
         #expect(asked > 5 && slowest < .milliseconds(100), "\(asked) were answered, after \(slowest) at most")
