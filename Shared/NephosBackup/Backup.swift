@@ -43,6 +43,11 @@ public struct Backup {
         /// Chunks of content that the services have found damaged, as the snapshot has them too; one before may have them
         /// whole.
         public var damagedChunks = 0
+        /// Files of content in the deployment that are not what was copied of them before. The snapshot has of each what
+        /// is whole in the file or in the copy.
+        public var damagedFiles: [String] = []
+        /// Copies of the backups that were damaged or gone, and were made anew.
+        public var damagedCopies: [String] = []
         /// Snapshots that were removed.
         public var removed: [String] = []
         public var removedBytes = 0
@@ -213,6 +218,7 @@ public struct Backup {
         var outcome = Outcome(
             snapshot: name, manifest: manifest, copiedSegments: copying.copiedSegments,
             copiedBytes: copying.copiedBytes, held: held)
+        (outcome.damagedFiles, outcome.damagedCopies) = (copying.damagedFiles, copying.damagedCopies)
         for service in Deployment.contentServices {
             let rows = try DatabaseCopy.integers(
                 "SELECT COUNT(*) FROM content_damaged", of: "\(making)/\(service).sqlite")

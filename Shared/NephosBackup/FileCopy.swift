@@ -26,6 +26,29 @@ enum FileCopy {
         }
 
         deinit { if descriptor >= 0 { close(descriptor) } }
+
+        /// Nil: it has not so many, or they cannot be read.
+        func bytes(in range: Range<Int>) -> [UInt8]? {
+            var bytes = [UInt8](repeating: 0, count: range.count)
+            var place = 0
+            while place < bytes.count {
+                let got = bytes.withUnsafeMutableBytes {
+                    pread(
+                        descriptor, $0.baseAddress?.advanced(by: place), range.count - place,
+                        off_t(range.lowerBound + place))
+                }
+                if got < 0, errno == EINTR { continue }
+                guard got > 0 else { return nil }
+                place += got
+            }
+            return bytes
+        }
+    }
+
+    /// Bytes of a file, of which another is put together.
+    struct Piece: Hashable {
+        var path: String
+        var range: Range<Int>
     }
 
     /// The system's `errno` as an error that names the file.
@@ -69,6 +92,19 @@ enum FileCopy {
         return hash
     }
 
+    /// The same of bytes of several files, one behind the other.
+    ///
+    /// - Returns: The SHA-256 of all of them, in hex; nil: a file is shorter.
+    static func copy(_ pieces: [Piece], to target: Opened, went: (Int) throws -> Void) throws -> String? {
+        var sum = SHA256()
+        for piece in pieces {
+            let isRead = try read(piece, into: &sum, midway: [:], went: went) { try write($0, to: target) }
+            guard isRead else { return nil }
+        }
+        guard fsync(target.descriptor) == 0 else { throw failure(target.path) }
+        return hex(sum.finalize())
+    }
+
     private static func write(_ bytes: UnsafeRawBufferPointer, to file: Opened) throws {
         var rest = bytes
         while !rest.isEmpty {
@@ -93,12 +129,23 @@ enum FileCopy {
         _ path: String, first count: Int, isFromDisk: Bool = false, midway: [Int: String], went: (Int) throws -> Void,
         _ take: (UnsafeRawBufferPointer) throws -> Void
     ) throws -> String? {
+        var sum = SHA256()
+        let piece = Piece(path: path, range: 0..<count)
+        let isRead = try read(piece, isFromDisk: isFromDisk, into: &sum, midway: midway, went: went, take)
+        return isRead ? hex(sum.finalize()) : nil
+    }
+
+    /// - Returns: Whether the file has so many bytes.
+    private static func read(
+        _ piece: Piece, isFromDisk: Bool = false, into sum: inout SHA256, midway: [Int: String],
+        went: (Int) throws -> Void, _ take: (UnsafeRawBufferPointer) throws -> Void
+    ) throws -> Bool {
+        let (path, count) = (piece.path, piece.range.upperBound)
         let file = try Opened(path, O_RDONLY)
         if isFromDisk { posix_fadvise(file.descriptor, 0, 0, POSIX_FADV_DONTNEED) }
         posix_fadvise(file.descriptor, 0, 0, POSIX_FADV_SEQUENTIAL)
         var stops = midway.keys.filter { $0 < count }.sorted()[...]
-        var sum = SHA256()
-        var place = 0
+        var place = piece.range.lowerBound
         var buffer = [UInt8](repeating: 0, count: pieceBytes)
         while place < count {
             let end = min(count, place + pieceBytes, stops.first ?? .max)
@@ -107,11 +154,11 @@ enum FileCopy {
             }
             if got < 0, errno == EINTR { continue }
             guard got >= 0 else { throw failure(path) }
-            guard got > 0 else { return nil }
+            guard got > 0 else { return false }
             try buffer.withUnsafeBytes {
-                let piece = UnsafeRawBufferPointer(rebasing: $0[..<got])
-                sum.update(bufferPointer: piece)
-                try take(piece)
+                let got = UnsafeRawBufferPointer(rebasing: $0[..<got])
+                sum.update(bufferPointer: got)
+                try take(got)
             }
             place += got
             if stops.first == place {
@@ -123,13 +170,13 @@ enum FileCopy {
             }
             try went(got)
         }
-        return hex(sum.finalize())
+        return true
     }
 
     static func differs(_ path: String, at place: Int) -> CloudError {
         CloudError(
             .storageFailure,
-            "What is in a file is not what was copied of it before. One of the two is damaged: nephos backup verify",
+            "What is in a file is not what was copied of it before. One of the two is damaged.",
             details: ["file": path, "midway": "\(place)"])
     }
 

@@ -14,9 +14,14 @@ struct SegmentCopying {
     private let suspect: Set<ServiceSegment>
     /// Of those, what is damaged indeed.
     private var damaged: Set<ServiceSegment> = []
+    private let snapshots: [BackupFolder.Snapshot]
     private let fault: (String) throws -> Void
     private(set) var copiedSegments = 0
     private(set) var copiedBytes = 0
+    /// Files of the deployment that are not what was copied of them.
+    private(set) var damagedFiles: [String] = []
+    /// Copies that were not what they had been, or were not there, and were made anew.
+    private(set) var damagedCopies: [String] = []
 
     /// - Parameter snapshots: Those that there are, in their order.
     init(
@@ -26,6 +31,7 @@ struct SegmentCopying {
         self.place = place
         self.folder = folder
         self.fault = fault
+        self.snapshots = snapshots
         let known = snapshots.compactMap(\.manifest)
         suspect = Set(snapshots.filter(\.isKnownDamaged).flatMap { $0.manifest?.segments.map(\.id) ?? [] })
         var copied: [ServiceSegment: Manifest.Segment] = [:]
@@ -72,7 +78,7 @@ struct SegmentCopying {
         let segments = try named.map { id, bytes in
             if let before = copied[id], before.bytes == bytes, isCopied(id, bytes) { return before }
             folders.formUnion([folderPath(of: id), folder.segmentsPath(of: id.service)])
-            let segment = try copy(id, bytes, counting)
+            let segment = try copy(id, bytes, namedIn: making, counting)
             try fault("segment")
             return segment
         }
@@ -90,12 +96,13 @@ struct SegmentCopying {
             && (folder.path(of: id).flatMap { FileCopy.byteCount($0) } ?? 0) >= bytes
     }
 
-    private mutating func copy(_ id: ServiceSegment, _ bytes: Int, _ counting: Counting) throws -> Manifest.Segment {
+    private mutating func copy(
+        _ id: ServiceSegment, _ bytes: Int, namedIn making: String, _ counting: Counting
+    ) throws -> Manifest.Segment {
         guard let name = id.segment.filePath, let target = folder.path(of: id) else {
             throw CloudError(.internalError, "There is no such segment.")
         }
         let origin = place.contentFolder(of: id.service) + "/" + name
-        let part = target + BackupFolder.unfinished
         try FileCopy.makeFolder(folderPath(of: id))
         let there = FileCopy.byteCount(target) ?? 0
         if there >= bytes, let before = copied[id], before.bytes > bytes || !damaged.contains(id) {
@@ -104,24 +111,51 @@ struct SegmentCopying {
             let own =
                 FileCopy.byteCount(origin) == nil
                 ? hash : try FileCopy.hash(origin, first: bytes) { try counting.went($0) }
-            guard let hash, hash == own else { throw FileCopy.differs(origin, at: bytes) }
-            return Manifest.Segment(id, bytes: bytes, sha256: hash)
+            if let hash, hash == own { return Manifest.Segment(id, bytes: bytes, sha256: hash) }
+            return try settle(id, bytes, origin, target, before, namedIn: making, counting)
         }
-        defer { unlink(part) }
-        let before = copied[id].map { (bytes: $0.bytes, sha256: $0.sha256) }
-        let hash: String?
+        guard FileCopy.byteCount(origin) ?? bytes >= bytes else { throw Self.gone(origin) }
+        let before = copied[id]
         do {
-            hash = try FileCopy.copy(
-                origin, first: bytes, to: try FileCopy.Opened(part, O_WRONLY | O_CREAT | O_TRUNC),
-                midway: before.flatMap { $0.bytes < bytes ? $0 : nil }
-            ) { try counting.went($0) }
+            // In the place of a damaged copy comes what it was, and nothing else.
+            let segment = try write(id, bytes, to: target, expecting: before?.bytes == bytes ? before?.sha256 : nil) {
+                try FileCopy.copy(
+                    origin, first: bytes, to: $0,
+                    midway: before.flatMap { $0.bytes < bytes ? (bytes: $0.bytes, sha256: $0.sha256) : nil }
+                ) { try counting.went($0) }
+            } went: {
+                try counting.went($0)
+            }
+            guard let segment else { throw Self.gone(origin) }
+            if let before, damaged.contains(id) || there < before.bytes { damagedCopies.append(target) }
+            return segment
         } catch let error as CloudError where error.details["file"] == origin && access(origin, F_OK) != 0 {
             throw Self.gone(origin)
+        } catch let error as CloudError where error.details["midway"] != nil {
+            guard let before else { throw error }
+            return try settle(id, bytes, origin, target, before, namedIn: making, counting)
         }
-        guard let hash else { throw Self.gone(origin) }
-        // In the place of a damaged copy comes what it was, and nothing else.
-        if let before, before.bytes == bytes, hash != before.sha256 { throw FileCopy.differs(origin, at: bytes) }
-        guard try FileCopy.hash(part, first: bytes, went: { try counting.went($0) }) == hash else {
+    }
+
+    /// Writes a copy beside its place, reads it back, and puts it there.
+    ///
+    /// - Parameters:
+    ///   - hash: What it has to have; nil: anything.
+    ///   - copy: Writes all of it, and says its hash.
+    /// - Returns: What is named of it; nil: there is not so much.
+    /// - Throws: ``CloudError`` `.storageFailure`, with the detail `midway` when it has another hash.
+    private mutating func write(
+        _ id: ServiceSegment, _ bytes: Int, of length: Int? = nil, to target: String, expecting expected: String? = nil,
+        _ copy: (FileCopy.Opened) throws -> String?, went: (Int) throws -> Void
+    ) throws -> Manifest.Segment? {
+        let part = target + BackupFolder.unfinished
+        let length = length ?? bytes
+        defer { unlink(part) }
+        guard let hash = try copy(try FileCopy.Opened(part, O_WRONLY | O_CREAT | O_TRUNC)) else { return nil }
+        if let expected, hash != expected { throw FileCopy.differs(target, at: bytes) }
+        guard try FileCopy.hash(part, first: length, went: went) == hash,
+            let named = length == bytes ? hash : try FileCopy.hash(part, first: bytes, went: { _ in })
+        else {
             throw CloudError(
                 .storageFailure,
                 "What was written does not read as it was written. The disk of the backups is failing.",
@@ -129,8 +163,52 @@ struct SegmentCopying {
         }
         try FileCopy.rename(part, to: target)
         copiedSegments += 1
-        copiedBytes += bytes
-        return Manifest.Segment(id, bytes: bytes, sha256: hash)
+        copiedBytes += length
+        return Manifest.Segment(id, bytes: bytes, sha256: named)
+    }
+
+    /// Of a file of the deployment that is not what was copied of it: takes what is whole in either.
+    private mutating func settle(
+        _ id: ServiceSegment, _ bytes: Int, _ origin: String, _ target: String, _ before: Manifest.Segment,
+        namedIn making: String, _ counting: Counting
+    ) throws -> Manifest.Segment {
+        let marks = try DatabaseCopy.integers(
+            """
+            SELECT segment_offset FROM content_chunks
+            WHERE partition_number = \(id.segment.partition) AND segment_number = \(id.segment.number) ORDER BY 1
+            """, of: "\(making)/\(id.service).sqlite"
+        ).map { Int(clamping: $0[0]) }
+        let dispute = SegmentDispute(id: id, origin: origin, target: target, before: before, bytes: bytes)
+        // How much is read once more was not known before.
+        let verdict = try dispute.settle(marks: marks) { _ in try counting.went(0) }
+        if verdict.isOriginDamaged { damagedFiles.append(origin) }
+        if verdict.isCopyDamaged { damagedCopies.append(target) }
+        let length = verdict.pieces.last?.range.upperBound ?? 0
+        if verdict.pieces.allSatisfy({ $0.path == target }), length >= bytes,
+            let hash = try FileCopy.hash(target, first: bytes, went: { _ in try counting.went(0) })
+        {
+            return Manifest.Segment(id, bytes: bytes, sha256: hash)
+        }
+        let segment = try write(id, bytes, of: length, to: target) {
+            try FileCopy.copy(verdict.pieces, to: $0) { _ in try counting.went(0) }
+        } went: { _ in
+            try counting.went(0)
+        }
+        guard let segment else { throw Self.gone(origin) }
+        if verdict.isCopyDamaged { try noteDamage(of: id, target, counting) }
+        return segment
+    }
+
+    /// What nobody had whole any more is damaged in the snapshots before, and thinning does not count on those.
+    private func noteDamage(of id: ServiceSegment, _ target: String, _ counting: Counting) throws {
+        for snapshot in snapshots {
+            for segment in snapshot.manifest?.segments ?? [] where segment.id == id {
+                let damage = try Verification.damage(of: target, segment.bytes, segment.sha256) { _ in
+                    try counting.went(0)
+                }
+                if damage != nil { try folder.note(snapshot.name, isDamaged: true) }
+            }
+        }
     }
 
     /// Its file stays for a day after the last row that names it is gone, unless the disk has little room.

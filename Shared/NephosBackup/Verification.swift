@@ -37,7 +37,8 @@ public struct Verification {
         let manifests = chosen.compactMap(\.manifest)
         let wanted = Self.wanted(manifests)
         let total =
-            manifests.reduce(0) { $0 + $1.databaseBytes } + wanted.values.reduce(0) { $0 + ($1.keys.max() ?? 0) }
+            manifests.reduce(0) { $0 + $1.databaseBytes }
+            + wanted.values.reduce(0) { $0 + ($1.map(\.bytes).max() ?? 0) }
         let counting = Counting(.verifying, total: total, observer)
         let damaged = try damagedSegments(wanted, counting)
         var findings: [Finding] = []
@@ -58,31 +59,26 @@ public struct Verification {
         return findings
     }
 
-    /// Of each segment, the lengths that manifests name, with their hashes.
-    static func wanted(_ manifests: [Manifest]) -> [ServiceSegment: [Int: String]] {
-        var wanted: [ServiceSegment: [Int: String]] = [:]
-        for segment in manifests.flatMap(\.segments) {
-            wanted[segment.id, default: [:]][segment.bytes] = segment.sha256
-        }
+    /// Of each segment what manifests name: the same length may have two hashes, when there was no way to have it whole.
+    static func wanted(_ manifests: [Manifest]) -> [ServiceSegment: Set<Manifest.Segment>] {
+        var wanted: [ServiceSegment: Set<Manifest.Segment>] = [:]
+        for segment in manifests.flatMap(\.segments) { wanted[segment.id, default: []].insert(segment) }
         return wanted
     }
 
-    /// Each segment is read once, however many snapshots name it.
+    /// Each segment is read once for each length, however many snapshots name it.
     ///
-    /// - Returns: Of those that are damaged, up to where they are whole.
+    /// - Returns: Those that are damaged.
     func damagedSegments(
-        _ wanted: [ServiceSegment: [Int: String]], _ counting: Counting
-    ) throws -> [ServiceSegment: (whole: Int, failure: CloudError)] {
-        var damaged: [ServiceSegment: (whole: Int, failure: CloudError)] = [:]
-        for (id, lengths) in wanted.sorted(by: { $0.key < $1.key }) {
-            var whole = -1
-            for (bytes, hash) in lengths.sorted(by: { $0.key < $1.key }) {
-                let before = max(whole, 0)
-                if let failure = try damage(of: id, bytes, hash, { try counting.went($0) }, countingFrom: before) {
-                    damaged[id] = (whole, failure)
-                    break
-                }
-                whole = bytes
+        _ wanted: [ServiceSegment: Set<Manifest.Segment>], _ counting: Counting
+    ) throws -> [Manifest.Segment: CloudError] {
+        var damaged: [Manifest.Segment: CloudError] = [:]
+        for (id, segments) in wanted.sorted(by: { $0.key < $1.key }) {
+            var read = 0
+            for segment in segments.sorted(by: { ($0.bytes, $0.sha256) < ($1.bytes, $1.sha256) }) {
+                damaged[segment] = try damage(
+                    of: id, segment.bytes, segment.sha256, { try counting.went($0) }, countingFrom: read)
+                read = segment.bytes
             }
         }
         return damaged
@@ -128,7 +124,7 @@ public struct Verification {
 
     /// What is wrong with a snapshot, once its segments are known.
     func failures(
-        of name: String, _ manifest: Manifest, _ damaged: [ServiceSegment: (whole: Int, failure: CloudError)],
+        of name: String, _ manifest: Manifest, _ damaged: [Manifest.Segment: CloudError],
         _ counting: Counting
     ) throws -> [CloudError] {
         var failures: [CloudError] = []
@@ -150,9 +146,7 @@ public struct Verification {
         {
             failures.append(failure)
         }
-        for segment in manifest.segments {
-            if let found = damaged[segment.id], segment.bytes > found.whole { failures.append(found.failure) }
-        }
+        failures += manifest.segments.compactMap { damaged[$0] }
         if failures.isEmpty, let failure = Self.difference(manifest, folder.path(of: name)) { failures.append(failure) }
         return failures
     }

@@ -37,6 +37,62 @@ import Testing
         }
     }
 
+    /// The service's file of the person's documents; there is one.
+    private func segment(_ house: Household) throws -> String {
+        let folder = house.deployment + "/data/documents/content"
+        let names = FileManager.default.enumerator(atPath: folder)?.allObjects as? [String] ?? []
+        return folder + "/" + (try #require(names.first { $0.hasSuffix(".segment") }))
+    }
+
+    @Test func aByteThatTheDiskHasLostEndsNoBackups() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, backups) = (house.person, house.folder + "/backups")
+            let new = try await house.nephos.run("recovery-key", "new", "--json")
+            let key = try field("recovery_key", of: new.output)
+            let files = ["one", "two", "three"].map { house.folder + "/" + $0 }
+            for file in files {
+                try Data((0..<200_000).map { _ in UInt8.random(in: .min ... .max) })
+                    .write(to: URL(fileURLWithPath: file))
+            }
+            #expect(try await person.run("docs", "put", files[0], "one").status == 0)
+            let first = try await house.nephos.run("backup", backups)
+            #expect(first.status == 0 && first.errors.isEmpty, "\(first)")
+            let segment = try segment(house)
+            let damaged = try #require(FileHandle(forUpdatingAtPath: segment))
+            try damaged.seek(toOffset: 1000)
+            let byte = try #require(try damaged.read(upToCount: 1)?.first)
+            try damaged.seek(toOffset: 1000)
+            try damaged.write(contentsOf: [byte ^ 1])
+            try damaged.close()
+            for (file, options) in zip(files[1...], [[], ["--json"]]) {
+                #expect(try await person.run("docs", "put", file, (file as NSString).lastPathComponent).status == 0)
+                let made = try await house.nephos.run(["backup", backups] + options)
+                #expect(made.status == 0, "\(made)")
+                #expect(made.errors.contains("1 file of content in the deployment") && made.errors.contains(segment))
+                if options.isEmpty { continue }
+                let values = try JSONSerialization.jsonObject(with: Data(made.output.utf8)) as? [String: Any]
+                #expect(values?["damaged_files"] as? [String] == [segment])
+                #expect(values?["damaged_copies"] as? [String] == [])
+            }
+            #expect(try await house.nephos.run("backup", "verify", backups).status == 0)
+
+            #expect(try await house.nephos.run("down").status == 0)
+            try FileManager.default.removeItem(atPath: house.deployment)
+            let restored = try await house.nephos.run(
+                "restore", backups, "--recovery-key-stdin", input: try input(house, key))
+            #expect(restored.status == 0, "\(restored)")
+            #expect(try await house.nephos.run("up").status == 0)
+            let fresh = try await house.anotherDevice("fresh")
+            for file in files {
+                let got = try await fresh.run("docs", "get", (file as NSString).lastPathComponent, file + ".got")
+                #expect(got.status == 0, "\(got)")
+                #expect(
+                    FileManager.default.contents(atPath: file + ".got") == FileManager.default.contents(atPath: file))
+            }
+        }
+    }
+
     @Test func everythingComesBackAfterAFire() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -53,6 +53,8 @@ struct BackupCommand: ParsableCommand {
             var removedBytes: Int
             var leftCopies: [String]
             var damagedChunks: Int
+            var damagedFiles: [String]
+            var damagedCopies: [String]
         }
 
         func run() throws {
@@ -68,8 +70,9 @@ struct BackupCommand: ParsableCommand {
                 segmentBytes: manifest.segmentBytes, copiedSegments: outcome.copiedSegments,
                 copiedBytes: outcome.copiedBytes, recoveryKey: manifest.keys?.recoveryKey,
                 heldMilliseconds: outcome.held.milliseconds, removed: outcome.removed,
-                removedBytes: outcome.removedBytes, leftCopies: outcome.leftCopies, damagedChunks: outcome.damagedChunks
-            )
+                removedBytes: outcome.removedBytes, leftCopies: outcome.leftCopies,
+                damagedChunks: outcome.damagedChunks,
+                damagedFiles: outcome.damagedFiles, damagedCopies: outcome.damagedCopies)
             var text = """
                 Made \(outcome.snapshot): databases of \(size(manifest.databaseBytes)), content of \
                 \(size(manifest.segmentBytes)), of which \(size(outcome.copiedBytes)) were copied. What was copied was read back.
@@ -90,6 +93,23 @@ struct BackupCommand: ParsableCommand {
                 text += outcome.leftCopies.joined(separator: " ")
             }
             try output.print(made, text: text)
+            Self.warn(outcome)
+        }
+
+        private static func warn(_ outcome: Backup.Outcome) {
+            func say(_ paths: [String], _ what: String) {
+                guard !paths.isEmpty else { return }
+                Standard.error("\(counted(paths.count, "file")) of content \(what):")
+                for path in paths.prefix(20) { Standard.error("  " + path) }
+                if paths.count > 20 { Standard.error("  and \(paths.count - 20) more") }
+            }
+            say(
+                outcome.damagedFiles,
+                "in the deployment are not what was copied of them before: its disk may be failing. The snapshot has of "
+                    + "each what is whole in the file or in the copy")
+            say(
+                outcome.damagedCopies,
+                "in the folder of backups were damaged or gone, and were made anew: look at its disk")
         }
     }
 

@@ -1,0 +1,60 @@
+internal import Foundation
+internal import NephosContent
+internal import NephosCore
+
+/// Finds out who is right where a segment of the deployment is not what was copied of it before.
+///
+/// The copy has its own hash, and so has what the deployment's file was then. What neither is, is taken record by record
+/// from where it is whole (``SegmentMerge``): nothing that one of the two has is lost.
+struct SegmentDispute {
+    let id: ServiceSegment
+    /// The deployment's file.
+    let origin: String
+    /// The backup's.
+    let target: String
+    let before: Manifest.Segment
+    /// How much of it the snapshot's database names.
+    let bytes: Int
+
+    struct Verdict {
+        /// Of what the segment is put together; as long as the longest that any snapshot names.
+        var pieces: [FileCopy.Piece] = []
+        var isOriginDamaged = false
+        var isCopyDamaged = false
+    }
+
+    /// - Parameter marks: Where its records begin, as far as the database knows.
+    /// - Throws: ``CloudError`` `.storageFailure` where both are whole and go on differently; and what `went` throws.
+    func settle(marks: [Int], went: (Int) throws -> Void) throws -> Verdict {
+        let isCopyWhole = try Verification.damage(of: target, before.bytes, before.sha256, went) == nil
+        let isOriginWhole = try Verification.damage(of: origin, before.bytes, before.sha256, went) == nil
+        let paths = [origin, target]
+        let lengths = paths.map { FileCopy.byteCount($0) ?? 0 }
+        let files = paths.map { try? FileCopy.Opened($0, O_RDONLY) }
+        var merge = SegmentMerge(of: id.segment, lengths: (lengths[0], lengths[1])) { files[$0]?.bytes(in: $1) }
+        let length = max(bytes, min(before.bytes, lengths.max() ?? 0))
+        guard let runs = try merge.merged(length: length, marks: marks) else { throw wentApart }
+        var verdict = Verdict(isCopyDamaged: !isCopyWhole)
+        let merged = runs.map { FileCopy.Piece(path: paths[$0.copy], range: $0.range) }
+        if isCopyWhole || isOriginWhole {
+            verdict.pieces = [FileCopy.Piece(path: isCopyWhole ? target : origin, range: 0..<before.bytes)]
+            verdict.pieces += merged.compactMap { piece in
+                let range = max(piece.range.lowerBound, before.bytes)..<max(piece.range.upperBound, before.bytes)
+                return range.isEmpty ? nil : FileCopy.Piece(path: piece.path, range: range)
+            }
+        } else {
+            verdict.pieces = merged
+        }
+        // One that was brought back may end before what was copied of it, and be whole as far as it goes.
+        let isMended = verdict.pieces.contains { $0.path == target && $0.range.lowerBound < bytes }
+        verdict.isOriginDamaged = !isOriginWhole && (lengths[0] >= before.bytes || isMended)
+        return verdict
+    }
+
+    private var wentApart: CloudError {
+        CloudError(
+            .storageFailure,
+            "A segment goes on differently from what was copied of it before, and both are whole: as when an old state of the whole machine came back while it ran. Back up into another folder, and keep this one.",
+            details: ["file": origin, "copy": target])
+    }
+}
