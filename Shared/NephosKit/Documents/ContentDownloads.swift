@@ -92,7 +92,8 @@ final class ContentDownloads {
 
     /// Nil: somebody else does it, or nobody can.
     private var driver: ScopeDriver? {
-        guard !engine.stopped, let driver = model.driver, driver.scope != nil, !driver.isHeld,
+        guard !engine.stopped, !engine.options.isOffline, let driver = model.driver, driver.scope != nil,
+            !driver.isHeld,
             engine.session?.revoked == false
         else { return nil }
         return driver

@@ -238,6 +238,9 @@ extension WireDocumentChange {
 
     var createsFolder: Bool { if case .create(let create) = kind { create.kind == .folder } else { false } }
 
+    /// Which further content it brings, or takes away; nil: none.
+    var renditionName: Data? { if case .rendition(let set)? = kind { set.name } else { nil } }
+
     /// The content that it brings.
     var content: WireDocumentContent? {
         switch kind {

@@ -106,7 +106,7 @@ extension DocumentsModel {
         let refused = try changes.compactMap { change -> DocumentTransaction.RefusedChange? in
             let content = change.content
             let id = DocumentID(bytes: change.item)
-            if let content, let id, try documents.isOnServer(content, of: id) {
+            if let content, let id, try documents.isOnServer(content, of: id, as: change.renditionName) {
                 try withdraw(change, in: documents)
                 try letGo(of: content, of: id, in: documents)
                 return nil
@@ -121,7 +121,7 @@ extension DocumentsModel {
             refused.content = content
             refused.kind = try id.flatMap { try documents.document($0)?.wire.kind } ?? .unspecified
             if case .create(let create)? = change.kind { (refused.kind, refused.makes) = (create.kind, true) }
-            if case .rendition(let set)? = change.kind { refused.rendition = set.name }
+            refused.rendition = change.renditionName
             return refused
         }
         try documents.recordRefusal(refused, of: position, error, now: engine.now)

@@ -21,7 +21,9 @@ extension DocumentsModel {
             guard let content = change.content, let id = DocumentID(bytes: change.item) else { continue }
             let path = try documents.pathText(of: id)
             for refusal in refusals {
-                let isReplaced = refusal.version == nil && path?.hasSameBytes(as: refusal.path) ?? false
+                let isReplaced =
+                    refusal.version == nil && refusal.rendition == change.renditionName
+                    && path?.hasSameBytes(as: refusal.path) ?? false
                 if refusal.brought == content.version || isReplaced { try settle(refusal, in: documents) }
             }
         }
@@ -53,30 +55,38 @@ extension DocumentsModel {
 }
 
 extension DocumentTransaction {
-    /// Whether the server has these bytes as one of the item's contents, as it has told.
-    func isOnServer(_ content: WireDocumentContent, of item: DocumentID) throws -> Bool {
-        try synced(item.name)?.item?.hasContent(version: content.version, root: content.root) ?? false
+    /// Whether the server has these bytes as what they were to be of the item, as it has told.
+    ///
+    /// - Parameter rendition: The name of a further content; nil: the item's own.
+    func isOnServer(_ content: WireDocumentContent, of item: DocumentID, as rendition: Data?) throws -> Bool {
+        try synced(item.name)?.item?.hasContent(version: content.version, root: content.root, as: rendition) ?? false
     }
 
     /// Whether the server has by now what was refused: these bytes, as the item or where it was; or, of a content that is
     /// not here any more, the item that was to be made with it.
     fileprivate func isSettled(_ refusal: Refusal) throws -> Bool {
         if let item = try synced(refusal.item)?.item {
-            if item.hasContent(version: refusal.brought, root: refusal.root) { return true }
+            if item.hasContent(version: refusal.brought, root: refusal.root, as: refusal.rendition) { return true }
             if refusal.makes, refusal.version == nil, item.hasContent { return true }
         }
         guard refusal.rendition == nil, let path = try? DocumentPath(refusal.path),
             case .item(let there)? = try place(path)
         else { return false }
-        return try synced(there.id.name)?.item?.hasContent(version: refusal.brought, root: refusal.root) ?? false
+        return try synced(there.id.name)?.item?.hasContent(
+            version: refusal.brought, root: refusal.root, as: refusal.rendition) ?? false
     }
 }
 
 extension WireDocumentItem {
-    /// Whether this, or the same bytes, is one of the item's contents.
-    fileprivate func hasContent(version: Data, root: Data) -> Bool {
-        ([content] + conflicts + renditions.map(\.content)).contains { content in
-            !version.isEmpty && content.version == version || !root.isEmpty && content.root == root
+    /// Whether this, or the same bytes, is the content that it is meant to be. What lost against another is here by its
+    /// version alone: the same bytes put again were to be the item's own.
+    fileprivate func hasContent(version: Data, root: Data, as rendition: Data?) -> Bool {
+        func isThis(_ other: WireDocumentContent) -> Bool {
+            !version.isEmpty && other.version == version || !root.isEmpty && other.root == root
         }
+        guard let rendition else {
+            return isThis(content) || conflicts.contains { !version.isEmpty && $0.version == version }
+        }
+        return renditions.contains { $0.name == rendition && isThis($0.content) }
     }
 }
