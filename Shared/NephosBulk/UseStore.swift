@@ -129,16 +129,6 @@ struct UseStore {
             ])
     }
 
-    private static let selectSome = SQL(
-        """
-        SELECT container FROM content_uses
-        WHERE \(key) AND chunk = ?3 AND is_node = ?4 AND use_count > 0 ORDER BY container LIMIT ?5
-        """)
-    /// So few containers are looked for one by one.
-    private static let lookedForMax = 4
-    /// Of more it is read who uses the chunk: few do, as a rule. If so many do, those are looked for too, some at a time.
-    private static let readMax: Int64 = 32
-
     /// Containers that one statement looks for, and the statement.
     private static let lookedForAtOnce = 16
     private static let selectOne = SQL(
@@ -151,23 +141,13 @@ struct UseStore {
 
     /// What it may cost to look for one of these that uses a chunk.
     static func rows(lookingIn containers: Set<String>) -> Int {
-        containers.count <= lookedForMax ? containers.count : Int(readMax) / 4 + containers.count / lookedForAtOnce
+        (containers.count + lookedForAtOnce - 1) / lookedForAtOnce
     }
 
     /// One of these containers that uses it.
     static func container(
         of containers: Set<String>, using part: Part, at place: HoldStore.Place, in transaction: any ReadTransaction
     ) throws -> String? {
-        if containers.count > lookedForMax {
-            let some = try transaction.all(selectSome, place.values + part.values + [.integer(readMax)]) { $0.text(0) }
-            if let found = some.first(where: containers.contains) { return found }
-            guard some.count == readMax else { return nil }
-        }
-        guard containers.count > lookedForMax else {
-            return try containers.first {
-                try transaction.first(select, place.values + part.values + [.text($0)]) { $0.integer(0) > 0 } ?? false
-            }
-        }
         let all = containers.sorted()
         for start in stride(from: 0, to: all.count, by: lookedForAtOnce) {
             var some = all[start..<min(start + lookedForAtOnce, all.count)].map { SQLValue.text($0) }
