@@ -54,6 +54,15 @@ import Testing
             $0.trashDays = 11
         }
         #expect(third.trashDays == 11 && third.versionDays == 20)
+        // Nor is what somebody else has said first.
+        var unread = WireSaveContainer()
+        unread.definition.containerID = "T.a"
+        unread.isFirst = true
+        expect(.serverRecordChanged) {
+            _ = try house.call(unread, by: house.operatorKey, replying: WireSaveContainerReply.self)
+        }
+        unread.definition.containerID = "T.b"
+        _ = try house.call(unread, by: house.operatorKey, replying: WireSaveContainerReply.self)
     }
 
     @Test func whatCannotBeMeantIsRefused() throws {

@@ -120,20 +120,22 @@ struct ContainerCommand: ParsableCommand {
 
         func run() throws {
             let connection = try OperatorConnection(directory: deployment.directory)
-            var reply: WireSaveContainerReply?
-            for attempt in 1...Self.triesMax where reply == nil {
-                do {
-                    reply = try connection.call(
-                        .identity, request(connection), returning: WireSaveContainerReply.self)
-                } catch let error as CloudError where error.code == .serverRecordChanged && attempt < Self.triesMax {}
+            try print(Row(save(over: connection, triesLeft: Self.triesMax)))
+        }
+
+        private func save(over connection: OperatorConnection, triesLeft: Int) throws -> WireContainerDefinition {
+            do {
+                return try connection.call(.identity, request(connection), returning: WireSaveContainerReply.self)
+                    .definition
+            } catch let error as CloudError where error.code == .serverRecordChanged && triesLeft > 1 {
+                return try save(over: connection, triesLeft: triesLeft - 1)
             }
-            guard let reply else { return }
-            try print(Row(reply.definition))
         }
 
         private func request(_ connection: OperatorConnection) throws -> WireSaveContainer {
             var request = WireSaveContainer()
-            request.definition = try connection.containers().first { $0.containerID == id } ?? request.definition
+            let known = try connection.containers().first { $0.containerID == id && $0.version > 0 }
+            if let known { request.definition = known } else { request.isFirst = true }
             request.definition.containerID = id
             if let containerClass { request.definition.containerClass = containerClass.wire }
             if let names { request.definition.names = names.wire }

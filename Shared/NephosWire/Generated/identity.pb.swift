@@ -1254,6 +1254,9 @@ public nonisolated struct WireSaveContainer: Sendable {
   /// Clears the value of `administrators`. Subsequent reads from it will return its default value.
   public mutating func clearAdministrators() {self._administrators = nil}
 
+  /// Only where nothing is said of it yet, else SERVER_RECORD_CHANGED.
+  public var isFirst: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -3611,7 +3614,7 @@ nonisolated extension WireContainerDefinition: SwiftProtobuf.Message, SwiftProto
 
 nonisolated extension WireSaveContainer: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".SaveContainer"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}definition\0\u{1}administrators\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}definition\0\u{1}administrators\0\u{3}is_first\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3621,6 +3624,7 @@ nonisolated extension WireSaveContainer: SwiftProtobuf.Message, SwiftProtobuf._M
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularMessageField(value: &self._definition) }()
       case 2: try { try decoder.decodeSingularMessageField(value: &self._administrators) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.isFirst) }()
       default: break
       }
     }
@@ -3637,12 +3641,16 @@ nonisolated extension WireSaveContainer: SwiftProtobuf.Message, SwiftProtobuf._M
     try { if let v = self._administrators {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
     } }()
+    if self.isFirst != false {
+      try visitor.visitSingularBoolField(value: self.isFirst, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireSaveContainer, rhs: WireSaveContainer) -> Bool {
     if lhs._definition != rhs._definition {return false}
     if lhs._administrators != rhs._administrators {return false}
+    if lhs.isFirst != rhs.isFirst {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

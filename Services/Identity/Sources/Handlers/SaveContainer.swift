@@ -15,7 +15,8 @@ extension IdentityService {
         let container = ItemName(request.definition.containerID)
         let former = try store.definition(of: container)
         // What was read and is changed in part keeps the rest: so it has to be what is there.
-        guard request.definition.version == 0 || request.definition.version == former?.version else {
+        let isThis = request.definition.version == 0 || request.definition.version == former?.version
+        guard isThis, former == nil || !request.isFirst else {
             throw CloudError(
                 .serverRecordChanged,
                 "Somebody else has changed the container meanwhile. List it, and change it again.",
