@@ -38,33 +38,6 @@ struct ContentDamage: Sendable {
     }
 }
 
-extension ContentDamage {
-    /// Whether a content has one of the chunks, or the list of its chunks is lost itself.
-    ///
-    /// - Parameter read: Asks the service for manifest nodes.
-    func concerns(
-        _ root: Data, depth: UInt32, length: UInt64, _ read: ([ChunkID]) async throws(CloudError) -> [Data]
-    ) async throws(CloudError) -> Bool {
-        guard let root = ChunkID(bytes: [UInt8](root)) else { return false }
-        guard depth > 0 else { return chunks.contains(root) }
-        var walk = try ContentWalk(root: root, depth: depth, length: length, range: 0..<length)
-        while true {
-            switch try walk.next() {
-            case .end: return false
-            case .chunk(let chunk, _): if chunks.contains(chunk.id) { return true }
-            case .nodes(let ids):
-                do throws(CloudError) { try walk.take(try await read(ids)) } catch {
-                    // What names its chunks is lost itself.
-                    if error.code == .storageFailure { return true }
-                    // Somebody has removed it meanwhile.
-                    if error.code == .unknownItem { return false }
-                    throw error
-                }
-            }
-        }
-    }
-}
-
 extension Session {
     /// Pages of what a service has lost that are turned for one question.
     private static let damagePagesMax = 256
@@ -89,5 +62,41 @@ extension Session {
         }
         damage.hasMore = next != nil
         return damage
+    }
+
+    /// Whether a content has one of the chunks, or the list of its chunks is lost itself.
+    ///
+    /// - Throws: ``CloudError``: what keeps the service from answering which chunks a long one has.
+    func rests(
+        _ root: Data, depth: UInt32, length: UInt64, on damage: ContentDamage, of place: ContentPlace,
+        _ timeout: Duration
+    ) async throws(CloudError) -> Bool {
+        guard let root = ChunkID(bytes: [UInt8](root)) else { return false }
+        guard depth > 0 else { return damage.chunks.contains(root) }
+        var walk = try ContentWalk(root: root, depth: depth, length: length, range: 0..<length)
+        while true {
+            switch try walk.next() {
+            case .end: return false
+            case .chunk(let chunk, _): if damage.chunks.contains(chunk.id) { return true }
+            case .nodes(let ids):
+                do throws(CloudError) { try walk.take(try await nodes(ids, of: place, timeout)) } catch {
+                    // What names its chunks is lost itself.
+                    if error.code == .storageFailure { return true }
+                    // Somebody has removed it meanwhile.
+                    if error.code == .unknownItem { return false }
+                    throw error
+                }
+            }
+        }
+    }
+
+    private func nodes(
+        _ ids: [ChunkID], of place: ContentPlace, _ timeout: Duration
+    ) async throws(CloudError) -> [Data] {
+        var request = WireReadNodes()
+        request.container = place.container
+        request.ids = ids.map { Data($0.bytes) }
+        return try await call(place.service, request, as: WireReadNodesReply.self, app: place.app, timeout: timeout)
+            .nodes
     }
 }

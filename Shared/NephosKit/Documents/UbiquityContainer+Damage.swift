@@ -64,19 +64,9 @@ extension UbiquityContainer {
     private func rests(
         _ content: WireDocumentContent, on damage: ContentDamage, _ timeout: Duration
     ) async throws(CloudError) -> Bool {
-        try await damage.concerns(content.root, depth: content.depth, length: content.length) {
-            ids throws(CloudError) in
-            try await nodes(ids, timeout)
-        }
-    }
-
-    private func nodes(_ ids: [ChunkID], _ timeout: Duration) async throws(CloudError) -> [Data] {
-        var request = WireReadNodes()
-        request.container = id
-        request.ids = ids.map { Data($0.bytes) }
-        return try await session.call(
-            .documents, request, as: WireReadNodesReply.self, app: app, timeout: timeout
-        ).nodes
+        try await session.rests(
+            content.root, depth: content.depth, length: content.length, on: damage, of: .documents(id, app: app),
+            timeout)
     }
 }
 

@@ -28,32 +28,35 @@ extension RecordDatabase {
     ///
     /// A device that has such an asset sends what is lost by itself; whoever has its file elsewhere saves it again.
     ///
-    /// - Parameter timeout: How long an answer may take.
+    /// - Parameter timeout: How long an answer may take, and about how long all of them: what was not looked at by then is
+    ///   said by ``DamagedAssets/hasMore``.
     /// - Returns: Nothing, of a public database: of these nobody is told.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`; `.networkUnavailable` and the like.
     public func damagedAssets(timeout: Duration = .seconds(30)) async throws(CloudError) -> DamagedAssets {
         guard !isPublic else { return DamagedAssets() }
         let told = try read { try RecordDatabaseModel.damage(in: zones($0).rows) }
-        let damage = try await session.whole(told, of: .records(container, app: app), timeout)
+        let place = ContentPlace.records(container, app: app)
+        let deadline = ContinuousClock.now + timeout
+        let damage = try await session.whole(told, of: place, timeout)
         guard !damage.chunks.isEmpty else { return DamagedAssets(hasMore: damage.hasMore) }
         let (candidates, hasMore) = try read { try assetPlaces($0) }
         var damaged = DamagedAssets(hasMore: damage.hasMore || hasMore)
         // An asset that many records have is asked about once.
         var known: [WireRecordAsset: Bool] = [:]
-        for (place, asset) in candidates {
+        for (candidate, asset) in candidates {
+            guard ContinuousClock.now < deadline, damaged.places.count < DamagedAssets.placesMax else {
+                damaged.hasMore = true
+                break
+            }
             let isDamaged: Bool
             if let found = known[asset] {
                 isDamaged = found
             } else {
-                isDamaged = try await rests(asset, on: damage, timeout)
+                isDamaged = try await session.rests(
+                    asset.root, depth: asset.depth, length: asset.length, on: damage, of: place, timeout)
             }
             known[asset] = isDamaged
-            guard isDamaged else { continue }
-            guard damaged.places.count < DamagedAssets.placesMax else {
-                damaged.hasMore = true
-                break
-            }
-            damaged.places.append(place)
+            if isDamaged { damaged.places.append(candidate) }
         }
         return damaged
     }
@@ -83,18 +86,5 @@ extension RecordDatabase {
             }
         }
         return (found, hasMore)
-    }
-
-    private func rests(
-        _ asset: WireRecordAsset, on damage: ContentDamage, _ timeout: Duration
-    ) async throws(CloudError) -> Bool {
-        try await damage.concerns(asset.root, depth: asset.depth, length: asset.length) { ids throws(CloudError) in
-            var request = WireReadNodes()
-            request.container = container
-            request.ids = ids.map { Data($0.bytes) }
-            return try await session.call(
-                .records, request, as: WireReadNodesReply.self, app: app, timeout: timeout
-            ).nodes
-        }
     }
 }
