@@ -104,10 +104,7 @@ final class ContentUpload {
     func forgetBatches() { batches = [:] }
 
     /// The container whose turn it is: the service opens an upload, and goes on with it, for what may be stored there.
-    func openedFor() -> String {
-        if let container = containers.first { request.container = container }
-        return request.container
-    }
+    var turn: String { containers.first ?? request.container }
 
     /// Has the container asked about a node.
     func add(_ nodes: [Data], to container: String) {

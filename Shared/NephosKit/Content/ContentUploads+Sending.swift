@@ -21,7 +21,7 @@ extension ContentUploads {
         do {
             let purpose = BulkClient.Purpose(
                 upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)),
-                container: upload.openedFor())
+                container: upload.turn)
             let client = try takeClient(for: purpose)
             upload.client = client
             client.onRoom = { [weak self, weak upload] in

@@ -327,7 +327,7 @@ final class ContentUploads {
         var request = WireOpenTransfer()
         request.transferID = upload.transfer
         request.uploadBytes = upload.storedBytes
-        request.container = upload.openedFor()
+        request.container = upload.turn
         upload.isOpen = true
         engine.call(model.service, request, as: WireOpenTransferReply.self, app: model.app) {
             [weak self, weak upload] result, _ in
@@ -349,6 +349,8 @@ final class ContentUploads {
                 operation.error = nil
                 try self.model.markStored(at: operation.position, in: rows)
                 guard sent.transferID.isEmpty, upload.wasBegun else { return }
+                // What goes on does so under another id: this one is ended, whenever the service can be asked.
+                operation.id = self.engine.makeOperationID()
                 try self.model.closeSoon(upload.transfer, of: sent.container, in: rows)
             }
         } catch { return failed(upload, error, ofItself: true) }

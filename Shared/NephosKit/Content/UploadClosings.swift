@@ -28,6 +28,8 @@ final class UploadClosings {
         var running = 0
         /// Rows that the service has answered, which are removed together: each transaction flushes the disk.
         var answered: [Int64] = []
+        /// Those of which it has not.
+        var unanswered: [Int64] = []
         var failure: CloudError?
         var failures = 0
         /// The last row that was asked about.
@@ -37,7 +39,8 @@ final class UploadClosings {
 
     /// Requests of a turn at a time.
     private static let askedMax = 8
-    /// The service has ended by itself what is older, even if a clock is hours wrong.
+    /// The service has ended by itself what is older. It is asked about it once all the same: the clock may have been wrong
+    /// when it was noted.
     private static let keptFor: Duration = .seconds(2 * 86_400)
 
     private unowned let engine: DeviceEngine
@@ -52,7 +55,7 @@ final class UploadClosings {
 
     /// Asks for all that nobody asks for yet.
     func begin() {
-        guard !engine.stopped, let account else { return }
+        guard !engine.stopped, !engine.options.isOffline, let account else { return }
         do throws(CloudError) {
             let places = try engine.local.read { try Self.places(of: account, $0) }
             for place in places.sorted() where turns[place] == nil {
@@ -110,6 +113,7 @@ final class UploadClosings {
                 turn.running -= 1
                 if let error = Self.failure(of: result) {
                     turn.failure = error
+                    turn.unanswered.append(row.position)
                 } else {
                     turn.answered.append(row.position)
                 }
@@ -128,11 +132,11 @@ final class UploadClosings {
 
     /// All of the turn's requests are answered, or have failed.
     private func end(_ place: Place, _ turn: Turn, _ account: AccountID) {
-        let (answered, failure) = (turn.answered, turn.failure)
-        (turn.answered, turn.failure) = ([], nil)
+        let (answered, unanswered, failure) = (turn.answered, turn.unanswered, turn.failure)
+        (turn.answered, turn.unanswered, turn.failure) = ([], [], nil)
         do throws(CloudError) {
             let bound = engine.now.advanced(by: .zero - Self.keptFor)
-            try engine.local.write { try Self.remove(answered, andBefore: bound, $0) }
+            try engine.local.write { try Self.remove(answered, andIfBefore: bound, unanswered, $0) }
         } catch {
             engine.logger.error("uploads that are closed could not be noted", error)
             return pause(place, turn, account, for: Backoff.pauseMax)
@@ -192,12 +196,14 @@ final class UploadClosings {
     }
 
     private static func remove(
-        _ positions: [Int64], andBefore bound: Timestamp, _ database: Database
+        _ answered: [Int64], andIfBefore bound: Timestamp, _ unanswered: [Int64], _ database: Database
     ) throws {
         let statement = try database.cachedStatement(sql: "DELETE FROM upload_closings WHERE position = ?1")
-        for position in positions { try statement.execute(arguments: [position]) }
-        try database.cachedStatement(sql: "DELETE FROM upload_closings WHERE noted < ?1")
-            .execute(arguments: [Int64(clamping: bound.milliseconds)])
+        for position in answered { try statement.execute(arguments: [position]) }
+        let ofOld = try database.cachedStatement(sql: "DELETE FROM upload_closings WHERE position = ?1 AND noted < ?2")
+        for position in unanswered {
+            try ofOld.execute(arguments: [position, Int64(clamping: bound.milliseconds)])
+        }
     }
 }
 

@@ -132,7 +132,7 @@ package final class DeviceEngine {
         home.begin(by: options.makeWay?(loop))
         pollForeign()
         for scope in scopes { scope.begin() }
-        if !options.isOffline { uploadClosings.beginSoon() }
+        uploadClosings.beginSoon()
     }
 
     /// Closes all connections. What waits to be sent stays on disk; whoever waits for a scope is told, and answers that
@@ -389,7 +389,7 @@ package final class DeviceEngine {
         to address: SessionRecord.Service, endpoints: [String], keys: KeyPair
     ) throws -> RequestClient {
         guard !options.isOffline else {
-            throw CloudError(.networkUnavailable, "The server is not asked: that was asked for.")
+            throw CloudError(.networkUnavailable, "This session is offline and asks no server. Open another one.")
         }
         guard let serverKey = PublicKey(z85: address.publicKey), !endpoints.isEmpty else {
             throw CloudError(.configurationInvalid, "A service's address is not valid.")
