@@ -29,7 +29,7 @@ extension DocumentsCommand {
                     for item in items { try await container.unpin(item.id) }
                     return try await print(items, of: container, text: "Kept downloaded no longer.")
                 }
-                if pin == true { for item in items { try await container.pin(item.id) } }
+                if pin == true { try await container.pin(items.map(\.id)) }
                 try await container.startDownloading(items.map(\.id))
                 if network.offline {
                     return try await print(items, of: container, text: "The contents are fetched later.")

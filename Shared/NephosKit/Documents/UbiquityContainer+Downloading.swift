@@ -72,13 +72,18 @@ extension UbiquityContainer {
     /// whatever room it takes, and until ``unpin(_:)``. It is fetched as ``startDownloading(_:)`` does.
     ///
     /// - Throws: ``CloudError`` `.limitExceeded` when too many items are; else as ``item(at:)`` does.
-    public func pin(_ path: some DocumentAddressing) async throws(CloudError) {
+    public func pin(_ path: some DocumentAddressing) async throws(CloudError) { try await pin([path]) }
+
+    /// The same of several: of all of them, or, where one cannot be, of none.
+    public func pin(_ paths: [some DocumentAddressing]) async throws(CloudError) {
         try change(ofCopies: { documents in
-            let path = try documents.path(path)
-            guard let place = try documents.place(path) else { throw Self.noItem(path) }
-            try documents.setPinned(place.id, true)
-            try documents.touchAll(in: place, at: path)
-            if case .item(let item) = place, !item.isFolder { try documents.requestDownload(of: item) }
+            for path in paths {
+                let path = try documents.path(path)
+                guard let place = try documents.place(path) else { throw Self.noItem(path) }
+                try documents.setPinned(place.id, true)
+                try documents.touchAll(in: place, at: path)
+                if case .item(let item) = place, !item.isFolder { try documents.requestDownload(of: item) }
+            }
         })
         look()
     }
