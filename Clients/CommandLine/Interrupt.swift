@@ -33,6 +33,14 @@ enum Interrupt {
         if isPending { throw CloudError(.operationCancelled, "Interrupted.") }
     }
 
+    /// Whoever ends a command that waits for the server may take what it has done for undone.
+    static func sayThatItIsKept() {
+        first {
+            ProgressLine("sending", isShown: true).clear()
+            Standard.error("nephos: It is kept on this device, and sent by the next command that reaches the server.")
+        }
+    }
+
     // MARK: What is done at the end
 
     /// Where the handler writes that a signal has come; it may do little else.

@@ -234,8 +234,7 @@ private struct ContainerReport: Encodable {
 
     private var damageLines: [String] {
         if status.scope.isContentMissing {
-            let cure = "Only its operator can bring them back (nephos status, there); then this works again."
-            return ["The server does not find its files of contents. " + cure]
+            return ["The server does not find its files of contents. " + Standing.cureOfMissingContent]
         }
         guard status.damagedChunkCount > 0 else { return [] }
         guard let damaged else {

@@ -112,7 +112,7 @@ extension DocumentsCommand {
                 // The next two are read while these are put: while one is flushed, the other goes on.
                 let batches = collected.batches
                 let readsAll = checksum
-                let limit = network.offline ? nil : min(network.duration, Self.askingTime)
+                let limit = network.limit.map { min($0, Self.askingTime) }
                 let (line, total) = (ProgressLine("reading", isShown: !output.json), collected.byteCount)
                 defer { line.clear() }
                 // A server that does not answer is waited for once.

@@ -64,11 +64,7 @@ struct SentDocuments {
         if network.offline {
             return try output.print(report, text: "\(done) It is kept here, and sent later.\(stays)")
         }
-        Interrupt.first {
-            // Whoever ends it may take it for undone.
-            ProgressLine("sending", isShown: true).clear()
-            Standard.error("nephos: It is kept on this device, and sent by the next command that reaches the server.")
-        }
+        Interrupt.sayThatItIsKept()
         do {
             report.reason = try await reasonUnsent(within: network.duration, shows: !output.json)
             for other in others where report.reason == nil {

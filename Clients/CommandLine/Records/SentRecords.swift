@@ -53,11 +53,7 @@ struct SentRecords {
         if network.offline {
             return try output.print(report, text: "\(done) It is kept here, and sent later.")
         }
-        Interrupt.first {
-            // Whoever ends it may take it for undone.
-            ProgressLine("sending", isShown: true).clear()
-            Standard.error("nephos: It is kept on this device, and sent by the next command that reaches the server.")
-        }
+        Interrupt.sayThatItIsKept()
         do {
             if let reason = try await reasonUnsent(within: network.duration, shows: !output.json) {
                 report.reason = reason

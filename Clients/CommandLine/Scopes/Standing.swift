@@ -3,6 +3,10 @@ import NephosKit
 
 /// Where a scope stands, as every command says it, and the exit code that goes with it. The one place that decides.
 struct Standing: Equatable {
+    /// What helps where the server does not find its files of contents.
+    static let cureOfMissingContent =
+        "Only its operator can bring them back (nephos status, there); then this works again."
+
     /// As JSON has it.
     enum State: String {
         case inSync = "in_sync"
@@ -75,7 +79,7 @@ struct Standing: Equatable {
         } else if proof?.isContentMissing ?? status.isContentMissing {
             state = .damaged
             line = "incomplete at \(token): the server does not find its files of contents."
-            notes.append("Only its operator can bring them back (nephos status, there); then this works again.")
+            notes.append(Self.cureOfMissingContent)
         } else if proof?.damagedChunkCount ?? status.damagedChunkCount > 0 {
             state = .damaged
             line = "incomplete at \(token): the server cannot read some of the content any more."
