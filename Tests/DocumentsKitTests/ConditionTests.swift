@@ -52,6 +52,23 @@ import Testing
         }
     }
 
+    /// The bytes that were to be the file's are there as something else of it: so they were not taken.
+    @Test func bytesThatAreThereAsSomethingElseAreRefusedAllTheSame() async throws {
+        let bytes = SplitMix64.bytes(200_000, seed: 1)
+        try await meanwhile {
+            try await $0.container.put(Data("2".utf8), at: "y")
+            try await $0.container.setRendition(bytes, named: "preview", of: "f/x")
+        } there: { two in
+            let other = try #require(try await two.container.item(at: "y"))
+            try await two.container.put(bytes, at: "f/x", conditions: DocumentCondition.asRead(other))
+        } then: { two in
+            let refused = try await two.container.status().refused
+            #expect(refused.map(\.key) == ["/Documents/f/x"])
+            let text = try await two.text("f/x")
+            #expect(text == "1")
+        }
+    }
+
     /// Also what it has not sent yet, a content that takes its time among it.
     @Test func whatADeviceHasDoneItselfBreaksNoneOfItsConditions() async throws {
         try await meanwhile {

@@ -96,6 +96,27 @@ import Testing
         }
     }
 
+    /// It is asked for by the next session, and nothing has failed.
+    @Test func whatIsAskedForWithoutAServerIsNotTried() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(bytes(300_000, seed: 1), at: "x")
+            try await one.settle()
+            try await two.settle()
+            two.session.close()
+            let away = try await cloud.open(two.session.home, isOffline: true)
+            let item = try #require(try await away.container.item(at: "x"))
+            #expect(try await away.container.startDownloading(item.id) == 1)
+            cloud.simulation.pass(.seconds(60))
+            #expect(try await away.container.downloadFailure(of: item.id) == nil)
+            #expect(files(away).isEmpty)
+            away.session.close()
+            let back = try await cloud.open(two.session.home)
+            #expect(try await wait(cloud) { try await download(back, "x").status == .current })
+        }
+    }
+
     @Test func whyItDoesNotComeIsToldAndItComesWhenItCan() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())

@@ -39,21 +39,29 @@ import Testing
         }
     }
 
+    /// A restored server, which has lost a file: the first device has it, and is away; the second had only heard of it.
+    private func devicesOfWhichOneCannotBringBack(
+        _ bytes: Data, at path: String, _ cloud: ContainerCloud
+    ) async throws -> (holder: ContainerCloud.Device, other: ContainerCloud.Device) {
+        let (one, two) = (try await cloud.open(), try await cloud.open())
+        try await one.settle()
+        try await two.settle()
+        let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+        try await one.container.put(bytes, at: path, makesFolders: true)
+        try await one.settle()
+        try await two.settle()
+        one.setOffline(true)
+        try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+        try await two.container.scope.waitUntilCurrent(timeout: .seconds(120))
+        #expect(try await passes(cloud) { try await two.container.status().refused.count == 1 })
+        return (one, two)
+    }
+
     /// The device that asks first has no bytes of it: what it could not bring back is no news once another has.
     @Test func whatAnotherDeviceHasBroughtBackIsRefusedNoMore() async throws {
         try await withContainers { cloud in
-            let (one, two) = (try await cloud.open(), try await cloud.open())
-            try await one.settle()
-            try await two.settle()
-            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
             let bytes = SplitMix64.bytes(300_000, seed: 1)
-            try await one.container.put(bytes, at: "film")
-            try await one.settle()
-            try await two.settle()
-            one.setOffline(true)
-            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
-            try await two.container.scope.waitUntilCurrent(timeout: .seconds(120))
-            #expect(try await passes(cloud) { try await two.container.status().refused.count == 1 })
+            let (one, two) = try await devicesOfWhichOneCannotBringBack(bytes, at: "film", cloud)
             one.setOffline(false)
             try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
             try await one.settle()
@@ -66,17 +74,8 @@ import Testing
     /// Nobody has it any more but somebody who puts it again, or puts something else in its place.
     @Test(arguments: [true, false]) func whatIsPutAgainIsRefusedNoMore(isSame: Bool) async throws {
         try await withContainers { cloud in
-            let (one, two) = (try await cloud.open(), try await cloud.open())
-            try await one.settle()
-            try await two.settle()
-            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
-            try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "f/film", makesFolders: true)
-            try await one.settle()
-            try await two.settle()
-            one.setOffline(true)
-            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
-            try await two.container.scope.waitUntilCurrent(timeout: .seconds(120))
-            #expect(try await passes(cloud) { try await two.container.status().refused.count == 1 })
+            let (_, two) = try await devicesOfWhichOneCannotBringBack(
+                SplitMix64.bytes(300_000, seed: 1), at: "f/film", cloud)
             // Of another file's it is told still.
             try await two.container.put(SplitMix64.bytes(300_000, seed: 3), at: "other")
             try await two.settle()
@@ -85,6 +84,28 @@ import Testing
                 SplitMix64.bytes(300_000, seed: isSame ? 1 : 2), at: "f/film", makesFolders: true)
             try await two.settle()
             #expect(try await two.container.status().refused.isEmpty)
+        }
+    }
+
+    /// What is put as something else of the file settles nothing of what was refused.
+    @Test func aRefusalStaysWhenAFurtherContentIsPut() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            try await one.container.put(Data("1".utf8), at: "x")
+            try await one.settle()
+            one.setOffline(true)
+            try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "x")
+            let folder = one.session.home + "/content"
+            for file in try FileManager.default.contentsOfDirectory(atPath: folder) {
+                try FileManager.default.removeItem(atPath: folder + "/" + file)
+            }
+            one.setOffline(false)
+            #expect(try await passes(cloud) { try await one.container.status().refused.count == 1 })
+            try await one.container.setRendition(Data("small".utf8), named: "icon", of: "x")
+            try await one.settle()
+            #expect(try await one.container.renditions(of: "x").count == 1)
+            #expect(try await one.container.status().refused.count == 1)
         }
     }
 }

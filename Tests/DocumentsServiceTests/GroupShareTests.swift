@@ -88,7 +88,9 @@ import Testing
             try one.send(.attributes(file) { $0.favouriteRank = Int64(asked) })
             let start = house.cloud.network.now
             #expect(house.cloud.network.run(within: .seconds(10)) { one.answers.count == asked })
-            if asked == 1 { #expect((1..<200).contains(many.answers.count), "\(many.answers.count) went before it") }
+            // The group that was under way, and the one that it came into: an account's share of a group is 8192 rows, and
+            // each of these changes costs 110 at least.
+            if asked == 1 { #expect((1...150).contains(many.answers.count), "\(many.answers.count) went before it") }
             slowest = max(slowest, house.cloud.network.now - start)
         }
         #expect(asked > 5 && slowest < .milliseconds(100), "\(asked) were answered, after \(slowest) at most")

@@ -14,17 +14,17 @@ import Testing
 @Suite struct AssetTests {
     typealias Device = RecordCloud.Device
     /// Not the database's.
-    private typealias Record = NephosKit.Record
+    typealias Record = NephosKit.Record
 
     @discardableResult
-    private func save(_ name: String, _ data: Data, _ database: RecordDatabase) async throws -> RecordAsset {
+    func save(_ name: String, _ data: Data, _ database: RecordDatabase) async throws -> RecordAsset {
         let asset = try RecordAsset(data)
         var record = (try? await database.record(RecordID(name))) ?? Record(name, [:])
         record["photo"] = asset
         return try #require(try await database.save(record)["photo"] as RecordAsset?)
     }
 
-    private func data(_ name: String, _ database: RecordDatabase) async throws -> Data {
+    func data(_ name: String, _ database: RecordDatabase) async throws -> Data {
         let record = try #require(try await database.record(RecordID(name)))
         return try await database.data(of: #require(record["photo"] as RecordAsset?), in: record.id)
     }
@@ -551,63 +551,7 @@ import Testing
         }
     }
 
-    // MARK: The public database
-
-    @Test func assetsOfThePublicDatabaseAreTheirRecords() async throws {
-        try await withRecords { cloud in
-            let one = try await cloud.open()
-            _ = try cloud.simulation.use { try $0.createAccount("bert") }
-            let two = try await cloud.open(account: "bert")
-            let (here, there) = (try await cloud.publicDatabase(of: one), try await cloud.publicDatabase(of: two))
-            let contents = ["a": SplitMix64.bytes(300_000, seed: 1), "b": SplitMix64.bytes(400_000, seed: 2)]
-            var records: [Record] = []
-            for (name, content) in contents {
-                var record = Record(name, [:])
-                record["photo"] = try RecordAsset(content)
-                records.append(record)
-            }
-            // In one request.
-            try await here.modify(saving: records, deleting: [])
-            try await here.waitUntilSent(timeout: .seconds(60))
-            #expect(try await here.refused().map(\.error).isEmpty)
-            for (name, content) in contents { #expect(try await data(name, there) == content) }
-            // By one who may read it and not change it.
-            var record = try #require(try await there.record(RecordID("a")))
-            record["photo"] = try RecordAsset(SplitMix64.bytes(100_000, seed: 3))
-            try await there.save(record)
-            try await there.waitUntilSent(timeout: .seconds(60))
-            #expect(try await there.refused().map(\.error.code) == [.permissionFailure])
-            #expect(try cloud.uploadCount() == 0)
-        }
-    }
-
-    /// Of records that are changed together the first may be somebody else's: what is brought for it is refused alone.
-    @Test(arguments: ["a", "z"]) func whatIsBroughtForAnothersRecordHoldsUpNoOther(theirs: String) async throws {
-        try await withRecords { cloud in
-            let one = try await cloud.open()
-            _ = try cloud.simulation.use { try $0.createAccount("bert") }
-            let two = try await cloud.open(account: "bert")
-            let (here, there) = (try await cloud.publicDatabase(of: one), try await cloud.publicDatabase(of: two))
-            try await here.save(Record(theirs, ["n": 1]))
-            try await here.waitUntilSent(timeout: .seconds(60))
-
-            // Both of one chunk, and of several.
-            for (round, bytes) in [(50_000, 600_000), (600_000, 50_000)].enumerated() {
-                let content = SplitMix64.bytes(bytes.1, seed: UInt64(round + 1))
-                var foreign = try #require(try await there.record(RecordID(theirs)))
-                foreign["photo"] = try RecordAsset(SplitMix64.bytes(bytes.0, seed: 9))
-                var own = Record("own\(round)", [:])
-                own["photo"] = try RecordAsset(content)
-                try await there.modify(saving: [foreign, own], deleting: [], atomically: false)
-                try await there.waitUntilSent(timeout: .seconds(60))
-                #expect(try await there.refused().map(\.id.name) == [theirs])
-                #expect(try await data("own\(round)", here) == content)
-                #expect(try await there.dismissRefused() == [theirs])
-                try await two.settle()
-                #expect(try cloud.uploadCount() == 0)
-            }
-        }
-    }
+    // MARK: Uploads that are over
 
     /// What was to come into it is given up before the server hears of that, and the process ends.
     @Test func ofADeletedZoneNoUploadIsLeft() async throws {
@@ -647,58 +591,4 @@ import Testing
         }
     }
 
-    @Test func withoutAnAccountAssetsAreFetched() async throws {
-        try await withRecords { cloud in
-            let here = try await cloud.publicDatabase(of: try await cloud.open())
-            let content = SplitMix64.bytes(300_000, seed: 1)
-            try await save("a", content, here)
-            try await here.waitUntilSent(timeout: .seconds(60))
-            let token = try cloud.simulation.use { cloud in
-                var request = WireCreateAppToken()
-                request.appID = RecordCloud.app.rawValue
-                return try cloud.operate("CreateAppToken", request) as WireCreateAppTokenReply
-            }
-            let session = try await cloud.openPublic(token.secret)
-            let database = try await session.recordContainer().publicDatabase
-            #expect(try await data("a", database) == content)
-        }
-    }
-}
-
-extension RecordCloud {
-    func publicDatabase(of device: Device) async throws -> RecordDatabase {
-        try await device.session.recordContainer(app: Self.app).publicDatabase
-    }
-
-    func setSlow(_ time: Duration?) { simulation.use { $0.network.offloadTime = time } }
-
-    /// Lets time pass until so many bytes of assets are sent.
-    func upload(_ bytes: Int, _ device: Device) async throws -> Int {
-        for _ in 0..<10_000 {
-            let progress = try await device.database.uploadProgress()
-            if progress.done >= bytes { return progress.done }
-            simulation.pass(.milliseconds(20))
-        }
-        throw CloudError(.deadlineExceeded, "It was not sent.")
-    }
-
-    /// What has to be sent, once that is known.
-    func uploadTotal(_ device: Device) async throws -> Int {
-        for _ in 0..<10_000 {
-            let progress = try await device.database.uploadProgress()
-            if progress.total > 0 { return progress.total }
-            simulation.pass(.milliseconds(5))
-        }
-        return 0
-    }
-
-    /// Uploads of which the service keeps something.
-    func uploadCount() throws -> Int64 {
-        simulation.pass(.seconds(5))
-        return try simulation.use {
-            try $0.storage(of: .records).write { try $0.first(Self.countUploads, []) { $0.integer(0) } ?? -1 }
-        }
-    }
-
-    private static let countUploads = SQL("SELECT COUNT(*) FROM storage_reservations")
 }
