@@ -1,3 +1,4 @@
+private import Foundation
 internal import NIOCore
 internal import NIOHTTP1
 internal import NIOPosix
@@ -35,6 +36,8 @@ public final class HTTPServer: Sendable {
         let bootstrap = ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 128)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
+            .serverChannelInitializer { channel in channel.eventLoop.makeCompletedFuture { try channel.closesOnExec() }
+            }
             .childChannelOption(.recvAllocator, value: FixedSizeRecvByteBufferAllocator(capacity: limits.readBytes))
             .childChannelOption(.maxMessagesPerRead, value: 1)
             // Nothing is read while a request is answered.
@@ -44,6 +47,7 @@ public final class HTTPServer: Sendable {
                     return channel.eventLoop.makeFailedFuture(ChannelError.operationUnsupported)
                 }
                 return channel.eventLoop.makeCompletedFuture {
+                    try channel.closesOnExec()
                     if let certificate {
                         try channel.pipeline.syncOperations.addHandler(
                             NIOSSLServerHandler(context: certificate.context))
@@ -100,6 +104,16 @@ public final class HTTPServer: Sendable {
             [group] _ in
             cut.cancel()
             group.shutdownGracefully { _ in completion() }
+        }
+    }
+}
+
+extension Channel {
+    /// Keeps its socket from programs that this one starts: one that has it too keeps a connection open that was closed
+    /// here, and a port taken. On its loop only.
+    fileprivate func closesOnExec() throws {
+        try pipeline.syncOperations.withUnsafeTransportIfAvailable(of: NIOBSDSocket.Handle.self) {
+            _ = fcntl($0, F_SETFD, FD_CLOEXEC)
         }
     }
 }

@@ -161,6 +161,28 @@ import Testing
         }
     }
 
+    /// A program that is started beside the server has none of its connections, and so keeps none of them open.
+    @Test func connectionsAreNotInheritedByPrograms() async throws {
+        let server = try Self.server { $0.idleTime = .milliseconds(800) }
+        defer { server.stop() }
+        try await onThread { [port = server.port] in
+            let connection = try RawConnection(port)
+            connection.get("/")
+            #expect(connection.answer()?.status == 200)
+            let arguments: [UnsafeMutablePointer<CChar>?] = [strdup("/bin/sleep"), strdup("30"), nil]
+            defer { for argument in arguments { free(argument) } }
+            var program: pid_t = 0
+            try #require(posix_spawn(&program, "/bin/sleep", nil, nil, arguments, nil) == 0)
+            defer {
+                kill(program, SIGKILL)
+                waitpid(program, nil, 0)
+            }
+            let start = ContinuousClock.now
+            #expect(connection.receiveAll().isEmpty)
+            #expect(start.duration(to: .now) < .seconds(10))
+        }
+    }
+
     @Test func oneAddressDoesNotTakeAllConnections() async throws {
         let server = try Self.server {
             $0.connectionsMax = 12
