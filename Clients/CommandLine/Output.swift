@@ -82,7 +82,9 @@ func describe(bytes: UInt64) -> String {
 }
 
 /// So many of something, as people say it: `1 record`, `2 records`.
-func counted(_ number: Int, _ noun: String) -> String { "\(number) \(noun)\(number == 1 ? "" : "s")" }
+func counted(_ number: Int, _ noun: String, _ plural: String? = nil) -> String {
+    "\(number) \(number == 1 ? noun : plural ?? noun + "s")"
+}
 
 /// The first few of many names, and how many more there are.
 func listed(_ names: [String]) -> String {

@@ -162,6 +162,16 @@ import Testing
         }
     }
 
+    /// Who names a home asks for it, beside a deployment too; of one that nobody named nothing is missed.
+    @Test func aMistypedHomeIsNotPassedOver() async throws {
+        try await withHousehold { house in
+            #expect(try await house.nephos.run("up").status == 0)
+            #expect(try await house.nephos.run("status").status == 0)
+            let mistyped = try await house.nephos.run("status", "--home", house.folder + "/mistyped")
+            #expect(mistyped.status == 4 && mistyped.errors.contains("mistyped"), "\(mistyped)")
+        }
+    }
+
     @Test func theLogSaysWhyAServiceEnded() async throws {
         try await withHousehold { house in
             #expect(try await house.nephos.run("up").status == 0)

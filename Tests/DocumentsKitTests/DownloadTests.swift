@@ -229,6 +229,12 @@ import Testing
             try await three.container.unpin("f")
             #expect(try three.session.contentCache().bytes <= 400_000)
             await expect(.unknownItem, "for its own sake") { try await three.container.unpin("f") }
+            // Whoever drops what is kept keeps it no longer, with what is kept in it for its own sake.
+            try await three.container.pin("f")
+            try await three.container.pin("f/g")
+            #expect(try await three.container.evict("f").unpinnedCount == 2)
+            #expect(try await three.container.pinnedItems().isEmpty)
+            #expect(try await three.container.evict("f").unpinnedCount == 0)
         }
     }
 

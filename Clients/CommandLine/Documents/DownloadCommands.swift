@@ -114,7 +114,8 @@ extension DocumentsCommand {
             abstract: "Drop what is on this device of the contents of files; the server has them, and the names stay.",
             discussion: """
                 What has not been sent, is in conflict, or is kept downloaded for the sake of a folder stays, and by name is \
-                refused (exit code 1).
+                refused (exit code 1). What is named, and what lies in it, is kept downloaded no longer, as by \
+                nephos docs download --no-pin.
                 """)
 
         @Argument(help: "The files and folders.") var paths: [DocumentArgument]
@@ -124,23 +125,32 @@ extension DocumentsCommand {
         struct Report: Encodable {
             var items: Int
             var bytes: UInt64
+            /// Files and folders that are kept downloaded no longer.
+            var unpinned: Int
             /// What stays.
             var kept: [DocumentRow]
         }
 
         func run() async throws {
             try await container.withContainer(within: nil) { container, _ in
-                var report = Report(items: 0, bytes: 0, kept: [])
+                var report = Report(items: 0, bytes: 0, unpinned: 0, kept: [])
                 for path in paths {
                     let dropped = try await container.evict(try await container.requireItem(at: path).id)
                     report.items += dropped.itemCount
                     report.bytes += dropped.byteCount
+                    report.unpinned += dropped.unpinnedCount
                     report.kept += dropped.kept.map(DocumentRow.init)
                 }
                 let kept = report.kept.isEmpty ? "" : " \(report.kept.count) stay: unsent, in conflict, or kept."
+                let unpinned =
+                    report.unpinned == 0
+                    ? ""
+                    : " No longer kept downloaded: \(counted(report.unpinned, "file or folder", "files or folders"))."
                 try output.print(
                     report,
-                    text: "Dropped \(counted(report.items, "content")) (\(describe(bytes: report.bytes))).\(kept)")
+                    text:
+                        "Dropped \(counted(report.items, "content")) (\(describe(bytes: report.bytes))).\(kept)\(unpinned)"
+                )
             }
         }
     }

@@ -42,7 +42,9 @@ struct StatusCommand: AsyncParsableCommand {
             try directory.requireDeployment()
             return try StandardOutput.line("\(try OperatorConnection(directory: directory).connectionString)")
         }
-        let isOfDevice = try scopes.device.hasHome
+        // A home that is named is asked for, and missed where it is not there.
+        let isNamed = scopes.device.home != nil
+        let isOfDevice = try isNamed || scopes.device.hasHome
         // Of a machine that has neither, the deployment is what is missed.
         let isOfDeployment = try scopes.isAll && (directory.exists || !isOfDevice)
         if isOfDeployment { try directory.requireDeployment() }
@@ -55,8 +57,8 @@ struct StatusCommand: AsyncParsableCommand {
         let texts = [deployment?.text(directory), device?.text].compactMap { $0 }
         try output.print(Report(deployment: deployment, device: device), text: texts.joined(separator: "\n\n"))
         try deployment?.end()
-        // Beside a deployment that nobody here uses, a home without an account is nothing wrong.
-        try device?.end(needsAccount: deployment == nil)
+        // Beside a deployment that nobody here uses, this user's home without an account is nothing wrong.
+        try device?.end(needsAccount: isNamed || deployment == nil)
     }
 }
 

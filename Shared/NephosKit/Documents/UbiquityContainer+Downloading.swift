@@ -10,6 +10,9 @@ public struct DocumentEviction: Sendable {
     public var byteCount: UInt64 = 0
     /// Items in the folder whose contents stay: they are unsent, in conflict, or kept downloaded.
     public var kept: [DocumentEntry] = []
+    /// Files and folders that were kept downloaded (``UbiquityContainer/pin(_:)``), and are not any more: the one that was
+    /// named, and those in it.
+    public var unpinnedCount = 0
 }
 
 /// Which contents are on this device: fetched before they are needed, kept, or dropped. Other devices hear of none of
@@ -135,9 +138,10 @@ extension UbiquityContainer {
             let place = try documents.path(path)
             guard let top = try documents.place(place) else { throw Self.noItem(place) }
             let items = try documents.files(at: path)
-            if try documents.wishes().pins.contains(top.id) { try documents.setPinned(top.id, false) }
-            for id in try documents.wishes().pins where top.isFolder {
-                if try documents.isFolder(id, in: top.id) { try documents.setPinned(id, false) }
+            for id in try documents.wishes().pins {
+                guard try id == top.id || top.isFolder && documents.isFolder(id, in: top.id) else { continue }
+                try documents.setPinned(id, false)
+                eviction.unpinnedCount += 1
             }
             for item in items {
                 if let refusal = try documents.refusal(ofEvicting: item) {
