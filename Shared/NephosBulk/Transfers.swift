@@ -334,6 +334,8 @@ public final class Transfers {
             of: request.container, request.transferID.isEmpty ? .fetching : .storing, caller, transaction)
         let upload = try Self.upload(request.transferID, at: place, of: caller.account)
         let lifetime = min(.seconds(3600), caller.expires.since(context.now))
+        // Before anything is written: one that is damaged is refused alone.
+        let key = try host.ownerKeys.key(of: place.owner, in: transaction)
         var reply = WireOpenTransferReply()
         var standing: Upload.Standing?
         var writing: Writing?
@@ -352,7 +354,6 @@ public final class Transfers {
         } else if request.uploadBytes > 0 {
             throw CloudError(.invalidArguments, "An upload has an id.", details: ["argument": "transfer_id"])
         }
-        let key = try host.ownerKeys.key(of: place.owner, in: transaction)
         let ticket = Ticket(
             id: BulkTicket(using: &generator), key: context.peer.publicKey, caller: caller, at: place,
             sealer: try ChunkSealer(key: key.derived(for: "nephos content"), owner: place.owner), upload: upload,

@@ -50,6 +50,14 @@ public protocol Transaction: ReadTransaction {
     /// Runs a statement without a result. Returns the number of rows changed.
     @discardableResult
     func execute(_ statement: SQL, _ values: [SQLValue]) throws -> Int
+
+    /// Writes what is true whether or not what it is written for comes about: it may stay when that fails, and others
+    /// are not carried out anew for it.
+    func lasting<Result>(_ write: () throws -> Result) rethrows -> Result
+}
+
+extension Transaction {
+    public func lasting<Result>(_ write: () throws -> Result) rethrows -> Result { try write() }
 }
 
 extension ReadTransaction {

@@ -42,6 +42,24 @@ import Testing
         #expect(try there.names(in: first) == ["b": second])
     }
 
+    /// Whoever has stored nothing yet, and is refused, has nobody else's requests carried out one by one.
+    @Test func aRefusedFirstChangeTakesNoGroupApart() throws {
+        func splits() throws -> UInt64 {
+            let health: WireCheckHealthReply = try here.mover.client.call(
+                "CheckHealth", WireCheckHealth(), at: .requests(.documents))
+            return health.counters["groups.split"] ?? 0
+        }
+        let before = try splits()
+        for _ in 0..<3 {
+            expect(.unknownItem) {
+                try here.apply([.create(ContainerDevice.makeID(), "a"), .remove(ContainerDevice.makeID())])
+            }
+        }
+        #expect(try splits() == before)
+        #expect(try here.list().isEmpty)
+        try here.makeFolder("a")
+    }
+
     @Test func aRepeatAfterAnyTimeIsNoConflictAndChangesNothing() throws {
         let id = ContainerDevice.makeID()
         let create = WireDocumentChange.create(id, "a", .inline("1"))

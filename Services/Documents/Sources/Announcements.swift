@@ -17,6 +17,12 @@ extension DocumentsService {
         let ended = try ContainerRows.announced(before: now, limit: Self.announcementStep, in: transaction)
         for (scope, items) in Dictionary(grouping: ended, by: \.scope) {
             let container = try container(scope, transaction)
+            guard container.isReadable else {
+                for id in items.map(\.item) {
+                    try container.rows.setAnnounced(id, until: now.advanced(by: Self.unreadablePause))
+                }
+                continue
+            }
             var changed: [ChangedItem] = []
             for id in items.map(\.item) {
                 // Of a damaged one nobody knows what is on its way. It keeps nobody's waiting.

@@ -13,6 +13,8 @@ private import SwiftProtobuf
 extension DocumentsService {
     /// Rows of one step: of items, versions or names.
     private static let step = 64
+    /// When what is to go of a container that cannot be read is looked at again: it keeps nobody else's waiting.
+    static let unreadablePause: Duration = .seconds(24 * 3600)
 
     /// - Returns: Whether there may be more.
     func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
@@ -20,15 +22,17 @@ extension DocumentsService {
         let emptied = try emptyTrash(in: transaction) || announced
         let ended = try removeEnded(in: transaction)
         let removals = try ContainerRows.removals(after: lastRemoval, limit: Self.step, in: transaction)
-        guard let owner = removals.first?.scope.owner else {
+        guard let removals else {
             // All owners have had their turn.
             defer { lastRemoval = nil }
             return emptied || ended || lastRemoval != nil
         }
-        lastRemoval = owner
+        lastRemoval = removals.owner
         var work = 0
-        for (scope, folder) in removals where work < Self.step {
+        for (scope, folder) in removals.items where work < Self.step {
             let container = try container(scope, transaction)
+            // Else the step would be undone, with what it did for others.
+            guard container.isReadable else { continue }
             work += try removeSome(of: folder, in: container)
         }
         transaction.afterCommit { [transfers] in transfers.removeSoon() }
@@ -108,6 +112,12 @@ extension DocumentsService {
         let old = try ContainerRows.trashed(until: now, limit: Self.step, in: transaction)
         for (scope, items) in Dictionary(grouping: old, by: \.scope) {
             let container = try container(scope, transaction)
+            guard container.isReadable else {
+                for id in items.map(\.item) {
+                    try container.rows.putOffTrashed(id, until: now.advanced(by: Self.unreadablePause))
+                }
+                continue
+            }
             try end(items.map(\.item), in: container)
         }
         return !old.isEmpty
@@ -121,6 +131,12 @@ extension DocumentsService {
         let ended = try ContainerRows.ended(at: now, limit: Self.step, in: transaction)
         for (scope, items) in Dictionary(grouping: ended, by: \.scope) {
             let container = try container(scope, transaction)
+            guard container.isReadable else {
+                for id in items.map(\.item) {
+                    try container.rows.putOffEnd(of: id, until: now.advanced(by: Self.unreadablePause))
+                }
+                continue
+            }
             try end(items.map(\.item), in: container)
         }
         return !ended.isEmpty

@@ -5,7 +5,7 @@ internal import NephosStorage
 /// The transaction of one group: the feed, the events to publish after the
 /// commit, and a note of whether anything was written.
 final class GroupTransaction: HandlerTransaction {
-    /// Set by every write. A request that throws with this unset has left nothing behind.
+    /// Set by every write but ``lasting(_:)``. A request that throws with this unset has left nothing half-done.
     var wrote = false
     /// Rows that were read or written, for what requests are charged.
     private(set) var cost = ReadCost()
@@ -92,6 +92,13 @@ final class GroupTransaction: HandlerTransaction {
         wrote = true
         cost.rows += 1
         return try feed.execute(statement, values)
+    }
+
+    func lasting<Result>(_ write: () throws -> Result) rethrows -> Result {
+        let hadWritten = wrote
+        let result = try write()
+        wrote = hadWritten
+        return result
     }
 
     func put(_ scope: ScopeName, _ items: [FeedItem]) throws -> ScopeChange {

@@ -114,15 +114,18 @@ public final class OwnerKeys {
         var values: [SQLValue] { [.text(owner.rawValue), .text(master), .blob(wrapped)] }
     }
 
-    /// The owner's key; makes one when it has none, which is a write.
+    /// The owner's key; makes one when it has none, which is a write. A key has sealed nothing yet when it is made: it
+    /// stays though the request fails that it is made for, which may have asked for it before it decided.
     ///
     /// - Throws: As ``existingKey(of:in:)``.
     public func key(of owner: Owner, in transaction: any Transaction) throws -> OwnerKey {
         if let key = try existingKey(of: owner, in: transaction) { return key }
         let key = OwnerKey.random()
-        try prove(in: transaction)
-        try transaction.execute(
-            Self.insert, [.text(owner.rawValue), .text(newest), .blob(try wrapped(key, of: owner))])
+        let wrapped = try wrapped(key, of: owner)
+        try transaction.lasting {
+            try prove(in: transaction)
+            try transaction.execute(Self.insert, [.text(owner.rawValue), .text(newest), .blob(wrapped)])
+        }
         if maker !== transaction { made = [] }
         maker = transaction
         made.insert(owner)

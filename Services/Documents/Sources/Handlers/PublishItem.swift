@@ -147,9 +147,9 @@ extension DocumentsService {
     /// Removes a link, and gives back what it used.
     ///
     /// - Returns: False: nobody can say at this moment what it uses, since the account's key does not open, though it is
-    ///   there. Nothing was changed.
+    ///   there, or what is stored of the container is damaged. Nothing was changed.
     func remove(_ link: LinkRows.Link, in container: Container) throws -> Bool {
-        guard let opener = try? container.opener() else { return false }
+        guard container.isReadable, let opener = try? container.opener() else { return false }
         // Of a damaged one nobody knows what it used; nor where the account's key was destroyed. It keeps nobody's
         // waiting.
         if let record = opener.open(link) {

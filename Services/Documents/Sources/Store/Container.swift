@@ -71,6 +71,10 @@ final class Container {
     private static let unknownRules = CloudError(
         .incompatibleVersion, "The container is of a kind that this version does not know. Upgrade.")
 
+    /// Whether its owner's key opens, and what is stored of the container itself is whole. Where it is not, nothing of it
+    /// can be changed at this moment: what the service does by itself passes it over.
+    var isReadable: Bool { (try? opener()) != nil && (try? rules()) != nil }
+
     /// The same; makes it at the first write.
     func madeSetting() throws -> Setting {
         if let setting = try setting() { return setting }

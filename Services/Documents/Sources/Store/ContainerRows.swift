@@ -204,6 +204,14 @@ struct ContainerRows {
         ).compactMap { $0 }
     }
 
+    private static let putOffTrashed = SQL("UPDATE document_trash SET ends = ?5 WHERE \(key) AND item = ?4")
+
+    /// Has it looked at again at a time, as if it had to stay until then.
+    func putOffTrashed(_ item: DocumentID, until time: Timestamp) throws {
+        try transaction.execute(
+            Self.putOffTrashed, place + [.blob(item.bytes), .integer(Int64(clamping: time.milliseconds))])
+    }
+
     // MARK: Announcements
 
     private static let insertAnnounced = SQL(
@@ -269,20 +277,38 @@ struct ContainerRows {
         try transaction.first(Self.isRemovedRow, place + [.blob(id.bytes)]) { _ in true } ?? false
     }
 
-    /// Items of the first owner behind this one that are removed, with what lies in them still to be.
+    /// Items of one owner that are removed, with what lies in them still to be.
+    struct Removals {
+        var owner: Owner
+        /// Empty: what the rows name was damaged.
+        var items: [(scope: ScopeName, folder: DocumentID)] = []
+    }
+
+    /// Those of the first owner behind this one. A row that names no item is removed.
+    ///
+    /// - Returns: Nil: there is no owner behind it.
     static func removals(
-        after owner: Owner?, limit: Int, in transaction: any ReadTransaction
-    ) throws -> [(scope: ScopeName, folder: DocumentID)] {
+        after owner: Owner?, limit: Int, in transaction: any HandlerTransaction
+    ) throws -> Removals? {
         let start: [SQLValue] = [
             .integer(owner.map { Int64(ScopeName($0, "").partition) } ?? -1), .text(owner?.rawValue ?? ""),
         ]
         let next = try transaction.first(selectOwner, start) { row -> [SQLValue] in
             [.integer(row.integer(0)), .text(row.text(1))]
         }
-        guard let next else { return [] }
-        return try transaction.all(selectRemovals, next + [.integer(Int64(limit))]) { row in
-            DocumentID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
-        }.compactMap { $0 }
+        guard let next, case .text(let found) = next[1] else { return nil }
+        let rows = try transaction.all(selectRemovals, next + [.integer(Int64(limit))]) { row in
+            (container: row.text(1), folder: row.blob(2))
+        }
+        var removals = Removals(owner: Owner(rawValue: found))
+        for row in rows {
+            if let folder = DocumentID(bytes: row.folder) {
+                removals.items.append((ScopeName(removals.owner, ItemName(row.container)), folder))
+            } else {
+                try transaction.execute(deleteRemoval, next + [.text(row.container), .blob(row.folder)])
+            }
+        }
+        return removals
     }
 
     private static let deletePlaces = SQL(

@@ -76,4 +76,12 @@ extension ContainerRows {
             DocumentID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
         }.compactMap { $0 }
     }
+
+    private static let putOff = SQL("UPDATE document_items SET ends = ?5 WHERE \(key) AND item = ?4 AND ends > 0")
+
+    /// Has it looked at again at a time, as if it had to be kept until then.
+    func putOffEnd(of item: DocumentID, until time: Timestamp) throws {
+        try transaction.execute(
+            Self.putOff, place + [.blob(item.bytes), .integer(Int64(clamping: time.milliseconds))])
+    }
 }

@@ -1,0 +1,94 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
+import Testing
+
+/// One account's key does not open, or what is stored of one container is damaged: nothing that the service does by
+/// itself waits for it, and it has its turn when it can be read again.
+@Suite struct UnreadableContainerTests {
+    private let house: ContainerHouse
+    private let devices: [ContainerDevice]
+
+    init() throws {
+        house = try ContainerHouse(linksMax: 5)
+        try house.cloud.createAccount("other")
+        devices = [try house.device(), try house.device(account: "other")]
+    }
+
+    enum Damage: CaseIterable {
+        case key, container
+
+        var table: String { self == .key ? "owner_keys" : "feed_scopes" }
+        var column: String { self == .key ? "wrapped" : "metadata" }
+        var condition: String { self == .key ? "owner = ?1" : "id = ?1" }
+    }
+
+    private func value(of damage: Damage, _ key: SQLValue) throws -> [UInt8]? {
+        let select = SQL("SELECT \(damage.column) FROM \(damage.table) WHERE \(damage.condition)")
+        return try house.cloud.storage(of: .documents).write { try $0.first(select, [key]) { $0.blob(0) } }
+    }
+
+    private func set(_ damage: Damage, _ key: SQLValue, _ value: [UInt8]) throws {
+        let update = SQL("UPDATE \(damage.table) SET \(damage.column) = ?2 WHERE \(damage.condition)")
+        _ = try house.cloud.storage(of: .documents).write { try $0.execute(update, [key, .blob(value)]) }
+        house.cloud.crash(.documents)
+        house.cloud.network.crash("documents bulk")
+        house.cloud.network.run(for: .seconds(1))
+        try house.cloud.start(.documents)
+        house.cloud.network.run(for: .seconds(1))
+    }
+
+    private static let count = SQL(
+        """
+        SELECT (SELECT COUNT(*) FROM document_trash WHERE owner = ?1)
+            + (SELECT COUNT(*) FROM document_announcements WHERE owner = ?1)
+            + (SELECT COUNT(*) FROM document_links WHERE owner = ?1)
+        """)
+
+    /// What is to go of a device's account.
+    private func rows(_ device: ContainerDevice) throws -> Int64 {
+        try house.cloud.storage(of: .documents).write {
+            try $0.first(Self.count, [.text(device.mover.account.rawValue)]) { $0.integer(0) } ?? 0
+        }
+    }
+
+    private func pass(days: Int) {
+        house.cloud.setClockOffset(of: .documents, .seconds(days * 24 * 3600))
+        house.cloud.network.run(for: .seconds(400))
+    }
+
+    @Test(arguments: Damage.allCases) func keepsNobodysWaiting(damage: Damage) throws {
+        for device in devices {
+            let file = try device.makeFile("a", "12345")
+            try device.apply([.trash(file)])
+            try device.publish(device.makeFile("b"), seconds: 3600)
+            #expect(try rows(device) == 2)
+        }
+        let account = devices[0].mover.account
+        let key: SQLValue
+        switch damage {
+        case .key: key = .text(account.rawValue)
+        case .container: key = .integer(try scope(of: account))
+        }
+        let whole = try #require(try value(of: damage, key))
+        try set(damage, key, whole.prefix(1) + Array(repeating: 7, count: whole.count - 1))
+        pass(days: 31)
+        #expect(try rows(devices[0]) == 2)
+        #expect(try rows(devices[1]) == 0)
+        try set(damage, key, whole)
+        pass(days: 33)
+        #expect(try rows(devices[0]) == 0)
+    }
+
+    private static let scopes = SQL("SELECT id FROM feed_scopes WHERE owner = ?1 AND LENGTH(metadata) > 0")
+
+    private func scope(of account: AccountID) throws -> Int64 {
+        try #require(
+            try house.cloud.storage(of: .documents).write {
+                try $0.first(Self.scopes, [.text(account.rawValue)]) { $0.integer(0) }
+            })
+    }
+}
