@@ -371,4 +371,73 @@ import Testing
         expect(.unknownItem) { try here.apply([.create(id, "a", content)]) }
         #expect(try here.list().isEmpty)
     }
+
+    // MARK: Late repeats
+
+    /// What was carried out, whose reply was lost, and what somebody else has done before it comes again.
+    enum LateRepeat: CaseIterable {
+        case trash, restore, attributes, rendition, replacedAndThinned, createdAndMoved, renamed
+    }
+
+    /// The device has slept for two days: nobody has the reply any more, and the change is not carried out once more.
+    @Test(arguments: LateRepeat.allCases) func aLateRepeatUndoesNothing(_ repeated: LateRepeat) throws {
+        let id = ContainerDevice.makeID()
+        let first = WireDocumentContent.inline("1")
+        let create = WireDocumentChange.create(id, "a", first)
+        var change: WireDocumentChange
+        var since: [[WireDocumentChange]]
+        switch repeated {
+        case .trash: (change, since) = (.trash(id), [[.restore(id)]])
+        case .restore: (change, since) = (.restore(id), [[.trash(id)]])
+        case .attributes:
+            change = .attributes(id) { $0.favouriteRank = 1 }
+            since = [[.attributes(id) { $0.favouriteRank = 2 }]]
+        case .rendition:
+            func small(_ text: String) -> WireDocumentChange {
+                var change = WireDocumentChange()
+                change.item = Data(id.bytes)
+                change.rendition.name = Data("small".utf8)
+                change.rendition.content = .inline(text)
+                change.rendition.ofVersion = first.version
+                return change
+            }
+            (change, since) = (small("old"), [[small("new")]])
+        case .replacedAndThinned:
+            var last = WireDocumentContent.inline("2", base: first.version)
+            change = .replace(id, last)
+            since = []
+            // All of one hour: but for the last, they are thinned.
+            for number in 3..<9 {
+                let next = WireDocumentContent.inline("\(number)", base: last.version)
+                since.append([.replace(id, next)])
+                last = next
+            }
+        case .createdAndMoved:
+            let folder = ContainerDevice.makeID()
+            change = create
+            since = [[.create(folder, "f")], [.place(id, "b", in: folder)]]
+        case .renamed: (change, since) = (.place(id, "b", in: .documents), [[.place(id, "c", in: .documents)]])
+        }
+        if repeated != .createdAndMoved { try here.apply([create]) }
+        if repeated == .restore { try here.apply([.trash(id)]) }
+        var generator = SplitMix64(seed: 1)
+        let sent = SimulatedNetwork.epoch.advanced(by: house.cloud.network.now - .seconds(2 * 24 * 3600))
+        let operation = OperationID(at: sent, using: &generator)
+        try here.apply([change], id: operation)
+        for changes in since { try there.apply(changes) }
+        // The replies that are stored belong to the device that got them: as if it had been too long ago for its own.
+        var device = there
+        if repeated == .replacedAndThinned {
+            for service in [ServiceName.identity, .documents] {
+                house.cloud.setClockOffset(of: service, .seconds(26 * 3600))
+            }
+            device = try house.device()
+            let latest = try device.item(id).content
+            try device.apply([.replace(id, .inline("9", base: latest.version))])
+            #expect(try device.versions(of: id).allSatisfy { $0.text != "2" })
+        }
+        let before = try device.list()
+        try device.apply([change], id: operation)
+        #expect(try device.list() == before)
+    }
 }

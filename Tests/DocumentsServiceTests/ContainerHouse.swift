@@ -79,10 +79,10 @@ final class ContainerDevice {
 
     @discardableResult
     func call<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(
-        _ method: String, _ request: Request, as reply: Reply.Type
+        _ method: String, _ request: Request, id: OperationID? = nil, as reply: Reply.Type
     ) throws -> Reply {
         try mover.client.call(
-            method, request, at: .requests(.documents), accessToken: mover.accessToken, as: reply)
+            method, request, at: .requests(.documents), accessToken: mover.accessToken, id: id, as: reply)
     }
 
     /// As far as it has heard.
@@ -91,7 +91,7 @@ final class ContainerDevice {
     @discardableResult
     func apply(
         _ changes: [WireDocumentChange], nodes: [[UInt8]] = [], upload: [UInt8] = [], source: String = "",
-        if conditions: [WireItemCondition] = []
+        if conditions: [WireItemCondition] = [], id: OperationID? = nil
     ) throws -> WireApplyChangesReply {
         var request = WireApplyChanges()
         request.container = container
@@ -101,7 +101,7 @@ final class ContainerDevice {
         request.sourceContainer = source
         request.head = head
         request.conditions = conditions
-        let reply = try call("ApplyChanges", request, as: WireApplyChangesReply.self)
+        let reply = try call("ApplyChanges", request, id: id, as: WireApplyChangesReply.self)
         head = reply.token
         return reply
     }

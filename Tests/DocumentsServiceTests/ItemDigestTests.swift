@@ -119,10 +119,12 @@ import Testing
     @Test func aDatabaseWithoutDigestsOfFoldersIsRefused() throws {
         let engine = try SQLiteEngine.inMemory()
         let all = DocumentsMigrations.all
-        try engine.migrate(Array(all.dropLast()))
-        try engine.migrate(Array(all.dropLast()))
+        let earlier = Array(all.prefix { $0.name != "documents-012-trees" })
+        #expect(earlier.count < all.count)
+        try engine.migrate(earlier)
+        try engine.migrate(earlier)
         let other = try SQLiteEngine.inMemory()
-        try other.migrate(Array(all.dropLast()))
+        try other.migrate(earlier)
         try other.migrate(all)
         _ = try engine.write { transaction in
             try transaction.execute(

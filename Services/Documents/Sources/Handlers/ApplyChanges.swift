@@ -27,7 +27,7 @@ extension DocumentsService {
         try check(request, transaction)
         let batch = Batch(
             container, try container.rules(),
-            by: Batch.Writer(app: caller.app, device: caller.device, now: context.now))
+            by: Batch.Writer(app: caller.app, device: caller.device, now: context.now, operation: context.id))
         try decide(request, batch)
         let uses = try contentUses(container, caller, context.now)
         try uses.take(
@@ -37,8 +37,14 @@ extension DocumentsService {
         return try write(batch, uses, caller, context)
     }
 
+    /// Less than replies are kept.
+    private static let repeatsKnown: Duration = .seconds(20 * 3600)
+
     /// What the changes make of the container; nothing is written yet.
     private func decide(_ request: WireApplyChanges, _ batch: Batch) throws {
+        // Of a younger one the reply is there still.
+        let age = batch.writer.now.since(batch.writer.operation.time)
+        if age > Self.repeatsKnown, try batch.isRepeat(request.changes) { return try batch.mention(request.changes) }
         let unmet = try batch.unmet(request.conditions)
         for (index, change) in request.changes.enumerated() {
             do { try batch.apply(change) } catch let error as CloudError { throw unmet ?? error.of(change: index) }

@@ -6,7 +6,8 @@ internal import NephosWire
 
 /// What items count besides their contents.
 extension Batch {
-    /// Decides what the changed items count from now on. For whoever has made an item it counts as long as it is there.
+    /// Decides what the changed items count from now on, and notes with them which batch has changed them. For whoever has
+    /// made an item it counts as long as it is there.
     ///
     /// - Returns: How much more or less that is.
     func recount() throws -> CountChanges {
@@ -17,9 +18,16 @@ extension Batch {
         for id in changed {
             let item = try stored(id)
             let bytes = try item?.countedBytes() ?? 0
-            guard bytes != sizes[id, default: 0] else { continue }
             let known = try container.rows.counted(id)
-            var now = known ?? CountedItem(bytes: 0, maker: writer.maker, ends: nil)
+            guard bytes != sizes[id, default: 0] else {
+                if var known {
+                    known.note(writer.operation)
+                    counted.updateValue(known, forKey: id)
+                }
+                continue
+            }
+            var now = known ?? CountedItem(bytes: 0, maker: writer.maker)
+            now.note(writer.operation)
             if known == nil, sizes[id] == nil, let item, item.kind != .coming {
                 now.maker = item.made.maker
                 let made = Timestamp(stamped: item.made.made)
@@ -41,6 +49,25 @@ extension Batch {
         let bytes = Int64(clamping: rowBytes + (content.root.isEmpty ? content.length : 0))
         changes.add(bytes, by: maker)
         changes.add(-bytes, by: writer.maker)
+    }
+}
+
+extension Batch {
+    /// Whether it was carried out, as far as its items know: after whatever time, unless each of them was changed
+    /// ``CountedItem/operationsMax`` times since.
+    func isRepeat(_ changes: [WireDocumentChange]) throws -> Bool {
+        try changes.contains { change in
+            try DocumentID(bytes: change.item).flatMap { try container.rows.counted($0) }?
+                .operations.contains(writer.operation) ?? false
+        }
+    }
+
+    /// Nothing changes, and the device gets the items as they are.
+    func mention(_ changes: [WireDocumentChange]) throws {
+        for id in changes.compactMap({ DocumentID(bytes: $0.item) }) where !id.isFixed {
+            _ = try stored(id)
+            mention(id)
+        }
     }
 }
 

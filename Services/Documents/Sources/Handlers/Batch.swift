@@ -26,6 +26,8 @@ final class Batch {
         var app: AppID
         var device: DeviceID
         var now: Timestamp
+        /// The batch.
+        var operation: OperationID
     }
 
     /// A version's name is one among an item's alone: devices choose it.

@@ -10,17 +10,44 @@ struct CountedItem: Hashable {
     var maker: CountChanges.Maker
     /// When it is removed by itself; nil: it is kept.
     var ends: Timestamp?
+    /// Of the batches that have changed the item last, the newest first: by these a batch is known that comes again when
+    /// nobody has its reply any more.
+    private(set) var operations: [OperationID] = []
+
+    /// How many of them are kept.
+    static let operationsMax = 8
+
+    init(bytes: UInt64, maker: CountChanges.Maker) { (self.bytes, self.maker) = (bytes, maker) }
+
+    mutating func note(_ operation: OperationID) {
+        operations = Array(([operation] + operations).prefix(Self.operationsMax))
+    }
+}
+
+extension CountedItem {
+    /// As ``ContainerRows`` reads it.
+    fileprivate init(_ row: any SQLRow) {
+        self.init(
+            bytes: UInt64(clamping: row.integer(0)),
+            maker: CountChanges.Maker(app: AppID(row.text(1)), device: DeviceID(row.text(2))))
+        if row.integer(3) > 0 { ends = Timestamp(milliseconds: UInt64(row.integer(3))) }
+        let bytes = row.blob(4)
+        operations = stride(from: 0, to: bytes.count, by: OperationID.byteCount).compactMap {
+            OperationID(bytes: bytes[$0..<min($0 + OperationID.byteCount, bytes.count)])
+        }
+    }
 }
 
 extension ContainerRows {
-    private static let columns = "counted, app, device, ends"
+    private static let columns = "counted, app, device, ends, operations"
     private static let select = SQL("SELECT \(columns) FROM document_items WHERE \(key) AND item = ?4")
     private static let upsert = SQL(
         """
         INSERT INTO document_items (partition_number, owner, container, item, \(columns))
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
         ON CONFLICT (partition_number, owner, container, item) DO UPDATE SET
-            counted = excluded.counted, app = excluded.app, device = excluded.device, ends = excluded.ends
+            counted = excluded.counted, app = excluded.app, device = excluded.device, ends = excluded.ends,
+            operations = excluded.operations
         """)
     private static let delete = SQL("DELETE FROM document_items WHERE \(key) AND item = ?4")
     private static let selectEnded = SQL(
@@ -38,12 +65,7 @@ extension ContainerRows {
 
     /// - Returns: Nil: it counts nothing, since it was made before items did.
     func counted(_ item: DocumentID) throws -> CountedItem? {
-        try transaction.first(Self.select, place + [.blob(item.bytes)]) { row in
-            CountedItem(
-                bytes: UInt64(clamping: row.integer(0)),
-                maker: CountChanges.Maker(app: AppID(row.text(1)), device: DeviceID(row.text(2))),
-                ends: row.integer(3) > 0 ? Timestamp(milliseconds: UInt64(row.integer(3))) : nil)
-        }
+        try transaction.first(Self.select, place + [.blob(item.bytes)]) { CountedItem($0) }
     }
 
     /// - Parameter counted: Nil: it counts no more.
@@ -55,6 +77,7 @@ extension ContainerRows {
             values + [
                 .integer(Int64(clamping: counted.bytes)), .text(counted.maker.app.rawValue),
                 .text(counted.maker.device.rawValue), .integer(Int64(clamping: counted.ends?.milliseconds ?? 0)),
+                .blob(counted.operations.flatMap(\.bytes)),
             ])
     }
 

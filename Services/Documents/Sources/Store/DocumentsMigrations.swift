@@ -244,5 +244,11 @@ enum DocumentsMigrations {
                 Move it away, and begin with an empty one: devices bring back what they have.
                 """
             )),
+        Migration(
+            name: "documents-013-operations",
+            statements: [
+                // The ids of the batches that have changed the item last, the newest first, 16 bytes each.
+                "ALTER TABLE document_items ADD COLUMN operations BLOB"
+            ]),
     ]
 }
