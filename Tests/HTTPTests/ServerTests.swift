@@ -145,7 +145,7 @@ import Testing
             let silent = try RawConnection(port)
             let start = ContinuousClock.now
             #expect(silent.receiveAll().isEmpty)
-            #expect((.milliseconds(300)...(.seconds(5))).contains(start.duration(to: .now)))
+            #expect((.milliseconds(300)...(.seconds(15))).contains(start.duration(to: .now)))
             let slow = try RawConnection(port)
             var sent = 0
             for byte in "GET / HTTP/1.1\r\nHost: here\r\nX: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" {
@@ -381,7 +381,7 @@ import Testing
             let start = ContinuousClock.now
             connection.get("/")
             #expect(connection.answer() == nil)
-            #expect(start.duration(to: .now) < .seconds(5))
+            #expect(start.duration(to: .now) < .seconds(15))
         }
     }
 
