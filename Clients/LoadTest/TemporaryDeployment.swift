@@ -34,7 +34,8 @@ final class TemporaryDeployment: Sendable {
             state.folder = folder
             return folder.path
         }
-        guard let port = LocalPorts.firstFree(from: 20_000 + Int(getpid()) % 10_000) else {
+        // Those of neighbouring processes, which may look at the same time, are further apart than a deployment's ports.
+        guard let port = LocalPorts.firstFree(from: 20_000 + 32 * Int(getpid()) % 10_000) else {
             throw CloudError(.serviceUnavailable, "No free ports were found on this machine.")
         }
         try nephos(["init", "--deployment", directory, "--port", "\(port)"])
