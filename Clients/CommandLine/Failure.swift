@@ -237,12 +237,14 @@ extension NephosCommand {
 
     private static func exitOfParser(_ error: any Error) -> Never {
         let text = fullMessage(for: error)
-        guard exitCode(for: error) != .success else {
+        let unknown = UnknownCommand(in: CommandLine.arguments.dropFirst(), of: NephosCommand.self)
+        // Whoever asks for the help of a command that there is not gets no other one's.
+        guard exitCode(for: error) != .success || unknown != nil && CommandLine.arguments.dropFirst().first == "help"
+        else {
             // Help, the version, a completion script.
             do { try StandardOutput.write(text + "\n") } catch { exit(reporting: error) }
             Foundation.exit(ExitStatus.done.rawValue)
         }
-        let unknown = UnknownCommand(in: CommandLine.arguments.dropFirst(), of: NephosCommand.self)
         if CommandLine.arguments.contains("--json") {
             report(CloudError(.invalidArguments, unknown?.message ?? message(for: error)), .usage)
         } else if let unknown {

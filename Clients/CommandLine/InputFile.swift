@@ -57,6 +57,11 @@ enum InputFile {
                 .unknownItem, "There is no such file.",
                 details: ["file": file, "reason": String(cString: strerror(errno))])
         }
+        guard errno != EISDIR else {
+            return CloudError(
+                .invalidArguments, "That is a folder, and no file is read from it. Name a file.",
+                details: ["file": file])
+        }
         return NSError(domain: NSPOSIXErrorDomain, code: Int(errno), userInfo: [NSFilePathErrorKey: file])
     }
 }

@@ -21,7 +21,8 @@ struct UnknownCommand {
     init?(in arguments: some Sequence<String>, of root: any ParsableCommand.Type) {
         var command = root
         var parents = [root._commandName]
-        for word in arguments {
+        for (index, word) in arguments.enumerated() {
+            if index == 0, word == "help" { continue }
             let choices = command.configuration.subcommands
             guard !word.hasPrefix("-"), word != "help", !choices.isEmpty else { return nil }
             if let next = choices.first(where: { $0._commandName == word || $0.configuration.aliases.contains(word) }) {

@@ -17,7 +17,6 @@ package enum OfferRule {
     package static func decide(
         _ offered: WireRecord, over state: SaveRule.State
     ) throws(CloudError) -> Outcome {
-        if state.former.contains([UInt8](offered.version)) { return .isPast }
         guard let stored = state.record else {
             guard !state.isDamaged, let deletion = state.deletion,
                 state.isSince || deletion.time >= offered.modified.time
@@ -25,7 +24,11 @@ package enum OfferRule {
             guard !state.isSince else { throw deletedSince }
             return .isPast
         }
-        if stored.version == offered.version { return .isPast }
+        // Everybody who reads a public database knows its tags, and may save another record under one.
+        let isOwn = stored.created == offered.created
+        if isOwn, stored.version == offered.version || state.former.contains([UInt8](offered.version)) {
+            return .isPast
+        }
         guard !state.isSince else {
             guard !SaveRule.hasSameContent(stored, offered) else { return .isPast }
             throw savedSince

@@ -40,6 +40,10 @@ import Testing
                 #expect(refused.status == 2, "\(command): \(refused)")
                 #expect(refused.errors.contains("There is no such file") && refused.errors.contains(missing))
             }
+            for command in [["kv", "import", house.folder], ["records", "import", house.folder]] {
+                let refused = try await house.person.run(command)
+                #expect(refused.status == 64 && refused.errors.contains("That is a folder"), "\(command): \(refused)")
+            }
         }
     }
 

@@ -13,6 +13,8 @@ import Testing
         (["docs", "lst", "--offline"], "nephos docs lst", "Did you mean: nephos docs ls"),
         // One that has a command for no word, which takes none.
         (["records", "zones", "mkae", "a"], "nephos records zones mkae", "Did you mean: nephos records zones make"),
+        // Whoever asks for its help as well.
+        (["help", "dosc"], "nephos dosc", "Did you mean: nephos docs"),
         (["xyzzy", "--json-nothing"], "nephos xyzzy", "See: nephos --help"),
         (["kv", "a\u{1b}b", "--home", "x"], #"nephos kv "#, "See: nephos kv --help"),
     ])

@@ -249,6 +249,30 @@ import Testing
         #expect(try here.item(top).name == Data("renamed".utf8))
     }
 
+    /// How deep it was is noted; what it has counts.
+    @Test func aFolderThatWasDeepOnceIsMovedDown() throws {
+        func chain(_ count: Int, in folder: DocumentID) throws -> [DocumentID] {
+            let ids = (0..<count).map { _ in ContainerDevice.makeID() }
+            try here.apply(
+                ids.enumerated().map { .create($1, "d", in: $0 == 0 ? folder : ids[$0 - 1], clash: .rename) })
+            return ids
+        }
+        let low = try #require(try chain(60, in: .documents).last)
+        let high = try chain(70, in: .documents)
+        let (top, below) = (high[0], high[1])
+        expect(.limitExceeded) { try here.apply([.place(top, "x", in: low)]) }
+        // Emptied before, and within the same batch.
+        try here.apply([.place(below, "below", in: .documents)])
+        try here.apply([.place(top, "x", in: low)])
+        expect(.limitExceeded) { try here.apply([.place(below, "y", in: low)]) }
+        try here.apply([.place(high[2], "rest", in: .documents), .place(below, "y", in: low)])
+        // From then on it is known again.
+        let more = try chain(10, in: below)
+        #expect(try here.names(in: more[8]) == ["d": more[9]])
+        let full = try chain(61, in: .documents)
+        try here.apply([.place(more[9], "z", in: full[60])])
+    }
+
     /// Nor by a move of what they lie in, step by step.
     @Test func foldersAreNotMovedTooDeep() throws {
         func chain(_ count: Int) throws -> (top: DocumentID, last: DocumentID) {

@@ -141,6 +141,25 @@ import Testing
         #expect(try here.list()["a"]?["n"] == .integer(9) && here.list()["b"] == nil)
     }
 
+    /// Whoever reads a public database knows a lost record's tag, and saves another record under it.
+    @Test(arguments: [false, true]) func nobodyTakesALostRecordsTag(isDeleted: Bool) throws {
+        let house = try PublicHouse()
+        let (ann, bert) = (try house.device(), try house.device(PublicHouse.other))
+        try ann.save("first")
+        let copy = try house.cloud.copyStorage(of: .records)
+        try ann.save("a", ["n": .integer(1)])
+        let lost = try #require(try ann.list()["a"])
+        house.cloud.network.run(for: .seconds(60))
+        try house.cloud.restore(copy, of: .records)
+        try ann.delete("nothing")
+        house.cloud.network.run(for: .seconds(10))
+        #expect(try ann.list()["a"] == nil)
+        #expect(try bert.modify([.save("a", ["n": .integer(666)], version: lost.version)]).codes == [nil])
+        if isDeleted { try bert.delete("a", base: lost.version) }
+        let offered = try ann.modify([.offer("a", lost)])
+        #expect(offered.codes == [isDeleted ? .unknownItem : .serverRecordChanged])
+    }
+
     @Test func nobodyGetsAnothersNameOrDateInAnyOtherWay() throws {
         let copy = try copy()
         try there.save("a", ["n": .integer(1)])

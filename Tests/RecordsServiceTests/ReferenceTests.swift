@@ -99,6 +99,17 @@ import Testing
         #expect(try device.list().keys.contains("new"))
     }
 
+    /// Each fails only for the one before it, round after round.
+    @Test func whatCanBeDoneIsDoneHoweverLongTheChainOfWhatFails() throws {
+        var changes: [WireRecordChange] = [.save("link0", ["_": .integer(1)])]
+        for number in 1..<20 { changes.append(.save("link\(number)", parent: "link\(number - 1)")) }
+        changes.append(.save("good"))
+        // Each is looked at before the one that it rests on.
+        let outcome = try device.modify(changes.reversed(), atomic: false)
+        #expect(outcome.codes.first == .some(nil) && outcome.codes.dropFirst().allSatisfy { $0 != nil })
+        #expect(try device.list().keys.sorted() == ["good"])
+    }
+
     @Test func whatRestsOnAFailedSaveFailsToo() throws {
         let outcome = try device.modify(
             [.save("child", parent: "bad"), .save("bad", ["_": .integer(1)]), .save("good")], atomic: false)

@@ -105,7 +105,7 @@ struct BackupCommand: ParsableCommand {
             }
             say(
                 outcome.damagedFiles,
-                "in the deployment are not what was copied of them before: its disk may be failing. The snapshot has of "
+                "of the deployment differing from what was copied of them before: its disk may be failing. The snapshot has of "
                     + "each what is whole in the file or in the copy")
             say(
                 outcome.damagedCopies,

@@ -54,9 +54,10 @@ extension DocumentsCommand {
 
         @Argument(help: "The file.") var path: DocumentArgument
         @OptionGroup var container: ContainerOptions
-        @Option(parsing: .upToNextOption, help: "Remove these versions for good.") var remove: [String] = []
+        @Option(parsing: .upToNextOption, help: "Remove these versions for good, at once; it follows the file.")
+        var remove: [String] = []
         @Flag(help: "Remove all versions for good but the current one and conflicts.") var others = false
-        @Flag(help: "Do not ask whether it is meant.") var yes = false
+        @Flag(help: "With --others: do not ask whether it is meant.") var yes = false
         @OptionGroup var network: DocumentsCommand.NetworkOptions
         @OptionGroup var output: OutputOptions
 

@@ -173,7 +173,9 @@ extension RecordsCommand {
         private func text(_ job: ImportJob) -> String {
             func count(_ number: Int) -> String { counted(number, "record") }
             var text = "Imported \(count(job.saved))."
-            if job.unchanged > 0 { text += " \(count(job.unchanged)) were so already." }
+            if job.unchanged > 0 {
+                text += " \(count(job.unchanged)) \(job.unchanged == 1 ? "was" : "were") so already."
+            }
             if !job.failures.isEmpty { text += " \(count(job.failures.count)) could not be saved." }
             if network.offline { return text + " They are kept here, and sent later." }
             guard let reason = job.reason else { return text }

@@ -213,6 +213,7 @@ extension DeviceEngine {
             identity: request.identity, revoked: false)
         next.setContainers(app.containerIds, of: AppID(app.appID))
         next.setOwners(app)
+        next.setCapabilities(app)
         next.secrets = makeOperationID().description
         var kept = keys
         kept.refreshToken = reply.refreshToken

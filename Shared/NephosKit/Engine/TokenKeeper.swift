@@ -262,12 +262,14 @@ final class TokenKeeper {
         let isOtherStore = !store.isEmpty && engine.session?.storeIDs[app.rawValue] != store
         var owned = engine.session
         owned?.setOwners(reply.accessToken.app)
+        owned?.setCapabilities(reply.accessToken.app)
         guard isOtherStore || engine.session?.containers(of: app) != containers || owned != engine.session else {
             return
         }
         try engine.changeSession { session, database in
             session.setContainers(containers, of: app)
             session.setOwners(reply.accessToken.app)
+            session.setCapabilities(reply.accessToken.app)
             guard isOtherStore else { return }
             session.setStore(store, of: app)
             try LocalStore.adoptProvisional(app: app, session: session, database)

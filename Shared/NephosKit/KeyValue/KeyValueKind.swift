@@ -8,14 +8,17 @@ struct KeyValueKind: ScopeKind {
     func scopes(of session: SessionRecord?, in database: Database) throws -> [ScopeID] {
         let isSignedIn = session?.signedIn == true
         // What waits, or was written while nobody was signed in, under the app's own name.
-        let unnamed = try String.fetchAll(
+        let waiting = try String.fetchAll(
             database,
             sql: isSignedIn
                 ? "SELECT DISTINCT scope FROM outbox WHERE service = 'keyvalue' AND account = ?"
                 : "SELECT DISTINCT store FROM items WHERE account = ?",
             arguments: [isSignedIn ? session?.accountID.rawValue ?? "" : ""])
-        let named = (session?.storeIDs.keys).map(Array.init) ?? []
-        return Set(named + unnamed.compactMap(StoreScope.provisionalApp)).map {
+        // Of an app that may not use key-value (any more) what waits is told, and nothing is kept in step.
+        let named = (session?.storeIDs ?? [:]).filter { app, store in
+            session?.mayUseKeyValue(AppID(app)) == true || waiting.contains(store)
+        }.keys
+        return Set(Array(named) + waiting.compactMap(StoreScope.provisionalApp)).map {
             ScopeID(app: AppID($0), service: service)
         }
     }

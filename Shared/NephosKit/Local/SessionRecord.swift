@@ -52,6 +52,8 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     package var containerIDs: [String: [String]]?
     /// The apps whose the containers' public databases are. Nil: the server has told of none.
     package var containerOwners: [String: String]?
+    /// Apps that may not use key-value: nothing of theirs is kept in step there. Nil: the server has told of none.
+    private(set) var appsWithoutKeyValue: Set<String>?
     /// The stores that apps had before, as far as this device has used them.
     package var formerStoreIDs: [String: [String]]?
     /// Where the deployment's services answer, as the server published it last.
@@ -96,6 +98,15 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     mutating func setContainers(_ containers: [String], of app: AppID) {
         containerIDs = (containerIDs ?? [:]).merging([app.rawValue: containers]) { $1 }
     }
+
+    /// What the app may use from now on.
+    mutating func setCapabilities(_ app: WireApp) {
+        var without = appsWithoutKeyValue ?? []
+        if app.capabilities.contains(.keyValue) { without.remove(app.appID) } else { without.insert(app.appID) }
+        if without != appsWithoutKeyValue ?? [] { appsWithoutKeyValue = without }
+    }
+
+    func mayUseKeyValue(_ app: AppID) -> Bool { appsWithoutKeyValue?.contains(app.rawValue) != true }
 
     /// Whose the containers' public databases are.
     mutating func setOwners(_ app: WireApp) {

@@ -167,7 +167,13 @@ final class Batch {
             next = parent
             depth += 1
         }
-        guard depth + height <= DocumentLimits.depthMax else { throw Self.tooDeep(folder) }
+        if depth + height > DocumentLimits.depthMax {
+            guard let moved, let measured = try measuredHeight(of: moved),
+                depth + measured + 1 <= DocumentLimits.depthMax
+            else { throw Self.tooDeep(folder) }
+            heights[moved] = measured
+            raised.insert(moved)
+        }
         guard next != .documents || containerClass.hasDocuments else {
             throw CloudError(
                 .constraintViolation, "A container of this class has nothing in Documents. Put it beside.",
@@ -187,6 +193,41 @@ final class Batch {
         let height = try container.rows.height(of: folder)
         heights[folder] = height
         return height
+    }
+
+    /// Folders that are looked at for how much really lies in one.
+    private static let measuredMax = 1000
+
+    /// How many folders lie within each other in this one. What is noted only rises: it may have been deep once.
+    ///
+    /// - Returns: Nil: there are too many to tell.
+    private func measuredHeight(of folder: DocumentID) throws -> Int? {
+        var (height, looks) = (0, 0)
+        var level = [folder]
+        while true {
+            var below: [DocumentID] = []
+            for folder in level {
+                var last: DocumentID?
+                var inFolder: Set<DocumentID> = []
+                repeat {
+                    let page = try container.rows.children(of: folder, after: last, limit: Self.measuredMax)
+                    looks += page.count + 1
+                    guard looks <= Self.measuredMax else { return nil }
+                    inFolder.formUnion(page)
+                    last = page.count == Self.measuredMax ? page.last : nil
+                } while last != nil
+                for (id, isThere) in children[folder] ?? [:] {
+                    if isThere { inFolder.insert(id) } else { inFolder.remove(id) }
+                }
+                for id in inFolder {
+                    let made = items[id].map { $0?.kind == .folder }
+                    if try made ?? (container.rows.tree(of: id) != nil) { below.append(id) }
+                }
+            }
+            guard !below.isEmpty else { return height }
+            (height, level) = (height + 1, below)
+            guard height <= DocumentLimits.depthMax else { return nil }
+        }
     }
 
     /// Notes that a folder lies in another from now on.

@@ -6,7 +6,7 @@ internal import NephosStorage
 ///   Items in the trash have none.
 /// - `document_folders`: how many items a folder has, those in the trash not counted.
 /// - `document_heights`: how many levels of folders a folder has had below it, at most: what is moved or removed lowers
-///   nothing. A folder without any has none.
+///   nothing, until it would keep a folder from a place (`Batch.checkFolder`). A folder without any has none.
 /// - `document_trees`: each folder's digest, and where the folder lies (empty: nowhere).
 /// - `document_children`: which items a folder has, those in the trash too: what is removed with it.
 /// - `document_versions`: contents that were committed, sealed. They never change.

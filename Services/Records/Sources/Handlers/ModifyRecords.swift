@@ -91,8 +91,9 @@ extension RecordsService {
         }
     }
 
-    /// How often a zone that does not change as a whole is decided anew without what has failed.
-    private static let roundsMax = 4
+    /// How often a zone that does not change as a whole is decided anew without what has failed: where one change fails
+    /// for another that does, each time one more may. Of many changes less often, since all are looked at each time.
+    private static func roundsMax(of changes: Int) -> Int { max(4, 4096 / max(1, changes)) }
 
     private func plan(
         _ request: WireZoneChanges, of whole: WireModifyRecords, _ stamp: WireRecordStamp, at now: Timestamp,
@@ -132,7 +133,7 @@ extension RecordsService {
     private func decide(
         _ request: WireZoneChanges, _ batch: ZoneBatch, _ failures: inout [Int: CloudError]
     ) throws -> Bool {
-        for _ in 0..<Self.roundsMax {
+        for _ in 0..<Self.roundsMax(of: request.changes.count) {
             let more = try batch.decide(request.changes, leavingOut: Set(failures.keys))
             failures.merge(more) { $1 }
             guard failures.isEmpty || request.notAtomic else { return false }
