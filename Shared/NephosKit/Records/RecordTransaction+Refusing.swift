@@ -147,4 +147,20 @@ extension RecordTransaction {
             .execute(arguments: [rows.account, rows.scope.name, name])
         try settleNeeds(of: name)
     }
+
+    // MARK: Whoever signs in next
+
+    /// Of an account: records whose save was refused, and conflicts that nobody has resolved, those of deletions too:
+    /// they are nowhere but here.
+    static func undecidedCount(of account: AccountID, _ database: Database) throws -> Int {
+        // Nobody may have opened a database in this home yet.
+        guard try database.tableExists("record_conflicts") else { return 0 }
+        return try Int.fetchOne(
+            database,
+            sql: """
+                SELECT (SELECT COUNT(*) FROM record_refusals WHERE account = ?1 AND body IS NOT NULL)
+                    + (SELECT COUNT(*) FROM record_conflicts WHERE account = ?1)
+                """,
+            arguments: [account.rawValue]) ?? 0
+    }
 }
