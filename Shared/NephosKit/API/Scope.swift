@@ -85,10 +85,11 @@ public struct Scope: Sendable {
     ///
     /// Those of documents are among what ``UbiquityContainer/status(of:)`` has.
     ///
-    /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` where nobody is signed in.
+    /// - Throws: ``CloudError`` `.storageFailure`.
     public func conflictCount() async throws(CloudError) -> Int {
         try await perform { driver, completion in
-            completion(Result { () throws(CloudError) in try driver.read { try driver.model.conflictCount(in: $0) } })
+            completion(
+                Result { () throws(CloudError) in try driver.readHere { try driver.model.conflictCount(in: $0) } })
         }
     }
 
@@ -258,6 +259,11 @@ public struct ScopeConflict: Sendable, Hashable {
 }
 
 extension ScopeDriver {
+    fileprivate func readHere<Value>(_ body: (ScopeTransaction) throws -> Value) throws(CloudError) -> Value {
+        let place = model.place(in: engine.session)
+        return try engine.local.read { try body(ScopeTransaction($0, place)) }
+    }
+
     /// In a transaction on what the home has of it, also while nobody is signed in.
     fileprivate func writeHere<Value>(_ body: (ScopeTransaction) throws -> Value) throws(CloudError) -> Value {
         let place = model.place(in: engine.session)

@@ -148,13 +148,19 @@ extension RecordTransaction {
         try settleNeeds(of: name)
     }
 
-    // MARK: Whoever signs in next
+    // MARK: What a person has to decide
+
+    /// Scopes of an account in which there is something; also those of zones that are gone.
+    static let undecidedScopes =
+        "SELECT scope FROM record_refusals WHERE account = ?1 UNION SELECT scope FROM record_conflicts WHERE account = ?1"
+
+    /// Whether somebody has opened a database in this home.
+    static func isPrepared(_ database: Database) throws -> Bool { try database.tableExists("record_conflicts") }
 
     /// Of an account: records whose save was refused, and conflicts that nobody has resolved, those of deletions too:
     /// they are nowhere but here.
     static func undecidedCount(of account: AccountID, _ database: Database) throws -> Int {
-        // Nobody may have opened a database in this home yet.
-        guard try database.tableExists("record_conflicts") else { return 0 }
+        guard try isPrepared(database) else { return 0 }
         return try Int.fetchOne(
             database,
             sql: """
