@@ -84,7 +84,10 @@ final class RecordDatabaseModel: ContentKeeping {
         guard let merged else { return nil }
         if !lost.isEmpty || !ended.isEmpty { try queue(saving: lost, ended: ended, in: rows) }
         for name in moved { try move(ZoneTransaction(rows).records(of: name)) }
-        if isFirst { try ZoneTransaction(rows).nameDeletions() }
+        if isFirst {
+            try ZoneTransaction(rows).nameDeletions()
+            try refuseUnknown(in: rows)
+        }
         try settle(before, keeping: Set(lost.map(\.name) + moved), in: rows)
         state.info = pulled.info
         if let info = try? WireDatabaseInfo(serializedBytes: pulled.info) {
@@ -136,6 +139,17 @@ final class RecordDatabaseModel: ContentKeeping {
 
     static let gone = CloudError(
         .zoneNotFound, "The zone was deleted by another device. Make it anew, and save this again, or dismiss it.")
+
+    /// The first download has told which zones there are: what was saved before into another waits for nothing.
+    private func refuseUnknown(in rows: ScopeTransaction) throws {
+        let zones = ZoneTransaction(rows)
+        let scopes = try String.fetchAll(
+            rows.cached("SELECT DISTINCT scope FROM outbox WHERE account = ?1 AND service = ?2"),
+            arguments: [rows.account, rows.service])
+        for case .zone(name, let zone) in scopes.map({ RecordPlace($0) }) where try zones.zone(zone) == nil {
+            try forget(zones.records(of: zone), RecordNames.noZone(zone))
+        }
+    }
 
     /// What is here of a zone that is lost for good is saved in the one that is called so now, before what waits.
     private func move(_ records: RecordTransaction) throws {
