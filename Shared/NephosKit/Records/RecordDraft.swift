@@ -166,10 +166,8 @@ struct RecordDraft {
             operation.state == .unsent, operation.payload == (try request.serializedData()),
             try !save.namesOthers || records.rows.newestPosition() == last.position
         else { return false }
-        let named = Set(save.fields.map(\.name))
-        save.fields = former.fields.filter { !named.contains($0.name) } + save.fields
+        save.take(in: former)
         save.base = former.base
-        if !save.hasParent, former.hasParent { save.parent = former.parent }
         var change = last
         change.change.save = save
         // Somebody may be storing what the earlier one has.

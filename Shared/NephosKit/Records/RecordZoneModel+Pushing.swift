@@ -260,10 +260,13 @@ extension RecordZoneModel {
         for ((pending, failure, server), client) in zip(results, clients) {
             guard let failure, let client else { continue }
             let name = pending.change.record
+            let isConflict = failure.isConflict(of: pending.change)
+            // It is refused, or taken, with what was saved over it.
+            if !isConflict, try records.rebase(over: pending) { continue }
             refused.names.append(ItemName(name))
             // The one that the others failed for says more.
             if refused.error == nil || refused.error?.code == .batchRequestFailed { refused.error = failure }
-            if failure.isConflict(of: pending.change) {
+            if isConflict {
                 if client.hasSameContent(as: server) { continue }
                 try records.noteConflict(
                     of: name, ancestor: pending.ancestor, server: server, client: client,
