@@ -163,7 +163,8 @@ struct RecordDraft {
             case .save(let former) = last.change.kind, former.version == save.base, former.policy == save.policy,
             !former.replace, !save.replace, try records.pending(at: last.position).count == 1,
             let operation = try records.rows.operation(at: last.position),
-            operation.state == .unsent, operation.payload == (try request.serializedData()),
+            // What has been on its way once may be there, whatever became of it since.
+            operation.state == .unsent, operation.attempts == 0, operation.payload == (try request.serializedData()),
             try !save.namesOthers || records.rows.newestPosition() == last.position
         else { return false }
         save.take(in: former)

@@ -155,7 +155,7 @@ extension RecordTransaction {
         guard case .save(let former) = refused.change.kind,
             var next = try pending(of: refused.change.record).first, case .save(var save) = next.change.kind,
             save.base == former.version, save.policy == former.policy, save.type == former.type, save.seal == 0,
-            try rows.operation(at: next.position)?.state == .unsent
+            let operation = try rows.operation(at: next.position), operation.state == .unsent, operation.attempts == 0
         else { return false }
         if !save.replace {
             save.take(in: former)
