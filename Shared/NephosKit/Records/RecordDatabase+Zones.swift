@@ -94,6 +94,7 @@ extension RecordDatabase {
         scope.execute { driver in
             driver.engine.reconsiderZones(of: container)
             driver.engine.uploadClosings.begin()
+            driver.engine.trimAssetsSoon()
             driver.push()
         }
     }
@@ -107,7 +108,8 @@ extension RecordTransaction {
             try removePending(at: operation.position)
             try rows.removeOperation(at: operation.position)
         }
-        for table in ["record_conflicts", "record_refusals"] {
+        // What kept its assets in the home goes with it.
+        for table in ["record_conflicts", "record_refusals", "record_asset_needs"] {
             try rows.cached("DELETE FROM \(table) WHERE account = ?1 AND scope = ?2")
                 .execute(arguments: [rows.account, rows.scope.name])
         }
