@@ -336,7 +336,12 @@ extension RecordZoneModel {
     ) throws -> RefusedPush? {
         guard error.details[Self.lostContent] != nil, try isDivisible(operation) else { return nil }
         let all = try records.pending(at: operation.position)
-        let lost = try all.filter { try $0.newAssets.contains { try records.assets.copy(of: $0) == nil } }
+        let root = error.details[Self.lostAsset].flatMap { Data(base64Encoded: $0) }
+        let lost = try all.filter { change in
+            try change.newAssets.contains { asset in
+                try root.map { $0 == asset.root } ?? (records.assets.copy(of: asset) == nil)
+            }
+        }
         guard !lost.isEmpty, lost.count < all.count else { return nil }
         return RefusedPush(
             news: try take(lost.map { ($0, error, nil) }, of: operation, in: records), rest: next(operation))
