@@ -52,6 +52,10 @@ class Attacker(hostile_documents.Attacker):
         self.call(records_pb2.ModifyZones(container=self.id, save=[zone]))
         return zone.zone_id, zone.name
 
+    def delete_zone(self, zone, name):
+        self.call(records_pb2.ModifyZones(container=self.id, delete=[
+            records_pb2.DeletedZone(name=name, zone_id=zone)]))
+
     def fresh_name(self):
         return super().fresh_name().decode()
 
@@ -100,7 +104,7 @@ def foreign(one, victim):
             one.refused("the changes of a foreign zone", (NO_ZONE, NO_CONTAINER), changes_pb2.ReadChanges(scope=scope))
         one.refuses("a save into a foreign zone", NO_ZONE, one.modify(zone, save("known", title="mine")))
         one.refused("a container of nobody", NO_CONTAINER, records_pb2.ModifyZones(
-            container="nobody.has.this", delete=["x"]))
+            container="nobody.has.this"))
         # A place of another's query is good for nothing, and tells nothing.
         request = one.query(DEFAULT_ZONE, "title BEGINSWITH 'a'", after=victim["after"])
         request.sort.add(field="title")
@@ -118,7 +122,7 @@ def foreign(one, victim):
         made = one.modify(own[0], stolen).records[0].record
         if made.created.account_id == record.created.account_id:
             raise Breach("a record is another account's")
-        one.call(records_pb2.ModifyZones(container=one.id, delete=[own[1]]))
+        one.delete_zone(*own)
         one.count("foreign seals")
 
 
@@ -181,7 +185,7 @@ def webs(one, victim):
         one.refuses("a record that refers to too many", LIMIT, one.modify(zone, many))
         one.modify(zone, delete("hub"), delete("r0"), not_atomic=True)
         one.count("webs that go")
-        one.call(records_pb2.ModifyZones(container=one.id, delete=[name]))
+        one.delete_zone(zone, name)
 
 
 def bombs(one, victim):
@@ -293,7 +297,7 @@ def churn(one, victim):
         zone, name = one.make_zone()
         one.modify(zone, *(save(f"n{number:03}", count=number) for number in range(400)))
         one.modify(zone, *(delete(f"n{number:03}") for number in range(200)))
-        one.call(records_pb2.ModifyZones(container=one.id, delete=[name]))
+        one.delete_zone(zone, name)
         one.count("zones of 400 records")
 
 

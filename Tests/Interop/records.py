@@ -48,6 +48,10 @@ class Database:
         made.ParseFromString(reply.zones[0].body)
         return made.zone_id
 
+    def delete_zone(self, name, zone_id):
+        self.call(records_pb2.ModifyZones(container=self.container, delete=[
+            records_pb2.DeletedZone(name=name, zone_id=zone_id)]))
+
     def read(self, path, kind, after=None):
         """What has changed after the token, or all that is there, by name; deleted is None; and the last page."""
         request = changes_pb2.ReadChanges(scope=path, owner=self.owner, after=after)
@@ -230,11 +234,11 @@ def check_following(here, there, zone, path):
     check((notification.scope, notification.token, record.version)
           == (path, outcome.token, followed.save.version), "who follows a zone is told, with the record")
     name = "zone " + os.urandom(4).hex()
-    here.make_zone(name)
+    made = here.make_zone(name)
     notification = subscriptions.next_notification()
     check((notification.scope, notification.changes[0].item) == (there.container, name),
           "who follows a database is told of a new zone")
-    here.call(records_pb2.ModifyZones(container=here.container, delete=[name]))
+    here.delete_zone(name, made)
 
 
 class Stranger:
@@ -269,7 +273,7 @@ def check_public(context, connection, here, app_token):
     check(items[name].version == first.save.version and not items[name].created.device_id,
           "it is read, and names no device")
     expect(errors_pb2.ERROR_CODE_INVALID_ARGUMENTS, "the public database has no zones to make", lambda: here.call(
-        records_pb2.ModifyZones(container=here.container, database=shared.kind, delete=["x"])))
+        records_pb2.ModifyZones(container=here.container, database=shared.kind)))
     expect(errors_pb2.ERROR_CODE_PERMISSION_FAILURE, "roles are for administrators", lambda: here.call(
         records_pb2.ModifyRecordRoles(container=here.container, delete=["Note"])))
     if app_token:
@@ -369,8 +373,10 @@ def main(connection, account, password, app_token=""):
         check(codes(here.modify(zone, save(bad))) == [errors_pb2.ERROR_CODE_INVALID_ARGUMENTS],
               f"no record can be called {bad[:10]!r}")
     expect(errors_pb2.ERROR_CODE_MISSING_ENTITLEMENT, "there is no database of a container that the app does not list",
-           lambda: there.call(records_pb2.ModifyZones(container="nobody.has.this", delete=["x"])))
-    here.call(records_pb2.ModifyZones(container=here.container, delete=[name]))
+           lambda: there.call(records_pb2.ModifyZones(container="nobody.has.this")))
+    here.delete_zone(name, os.urandom(16).hex())
+    check(name in there.read(there.container, records_pb2.RecordZone)[0], "another zone's id deletes none")
+    here.delete_zone(name, zone)
     check(name not in there.read(there.container, records_pb2.RecordZone)[0], "a zone is deleted")
     check(there.modify(zone, save("late")).failure.code == errors_pb2.ERROR_CODE_ZONE_NOT_FOUND,
           "and takes nothing any more")

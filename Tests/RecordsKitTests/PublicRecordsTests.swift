@@ -109,6 +109,24 @@ import Testing
         }
     }
 
+    /// What waits is of the place in which it was saved: it goes out before.
+    @Test func aCopyIsKeptOnceNothingWaits() async throws {
+        try await withRecords { cloud in
+            let one = try await cloud.open()
+            let here = try await database(one)
+            one.setOffline(true)
+            try await here.save(Record("a", ["n": 1]))
+            let error = await #expect(throws: CloudError.self) { try await here.keepCopy() }
+            #expect(error?.code == .constraintViolation)
+            #expect(try await !here.keepsCopy())
+            one.setOffline(false)
+            try await here.waitUntilSent(timeout: .seconds(60))
+            try await here.keepCopy()
+            try await settle(here)
+            #expect(try await here.recordCount() == 1)
+        }
+    }
+
     @Test func whatTheRolesDoNotAllowIsRefusedAndListed() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await other(of: cloud))

@@ -61,8 +61,15 @@ final class RecordCloud {
     ///
     /// - Parameter home: That of a session that was closed; nil: a new one.
     func open(
-        account: String = TestCloud.accountName, isOffline: Bool = false, home: String? = nil
+        account: String = TestCloud.accountName, home: String? = nil
     ) async throws -> Device {
+        let device = try await openFirst(account: account, home: home)
+        try await device.database.waitUntilCurrent(timeout: .seconds(60))
+        return device
+    }
+
+    /// The same, with nothing downloaded yet.
+    func openFirst(account: String = TestCloud.accountName, home: String? = nil) async throws -> Device {
         let session = try await openSession(home: home)
         let name = "device-\(names)"
         if try session.account == nil {
@@ -72,10 +79,7 @@ final class RecordCloud {
                 deviceName: name)
         }
         let container = try await session.recordContainer(app: Self.app)
-        let device = Device(
-            name: name, session: session, database: container.privateDatabase, simulation: simulation)
-        try await device.database.waitUntilCurrent(timeout: .seconds(60))
-        return device
+        return Device(name: name, session: session, database: container.privateDatabase, simulation: simulation)
     }
 
     /// A home on which nobody is signed in.

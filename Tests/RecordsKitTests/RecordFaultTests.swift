@@ -150,6 +150,44 @@ import Testing
         }
     }
 
+    @Test(arguments: [false, true]) func whatNobodyHasDecidedIsNotGivenUpBecauseAnotherSignsIn(
+        _ isConflict: Bool
+    ) async throws {
+        try await withRecords { cloud in
+            let (here, there) = (try await cloud.open(), try await cloud.open())
+            try await here.database.save(Record("a", ["n": 1]))
+            try await here.settle()
+            try await there.settle()
+            if isConflict {
+                here.setOffline(true)
+                try await here.database.delete(RecordID("a"))
+                var record = try #require(try await there.database.record(RecordID("a")))
+                record["n"] = 2
+                try await there.database.save(record)
+                try await there.settle()
+                here.setOffline(false)
+            } else {
+                try cloud.setPlan(bytes: 64 << 10)
+                try await here.database.save(Record("large", ["data": .data(Data(repeating: 7, count: 200 << 10))]))
+            }
+            try await here.settle()
+            #expect(try await here.database.conflicts().count == (isConflict ? 1 : 0))
+            #expect(try await here.database.refused().count == (isConflict ? 0 : 1))
+            try cloud.simulation.use { _ = try $0.createAccount("other") }
+            let connection = try cloud.simulation.use { try $0.connection }
+            func signIn(discards: Bool = false) async throws {
+                try await here.session.signIn(
+                    connection: connection, account: "other", password: TestCloud.password, deviceName: "x",
+                    discardsUnsent: discards)
+            }
+            try await here.session.signOut()
+            let error = await #expect(throws: CloudError.self) { try await signIn() }
+            #expect(error?.code == .constraintViolation && error?.details["refused"] == "1")
+            try await signIn(discards: true)
+            #expect(try here.session.account?.accountName == "other")
+        }
+    }
+
     @Test func tooMuchAtOnceIsRefusedBeforeAnythingIsQueued() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()

@@ -1,4 +1,5 @@
 import NephosCore
+import NephosSimulation
 import Testing
 
 @testable import NephosKit
@@ -96,6 +97,66 @@ import Testing
             try await two.settle("work")
             #expect(try await two.contents("work") == ["c": ["n": 3]])
             #expect(try await one.proves("work"))
+        }
+    }
+
+    @Test func aDeletionEndsTheZoneThatWasMeantAndNoOtherOfItsName() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.database.makeZone("work")
+            try await one.database.save(Record("a", zone: "work", ["n": 1]))
+            try await one.settle("work")
+            try await two.database.waitUntilCurrent()
+            try await two.settle("work")
+            two.setOffline(true)
+            try await two.database.deleteZone("work")
+            try await one.database.deleteZone("work")
+            try await one.database.makeZone("work")
+            try await one.database.save(Record("b", zone: "work", ["n": 2]))
+            try await one.settle("work")
+            two.setOffline(false)
+            try await two.database.waitUntilSent()
+            try await two.database.waitUntilCurrent()
+            try await one.database.waitUntilCurrent()
+            for device in [one, two] {
+                #expect(try await device.database.zone("work") != nil)
+                try await device.settle("work")
+                #expect(try await device.contents("work") == ["b": ["n": 2]])
+                #expect(try await device.proves("work"))
+                #expect(try await device.database.refused(in: "work").isEmpty)
+                #expect(try await device.database.scope.verify().agrees)
+            }
+        }
+    }
+
+    /// Who deletes a zone before anybody here knows which there are means the one that is downloaded first; who has made
+    /// one of the name before means that.
+    @Test func whatIsDeletedBeforeTheFirstDownloadIsWhatIsDownloadedThen() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            for zone in ["old", "other"] {
+                try await here.database.makeZone(zone)
+                try await here.database.save(Record("a", zone: zone, ["n": 1]))
+                try await here.settle(zone)
+            }
+            cloud.simulation.use { $0.crash(.records) }
+            let there = try await cloud.openFirst()
+            try await there.database.deleteZone("old")
+            try await there.database.deleteZone("nowhere")
+            for name in ["other", "mine"] {
+                try await there.database.makeZone(name)
+                try await there.database.deleteZone(name)
+            }
+            try cloud.simulation.use { try $0.start(.records) }
+            try await there.database.waitUntilSent(timeout: .seconds(60))
+            try await there.database.waitUntilCurrent(timeout: .seconds(60))
+            try await here.database.waitUntilCurrent(timeout: .seconds(60))
+            for device in [here, there] {
+                #expect(try await device.database.zones().map(\.name) == [RecordZone.defaultName, "other"])
+                try await device.settle("other")
+                #expect(try await device.contents("other") == ["a": ["n": 1]])
+            }
+            #expect(try await there.database.status().refused.isEmpty)
         }
     }
 

@@ -123,11 +123,15 @@ final class RecordDevice {
         return try WireRecordZone(serializedBytes: #require(reply.zones.first).body).zoneID
     }
 
-    func deleteZone(_ name: String) throws {
+    /// - Parameter id: Nil: of the zone that has the name now.
+    func deleteZone(_ name: String, id: String? = nil) throws {
         var request = WireModifyZones()
         request.container = container
         request.database = database
-        request.delete = [name]
+        var zone = WireDeletedZone()
+        zone.name = name
+        zone.zoneID = try id ?? zones()[name]?.zoneID ?? Self.zoneID()
+        request.delete = [zone]
         try call("ModifyZones", request, as: WireModifyZonesReply.self)
     }
 

@@ -67,6 +67,24 @@ import Testing
         #expect(try device.zones().isEmpty)
     }
 
+    @Test func aDeletionIsOfOneZoneAndNoOtherOfItsName() throws {
+        let first = try device.makeZone("Work")
+        try device.deleteZone("Work", id: first)
+        let second = try device.makeZone("Work")
+        device.zone = second
+        try device.save("a")
+        // Asked for once more, under an id of its own.
+        try device.deleteZone("Work", id: first)
+        #expect(try device.zones()["Work"]?.zoneID == second)
+        #expect(try device.list().keys.contains("a"))
+        for bad in ["", "Work", first.uppercased()] {
+            let error = #expect(throws: CloudError.self) { try device.deleteZone("Work", id: bad) }
+            #expect(error?.code == .invalidArguments)
+        }
+        try device.deleteZone("Work", id: second)
+        #expect(try device.zones().isEmpty)
+    }
+
     @Test func theDefaultZoneIsThereAndStays() throws {
         #expect(try device.list().isEmpty)
         #expect(throws: CloudError.self) { try device.deleteZone(RecordLimits.defaultZone) }

@@ -110,13 +110,10 @@ extension RecordsCommand {
 }
 
 extension RecordDatabase {
-    /// The zone that is meant, or all that this device knows of.
+    /// The zone that is meant, or all in which there is something to decide.
     func zoneNames(_ zone: String?) async throws -> [String] {
         if let zone { return [zone] }
-        do { return try await zones().map(\.name) } catch {
-            guard error.code == .storeOutOfStep else { throw error }
-            return [RecordZone.defaultName]
-        }
+        return try await undecidedZones()
     }
 }
 

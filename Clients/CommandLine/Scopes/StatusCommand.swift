@@ -104,7 +104,7 @@ private struct DeviceStatus: Encodable {
             let asked = try await Asked(scope, within: limit)
             let status = try await scope.isFollowed(within: limit, after: asked.status)
             // A conflict is the same on all devices: nothing is out of step for it.
-            let conflicts = status.initialSyncFinished ? try await scope.conflictCount() : 0
+            let conflicts = try await scope.conflictCount()
             var standing = Standing(status, failure: asked.failure)
             if conflicts > 0 {
                 standing.notes.append(

@@ -30,6 +30,8 @@ public struct Scope: Sendable {
     /// Which it is.
     public let id: ScopeID
     let session: Session
+    /// Whose it is: nothing is done with it once another is signed in. Nil: it is of whoever is.
+    var account: AccountID?
 
     /// Which it is within the app and the service, as a person reads it. Empty: there is one.
     package var title: String { id.service == .records && !id.name.isEmpty ? RecordPlace(id.name).title : id.name }
@@ -85,10 +87,11 @@ public struct Scope: Sendable {
     ///
     /// Those of documents are among what ``UbiquityContainer/status(of:)`` has.
     ///
-    /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` where nobody is signed in.
+    /// - Throws: ``CloudError`` `.storageFailure`.
     public func conflictCount() async throws(CloudError) -> Int {
         try await perform { driver, completion in
-            completion(Result { () throws(CloudError) in try driver.read { try driver.model.conflictCount(in: $0) } })
+            completion(
+                Result { () throws(CloudError) in try driver.readHere { try driver.model.conflictCount(in: $0) } })
         }
     }
 
@@ -182,11 +185,17 @@ public struct Scope: Sendable {
     ///
     /// A listener that lags behind by 10,000 keeps the newest.
     public var events: some AsyncSequence<StoreEvent, Never> & Sendable {
-        let id = id
+        let (id, account, local) = (id, account, session.local)
+        // Another's changes are not told to whoever holds this one's.
+        let isOwn: @Sendable () -> Bool = {
+            guard let account else { return true }
+            return (try? local.read { try Facts($0).session?.refusal(of: account) }) == .some(nil)
+        }
         return session.subscribe().compactMap { event in
             switch event {
-            case .change(id, let notification): .change(notification)
-            case .didFetchChanges(id, let status): .didFetchChanges(status)
+            case .change(id, let notification):
+                notification.reason == .accountChange || isOwn() ? .change(notification) : nil
+            case .didFetchChanges(id, let status): isOwn() ? .didFetchChanges(status) : nil
             default: nil
             }
         }
@@ -195,8 +204,9 @@ public struct Scope: Sendable {
     // MARK: The device's loop
 
     func execute(_ work: @escaping @Sendable (ScopeDriver) -> Void) {
-        let id = id
+        let (id, account) = (id, account)
         session.engine.execute { engine in
+            guard engine.session?.refusal(of: account) == nil else { return }
             if let driver = try? engine.scope(id) { work(driver) }
         }
     }
@@ -204,8 +214,9 @@ public struct Scope: Sendable {
     func perform<Value: Sendable>(
         _ start: @escaping @Sendable (ScopeDriver, @escaping @Sendable (Result<Value, CloudError>) -> Void) -> Void
     ) async throws(CloudError) -> Value {
-        let id = id
+        let (id, account) = (id, account)
         return try await session.engine.perform { engine, completion in
+            if let error = engine.session?.refusal(of: account) { return completion(.failure(error)) }
             do throws(CloudError) { start(try engine.scope(id), completion) } catch { completion(.failure(error)) }
         }
     }
@@ -257,7 +268,22 @@ public struct ScopeConflict: Sendable, Hashable {
     public var resolutions: [String] = []
 }
 
+extension SessionRecord {
+    /// Why nothing of this account's is done any more; nil: nobody else is signed in, or it is of whoever is.
+    func refusal(of account: AccountID?) -> CloudError? {
+        guard let account, accountID != account else { return nil }
+        return CloudError(
+            .notSignedIn, "Another account is signed in by now. Open its container, and begin anew.",
+            details: ["account": accountName])
+    }
+}
+
 extension ScopeDriver {
+    fileprivate func readHere<Value>(_ body: (ScopeTransaction) throws -> Value) throws(CloudError) -> Value {
+        let place = model.place(in: engine.session)
+        return try engine.local.read { try body(ScopeTransaction($0, place)) }
+    }
+
     /// In a transaction on what the home has of it, also while nobody is signed in.
     fileprivate func writeHere<Value>(_ body: (ScopeTransaction) throws -> Value) throws(CloudError) -> Value {
         let place = model.place(in: engine.session)

@@ -11,7 +11,8 @@ extension Session {
     ///   - password: The account's password. It is not kept.
     ///   - deviceName: What the account's other devices list this one as, at most 256 bytes; nil: the host's name.
     ///   - app: The app to sign in as; nil: the deployment's default app.
-    ///   - discardsUnsent: Whether changes of another account that wait to be sent may be thrown away.
+    ///   - discardsUnsent: Whether changes of another account that wait to be sent, were refused or are in conflict may
+    ///     be thrown away.
     ///   - code: From `nephos devices allow-sign-in` on another device, when others guess at the password.
     ///   - timeout: How long to wait for the answer.
     /// - Returns: Who is signed in now.

@@ -140,7 +140,8 @@ public final class Session: Sendable {
     ///   - deviceModel: What kind of device it is, for people; may be empty.
     ///   - policyClass: How it is treated where room matters.
     ///   - app: The app to sign in as; nil: the deployment's default app.
-    ///   - discardsUnsent: Whether changes of another account that wait to be sent may be thrown away.
+    ///   - discardsUnsent: Whether changes of another account that wait to be sent, were refused or are in conflict may
+    ///     be thrown away.
     ///   - code: From `nephos devices allow-sign-in` on another device, when others guess at the password.
     ///   - timeout: How long to wait for the answer.
     /// - Returns: Who is signed in now.

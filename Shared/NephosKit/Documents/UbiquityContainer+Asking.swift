@@ -47,7 +47,7 @@ extension UbiquityContainer {
         request.container = id
         request.ids = ids.map { Data($0.bytes) }
         let reply = try? await session.call(
-            .documents, request, as: WireFindMissingReply.self, app: app, timeout: Self.listsTimeout)
+            .documents, request, as: WireFindMissingReply.self, app: app, timeout: Self.listsTimeout, account: account)
         return Set(reply?.missing.compactMap { Int($0) < ids.count ? ids[Int($0)] : nil } ?? [])
     }
 

@@ -47,7 +47,7 @@ extension UbiquityContainer {
         request.version = version
         request.lifetimeSeconds = UInt64(clamping: lifetime.map { $0.milliseconds / 1000 } ?? 0)
         let reply = try await session.call(
-            .documents, request, as: WirePublishItemReply.self, app: app, timeout: timeout)
+            .documents, request, as: WirePublishItemReply.self, app: app, timeout: timeout, account: account)
         // Any byte but what an address may have as it is.
         let allowed = CharacterSet(
             charactersIn: "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -69,7 +69,7 @@ extension UbiquityContainer {
         var request = WireListLinks()
         request.container = id
         let reply = try await session.call(
-            .documents, request, as: WireListLinksReply.self, app: app, timeout: timeout)
+            .documents, request, as: WireListLinksReply.self, app: app, timeout: timeout, account: account)
         var links: [PublishedLink] = []
         for wire in reply.links {
             guard var link = PublishedLink(wire) else { continue }
@@ -93,7 +93,7 @@ extension UbiquityContainer {
         request.container = id
         request.link = link.wire
         return try await session.call(
-            .documents, request, as: WireRevokeLinkReply.self, app: app, timeout: timeout
+            .documents, request, as: WireRevokeLinkReply.self, app: app, timeout: timeout, account: account
         ).wasThere
     }
 

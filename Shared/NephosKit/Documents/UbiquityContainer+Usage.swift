@@ -46,7 +46,7 @@ extension UbiquityContainer {
         request.after = WireChangeToken(head)
         request.itemsMax = 1
         let reply = try await session.call(
-            .documents, request, as: WireReadChangesReply.self, app: app, timeout: timeout)
+            .documents, request, as: WireReadChangesReply.self, app: app, timeout: timeout, account: account)
         if let info = try? WireContainerInfo(serializedBytes: reply.info) { usage.countedBytes = info.countedBytes }
         return usage
     }

@@ -23,7 +23,7 @@ extension UbiquityContainer {
         request.container = id
         request.item = item.id.wire
         let reply = try await session.call(
-            .documents, request, as: WireListVersionsReply.self, app: app, timeout: timeout)
+            .documents, request, as: WireListVersionsReply.self, app: app, timeout: timeout, account: account)
         return reply.versions.compactMap { DocumentVersion($0, of: item.wire) }
     }
 

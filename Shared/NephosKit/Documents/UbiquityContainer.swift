@@ -20,9 +20,11 @@ public final class UbiquityContainer: Sendable {
     public let app: AppID
     let session: Session
     /// Whose it is: nothing goes on under another account.
-    private let account: AccountID
+    let account: AccountID
     /// The container as any other thing that a device keeps in step.
-    public var scope: Scope { Scope(id: ScopeID(app: app, service: .documents, name: id), session: session) }
+    public var scope: Scope {
+        Scope(id: ScopeID(app: app, service: .documents, name: id), session: session, account: account)
+    }
 
     init(id: String, app: AppID, account: AccountID, session: Session) {
         self.id = id
@@ -146,11 +148,7 @@ public final class UbiquityContainer: Sendable {
         guard let account = try Facts(database).session, account.signedIn else {
             throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
         }
-        guard account.accountID == self.account else {
-            throw CloudError(
-                .notSignedIn, "Another account is signed in by now. Open its container, and begin anew.",
-                details: ["account": account.accountName])
-        }
+        if let error = account.refusal(of: self.account) { throw error }
         let rows = ScopeTransaction(database, DocumentsModel.place(of: id, in: account))
         guard try rows.state().synced else {
             throw CloudError(

@@ -189,7 +189,7 @@ extension DeviceEngine {
             guard refused > 0 else { return }
             throw CloudError(
                 .constraintViolation,
-                "Changes of the account that was signed in before were refused, and are nowhere but here. Sign in to it once more (nephos why lists them), or give them up (--discard-unsent).",
+                "Changes of the account that was signed in before were refused, or met others and wait for a decision, and are nowhere but here. Sign in to it once more (nephos why and nephos conflicts list them), or give them up (--discard-unsent).",
                 details: ["account": session.accountName, "refused": "\(refused)"])
         }
         throw CloudError(
@@ -375,13 +375,14 @@ extension SessionRecord.Service {
 }
 
 extension LocalStore {
-    /// Changes of an account that were refused, whose values are still here.
+    /// Changes of an account that were refused, or conflict with others, and are nowhere but here.
     static func refusedCount(of session: SessionRecord, _ database: Database) throws -> Int {
         let values =
             try Int.fetchOne(
                 database, sql: "SELECT COUNT(*) FROM refused WHERE account = ? AND value IS NOT NULL",
                 arguments: [session.accountID.rawValue]) ?? 0
-        return values + (try DocumentTransaction.refusedContents(of: session.accountID, database))
+        return try values + DocumentTransaction.refusedContents(of: session.accountID, database)
+            + RecordTransaction.undecidedCount(of: session.accountID, database)
     }
 
     /// Gives what was written before the app's store id was known its place.

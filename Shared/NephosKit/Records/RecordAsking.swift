@@ -68,7 +68,7 @@ struct RecordAsking {
     /// One call.
     private mutating func ask() async throws(CloudError) -> [(WireChange, WireRecord)] {
         let reply = try await database.session.call(
-            .records, request, as: WireQueryRecordsReply.self, app: database.app)
+            .records, request, as: WireQueryRecordsReply.self, app: database.app, account: database.account)
         var found: [(WireChange, WireRecord)] = []
         for change in reply.records where !change.damaged && !change.deleted {
             guard let record = try? WireRecord(serializedBytes: change.body) else { throw RecordDatabase.misfit }

@@ -108,6 +108,12 @@ struct RecordAssets {
         }
     }
 
+    /// Of the asset that is in the file; nil: none is.
+    func root(in file: DocumentID) throws -> Data? {
+        try Data.fetchOne(
+            cached("SELECT root FROM record_assets WHERE file = ?1 AND account = ?2"), arguments: [file.wire, account])
+    }
+
     /// The file is not what it was.
     func forget(_ file: DocumentID) throws {
         try cached("DELETE FROM record_assets WHERE file = ?1 AND account = ?2")

@@ -19,7 +19,8 @@ extension RecordDatabase {
     ///
     /// - Returns: The record as it is from now on; nil: it is deleted.
     /// - Throws: ``CloudError`` `.unknownItem` when it is resolved already, or has become another (look again);
-    ///   `.invalidArguments`, `.limitExceeded`, as of a save; `.notSignedIn`, `.storageFailure`.
+    ///   `.invalidArguments`, `.limitExceeded`, as of a save; `.zoneNotFound` where the zone is gone, and not the
+    ///   server's is kept (make it anew first); `.notSignedIn`, `.storageFailure`.
     @discardableResult
     public func resolve(
         _ conflict: RecordConflict, keeping resolution: RecordResolution
@@ -30,7 +31,11 @@ extension RecordDatabase {
             if case .merged(let record) = resolution { try await stage([record], areAllNew: false) } else { nil }
         let result = try session.local.write { database -> Record? in
             _ = try session(in: database)
-            let records = try records(of: id.zone, database, isWriting: true)
+            // What the server has stays, also where that is nothing, and no zone any more.
+            let records =
+                if case .server = resolution { try listed(id.zone, database) } else {
+                    try records(of: id.zone, database, isWriting: true)
+                }
             guard try records.removeConflict(conflict) else {
                 throw CloudError(
                     .unknownItem, "The conflict was resolved already, or has become another. Look again.",
@@ -61,6 +66,20 @@ extension RecordDatabase {
         staged?.end()
         push([id.zone])
         return result
+    }
+
+    /// Zones in which something conflicts or was refused, and nobody has decided it; also such as are not there any more.
+    ///
+    /// - Returns: Their names, in order.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
+    public func undecidedZones() async throws(CloudError) -> [String] {
+        try read { database in
+            guard try RecordTransaction.isPrepared(database) else { return [] }
+            return try String.fetchAll(
+                database, sql: RecordTransaction.undecidedScopes, arguments: [account.rawValue]
+            ).map { RecordPlace($0) }.filter { $0.container == container && $0.isPublic == isPublic }
+                .compactMap(\.zone).sorted()
+        }
     }
 
     /// What the server refused, for reasons that are no conflict, and nobody has dismissed or saved again.

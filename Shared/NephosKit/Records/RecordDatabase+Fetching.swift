@@ -20,7 +20,7 @@ extension RecordDatabase {
                 request.records = Array(left.prefix(RecordLimits.itemsMax))
                 request.desiredFields = (desired ?? []).sorted()
                 let reply = try await session.call(
-                    .records, request, as: WireFetchRecordsReply.self, app: app, timeout: timeout)
+                    .records, request, as: WireFetchRecordsReply.self, app: app, timeout: timeout, account: account)
                 guard !reply.records.isEmpty, reply.records.count <= left.count else { throw Self.misfit }
                 left = left.dropFirst(reply.records.count)
                 for change in reply.records where !change.deleted && !change.damaged {

@@ -78,7 +78,7 @@ extension RecordDatabase {
         request.container = container
         request.database = kind
         let reply = try await session.call(
-            .records, request, as: WireListRecordIndexesReply.self, app: app, timeout: timeout)
+            .records, request, as: WireListRecordIndexesReply.self, app: app, timeout: timeout, account: account)
         return reply.indexes.map(RecordIndex.init)
     }
 
@@ -98,7 +98,7 @@ extension RecordDatabase {
         request.save = saving.map(\.wire)
         request.delete = deleting.map(\.wire)
         let reply = try await session.call(
-            .records, request, as: WireModifyRecordIndexesReply.self, app: app, timeout: timeout)
+            .records, request, as: WireModifyRecordIndexesReply.self, app: app, timeout: timeout, account: account)
         return reply.indexes.map(RecordIndex.init)
     }
 
@@ -121,7 +121,7 @@ extension RecordDatabase {
         request.scan = true
         request.explain = true
         let reply = try await session.call(
-            .records, request, as: WireQueryRecordsReply.self, app: app, timeout: timeout)
+            .records, request, as: WireQueryRecordsReply.self, app: app, timeout: timeout, account: account)
         guard reply.hasPlan else { throw Self.misfit }
         return RecordQueryPlan(reply)
     }

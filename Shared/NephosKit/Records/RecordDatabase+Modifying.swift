@@ -127,7 +127,7 @@ extension RecordDatabase {
         // What has changed comes another way: its first item is enough.
         request.itemsMax = 1
         let reply = try await session.call(
-            .records, request, as: WireReadChangesReply.self, app: app, timeout: timeout)
+            .records, request, as: WireReadChangesReply.self, app: app, timeout: timeout, account: account)
         guard let info = try? WireZoneInfo(serializedBytes: reply.info) else { throw Self.misfit }
         return info.clientToken.isEmpty ? nil : info.clientToken
     }

@@ -8,16 +8,23 @@ extension RecordDatabase {
     /// Keeps a copy of all that everyone may read here, in step from now on: also offline it can be read then, and
     /// ``changes(in:)`` tells of it. Until it was downloaded reading asks the server.
     ///
-    /// - Throws: ``CloudError`` `.invalidArguments` (of a private database, which is always here), `.notSignedIn`,
-    ///   `.serviceUnavailable` (the server has not told whose it is: try again), `.storageFailure`.
+    /// What waits to be sent has to be sent before.
+    ///
+    /// - Throws: ``CloudError`` `.constraintViolation` (something waits to be sent: wait until it is),
+    ///   `.invalidArguments` (of a private database, which is always here), `.notSignedIn`, `.serviceUnavailable` (the server has not told whose it is: try again), `.storageFailure`.
     public func keepCopy() async throws(CloudError) {
         guard isPublic else { throw Self.alwaysHere }
         try session.local.prepare(RecordItems.migrations)
         try session.local.write { database in
             let (copy, outbox) = try (publicRows(true, database), publicRows(false, database))
             guard try !keepsCopy(database) else { return }
+            // It is of the place in which it was saved: the copy would not show it.
+            guard try outbox.operationCount() == 0 else {
+                throw CloudError(
+                    .constraintViolation, "Something waits to be sent. Wait until it is sent, or is refused.")
+            }
             try copy.save(try copy.state())
-            // What a person has to decide is listed with it; what waits goes out from where it is.
+            // What a person has to decide is listed with it.
             for table in ["record_conflicts", "record_refusals"] {
                 try database.execute(
                     sql: "UPDATE OR REPLACE \(table) SET scope = ?3 WHERE account = ?1 AND scope = ?2",

@@ -40,6 +40,9 @@ extension RecordDatabase {
 
     /// Deletes a zone with all its records, and what waits to be sent of it; nothing where there is none.
     ///
+    /// It is the zone that is here now, or before the database was downloaded the one that is found then: another that
+    /// is made under its name until this is sent stays.
+    ///
     /// - Throws: ``CloudError`` as ``modifyZones(saving:deleting:)`` does.
     public func deleteZone(_ name: String) async throws(CloudError) { try await modifyZones(deleting: [name]) }
 
@@ -77,15 +80,13 @@ extension RecordDatabase {
             request.save = try saving.filter { try zones.zone($0) == nil }.map {
                 WireNewZone($0, RecordPlace.zoneID(engine.makeDocumentID()))
             }
-            // Nobody knows yet which there are, before they were downloaded.
-            let isKnown = try zones.rows.state().synced
-            request.delete = try deleting.filter { try !isKnown || zones.zone($0) != nil }
+            request.delete = try deleting.compactMap { try zones.deletion(of: $0) }
             guard !request.save.isEmpty || !request.delete.isEmpty else { return }
-            for name in request.save.map(\.name) + request.delete {
+            for name in request.save.map(\.name) + request.delete.map(\.name) {
                 try RecordTransaction(zones.rows, zone: "").dismissRefusal(of: name)
             }
             // What was in it goes at once, and so does what was to come into it.
-            for name in request.delete { try zones.records(of: name).dropAll(from: place, engine.stamp.now) }
+            for zone in request.delete { try zones.records(of: zone.name).dropAll(from: place, engine.stamp.now) }
             let (id, now, writer) = engine.stamp
             try zones.rows.append(request.serializedData(), id: id, writer: writer, now: now)
         }
@@ -93,6 +94,7 @@ extension RecordDatabase {
         scope.execute { driver in
             driver.engine.reconsiderZones(of: container)
             driver.engine.uploadClosings.begin()
+            driver.engine.trimAssetsSoon()
             driver.push()
         }
     }
@@ -106,7 +108,8 @@ extension RecordTransaction {
             try removePending(at: operation.position)
             try rows.removeOperation(at: operation.position)
         }
-        for table in ["record_conflicts", "record_refusals"] {
+        // What kept its assets in the home goes with it.
+        for table in ["record_conflicts", "record_refusals", "record_asset_needs"] {
             try rows.cached("DELETE FROM \(table) WHERE account = ?1 AND scope = ?2")
                 .execute(arguments: [rows.account, rows.scope.name])
         }

@@ -26,7 +26,7 @@ public final class RecordDatabase: Sendable {
     /// no copy is kept.
     public var scope: Scope {
         let place = isPublic ? RecordPlace.publicOutbox(container) : .database(container)
-        return Scope(id: ScopeID(app: app, service: .records, name: place.name), session: session)
+        return Scope(id: ScopeID(app: app, service: .records, name: place.name), session: session, account: account)
     }
     var kind: WireRecordDatabaseKind { isPublic ? .public : .private }
 
@@ -42,7 +42,7 @@ public final class RecordDatabase: Sendable {
     public func scope(of zone: String = RecordZone.defaultName) -> Scope {
         let place =
             isPublic ? publicPlace(keepsCopy: (try? read { try keepsCopy($0) }) ?? false) : .zone(container, zone)
-        return Scope(id: ScopeID(app: app, service: .records, name: place.name), session: session)
+        return Scope(id: ScopeID(app: app, service: .records, name: place.name), session: session, account: account)
     }
 
     /// Follows the zone's records from now on.
@@ -130,11 +130,7 @@ public final class RecordDatabase: Sendable {
         guard let signedIn = try Facts(database).session, signedIn.signedIn else {
             throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
         }
-        guard signedIn.accountID == account else {
-            throw CloudError(
-                .notSignedIn, "Another account is signed in by now. Open its container, and begin anew.",
-                details: ["account": signedIn.accountName])
-        }
+        if let error = signedIn.refusal(of: account) { throw error }
         return signedIn
     }
 

@@ -84,6 +84,10 @@ final class RecordDatabaseModel: ContentKeeping {
         guard let merged else { return nil }
         if !lost.isEmpty || !ended.isEmpty { try queue(saving: lost, ended: ended, in: rows) }
         for name in moved { try move(ZoneTransaction(rows).records(of: name)) }
+        if isFirst {
+            try ZoneTransaction(rows).nameDeletions()
+            try refuseUnknown(in: rows)
+        }
         try settle(before, keeping: Set(lost.map(\.name) + moved), in: rows)
         state.info = pulled.info
         if let info = try? WireDatabaseInfo(serializedBytes: pulled.info) {
@@ -114,14 +118,20 @@ final class RecordDatabaseModel: ContentKeeping {
     /// Zones that are gone, or are others under their names, are forgotten with what was in them. What waited for them
     /// was meant for that: it is listed as refused.
     ///
-    /// - Parameter kept: Zones that the server has lost without anybody's having deleted them; and those that were
-    ///   deleted here: they were forgotten then, and what waits is for the next of their names.
-    private func settle(_ before: [String: String], keeping kept: Set<String> = [], in rows: ScopeTransaction) throws {
+    /// - Parameters:
+    ///   - kept: Zones that the server has lost without anybody's having deleted them.
+    ///   - done: What has just deleted some.
+    private func settle(
+        _ before: [String: String], keeping kept: Set<String> = [], deleting done: WireModifyZones? = nil,
+        in rows: ScopeTransaction
+    ) throws {
         let after = try ids(in: rows)
         guard before != after else { return }
         let zones = ZoneTransaction(rows)
-        let kept = try kept.union(zones.pending().flatMap(\.delete))
+        let deletions = try zones.pending() + [done].compactMap { $0 }
         for (name, id) in before.sorted(by: { $0.key < $1.key }) where after[name] != id && !kept.contains(name) {
+            // It was forgotten when it was deleted here, and what waits is for the next of its name.
+            if deletions.contains(where: { $0.deletes(name, id) }) { continue }
             try forget(zones.records(of: name), Self.gone)
         }
         engine.reconsiderZones(of: self.name)
@@ -129,6 +139,17 @@ final class RecordDatabaseModel: ContentKeeping {
 
     static let gone = CloudError(
         .zoneNotFound, "The zone was deleted by another device. Make it anew, and save this again, or dismiss it.")
+
+    /// The first download has told which zones there are: what was saved before into another waits for nothing.
+    private func refuseUnknown(in rows: ScopeTransaction) throws {
+        let zones = ZoneTransaction(rows)
+        let scopes = try String.fetchAll(
+            rows.cached("SELECT DISTINCT scope FROM outbox WHERE account = ?1 AND service = ?2"),
+            arguments: [rows.account, rows.service])
+        for case .zone(name, let zone) in scopes.map({ RecordPlace($0) }) where try zones.zone(zone) == nil {
+            try forget(zones.records(of: zone), RecordNames.noZone(zone))
+        }
+    }
 
     /// What is here of a zone that is lost for good is saved in the one that is called so now, before what waits.
     private func move(_ records: RecordTransaction) throws {
@@ -199,7 +220,7 @@ final class RecordDatabaseModel: ContentKeeping {
 
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] {
         let request = try WireModifyZones(serializedBytes: operation.payload)
-        return request.save.map { ItemName($0.name) } + request.delete.map { ItemName($0) }
+        return request.save.map { ItemName($0.name) } + request.delete.map { ItemName($0.name) }
     }
 
     func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt? {
@@ -217,12 +238,15 @@ final class RecordDatabaseModel: ContentKeeping {
         }
         // Which zones have ended, and how, the feed tells.
         let isWhole = isKnown && request.ended.isEmpty
+        // And whether a zone that was to be deleted was there still, what came before does.
+        let others = request.delete.isEmpty ? 0 : reply.previousSequence
         return PushReceipt(
-            token: token, previousSequence: reply.previousSequence, winner: isWhole ? 0 : token.sequence
+            token: token, previousSequence: reply.previousSequence, winner: isWhole ? others : token.sequence
         ) { isCurrent, state in
             let before = try self.ids(in: rows)
             if isCurrent, isWritten, token.sequence > state.head.sequence {
-                let gone = request.delete.map { RecordItems.Item(name: ItemName($0), sequence: token.sequence) }
+                let gone = request.delete.filter { before[$0.name] == $0.zoneID }
+                    .map { RecordItems.Item(name: ItemName($0.name), sequence: token.sequence) }
                 let made = reply.zones.map {
                     RecordItems.Item(name: ItemName($0.item), sequence: token.sequence, body: $0.body)
                 }
@@ -239,7 +263,7 @@ final class RecordDatabaseModel: ContentKeeping {
                 try self.queue(saving: lost, in: rows)
             }
             let lost = isCurrent ? [] : request.save.map(\.name)
-            try self.settle(before, keeping: Set(request.delete + lost), in: rows)
+            try self.settle(before, keeping: Set(lost), deleting: request, in: rows)
             self.engine.reconsiderZones(of: self.name)
             return nil
         }
@@ -260,7 +284,9 @@ final class RecordDatabaseModel: ContentKeeping {
         var request = try WireModifyZones(serializedBytes: operation.payload)
         if error.code == .alreadyExists, !request.save.isEmpty {
             // The id was another zone's, as of one that was deleted: what waits is called by the name.
-            request.save = request.save.map { WireNewZone($0.name, engine.makeZoneID()) }
+            let ids = Dictionary(request.save.map { ($0.zoneID, engine.makeZoneID()) }) { $1 }
+            request.save = request.save.map { WireNewZone($0.name, ids[$0.zoneID] ?? $0.zoneID) }
+            try ZoneTransaction(rows).rename(ids)
             var rest = operation
             rest.id = engine.makeOperationID()
             rest.state = .unsent
@@ -272,7 +298,7 @@ final class RecordDatabaseModel: ContentKeeping {
         for zone in request.save where try zones.id(of: zone.name) == nil {
             try forget(zones.records(of: zone.name), error)
         }
-        for name in request.save.map(\.name) + request.delete {
+        for name in request.save.map(\.name) + request.delete.map(\.name) {
             try RecordTransaction(rows, zone: "").noteRefusal(
                 of: name, client: nil, madeFrom: nil, error, now: engine.now)
         }

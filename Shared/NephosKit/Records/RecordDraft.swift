@@ -163,13 +163,12 @@ struct RecordDraft {
             case .save(let former) = last.change.kind, former.version == save.base, former.policy == save.policy,
             !former.replace, !save.replace, try records.pending(at: last.position).count == 1,
             let operation = try records.rows.operation(at: last.position),
-            operation.state == .unsent, operation.payload == (try request.serializedData()),
+            // What has been on its way once may be there, whatever became of it since.
+            operation.state == .unsent, operation.attempts == 0, operation.payload == (try request.serializedData()),
             try !save.namesOthers || records.rows.newestPosition() == last.position
         else { return false }
-        let named = Set(save.fields.map(\.name))
-        save.fields = former.fields.filter { !named.contains($0.name) } + save.fields
+        save.take(in: former)
         save.base = former.base
-        if !save.hasParent, former.hasParent { save.parent = former.parent }
         var change = last
         change.change.save = save
         // Somebody may be storing what the earlier one has.

@@ -211,6 +211,10 @@ struct RecordItems {
             if let mine, !isRestored, mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence) {
                 return
             }
+            // The server cannot read what this device has: it is as good as lost there.
+            if let mine, change.damaged, mine.body?.isEmpty == false, mine.sequence >= theirs.sequence {
+                try found(.lost(Lost(mine: mine)))
+            }
             if let mine, mine.body != nil, mine.sequence > common, mine.body != theirs.body {
                 try found(
                     .lost(

@@ -55,7 +55,7 @@ extension RecordDatabase {
         var request = WireListRecordRoles()
         request.container = container
         let reply = try await session.call(
-            .records, request, as: WireListRecordRolesReply.self, app: app, timeout: timeout)
+            .records, request, as: WireListRecordRolesReply.self, app: app, timeout: timeout, account: account)
         return RecordRoles(reply.roles)
     }
 
@@ -76,7 +76,7 @@ extension RecordDatabase {
         request.save = saving.map(\.wire)
         request.delete = deleting.map { $0 ?? "" }
         let reply = try await session.call(
-            .records, request, as: WireModifyRecordRolesReply.self, app: app, timeout: timeout)
+            .records, request, as: WireModifyRecordRolesReply.self, app: app, timeout: timeout, account: account)
         return RecordRoles(reply.roles)
     }
 }

@@ -147,4 +147,60 @@ extension RecordTransaction {
             .execute(arguments: [rows.account, rows.scope.name, name])
         try settleNeeds(of: name)
     }
+
+    /// What was saved over a save that is refused takes that in: it is made from what the refused one was made from.
+    ///
+    /// - Returns: False: nothing was, or it cannot: the refused one is kept by itself.
+    func rebase(over refused: Pending) throws -> Bool {
+        guard case .save(let former) = refused.change.kind,
+            var next = try pending(of: refused.change.record).first, case .save(var save) = next.change.kind,
+            save.base == former.version, save.policy == former.policy, save.type == former.type, save.seal == 0,
+            let operation = try rows.operation(at: next.position), operation.state == .unsent, operation.attempts == 0
+        else { return false }
+        if !save.replace {
+            save.take(in: former)
+            save.replace = former.replace
+        }
+        save.base = former.base
+        let whole = next
+        next.change.save = save
+        next.ancestor = refused.ancestor
+        // Together it may be more than a record has room for.
+        guard (try? ChangeRule.check(next.change)) != nil else { return false }
+        try put(next)
+        try settleNeeds(of: next.change.record)
+        if !next.newAssets.isSubset(of: whole.newAssets) { try awaitAssets(at: next.position) }
+        return true
+    }
+
+    // MARK: What a person has to decide
+
+    /// Scopes of an account in which there is something; also those of zones that are gone.
+    static let undecidedScopes =
+        "SELECT scope FROM record_refusals WHERE account = ?1 UNION SELECT scope FROM record_conflicts WHERE account = ?1"
+
+    /// Whether somebody has opened a database in this home.
+    static func isPrepared(_ database: Database) throws -> Bool { try database.tableExists("record_conflicts") }
+
+    /// Of an account: records whose save was refused, and conflicts that nobody has resolved, those of deletions too:
+    /// they are nowhere but here.
+    static func undecidedCount(of account: AccountID, _ database: Database) throws -> Int {
+        guard try isPrepared(database) else { return 0 }
+        return try Int.fetchOne(
+            database,
+            sql: """
+                SELECT (SELECT COUNT(*) FROM record_refusals WHERE account = ?1 AND body IS NOT NULL)
+                    + (SELECT COUNT(*) FROM record_conflicts WHERE account = ?1)
+                """,
+            arguments: [account.rawValue]) ?? 0
+    }
+}
+
+extension WireSaveRecord {
+    /// Makes one save of this and of that over which it was made.
+    mutating func take(in former: WireSaveRecord) {
+        let named = Set(fields.map(\.name))
+        fields = former.fields.filter { !named.contains($0.name) } + fields
+        if !hasParent, former.hasParent { parent = former.parent }
+    }
 }

@@ -64,11 +64,16 @@ extension RecordZoneModel {
         engine.loop.schedule(after: .zero) { [weak self] in self?.engine.removeContents([version]) }
     }
 
-    /// In the details of an error: a file of the home that is not what it was.
+    /// In the details of an error: a file of the home that is not what it was, and whose asset it was.
     static let lostContent = "content"
+    static let lostAsset = "asset"
 
     func blame(_ version: DocumentID, of operation: OutboxOperation, for error: inout CloudError) {
         error.details[Self.lostContent] = "\(version)"
+        // What other assets have no file here the server has.
+        let account = place(in: engine.session).account?.rawValue ?? ""
+        let root = try? engine.local.read { try RecordAssets(database: $0, account: account).root(in: version) }
+        error.details[Self.lostAsset] = (root ?? nil)?.base64EncodedString()
     }
 
     var isRefusedByContainer: Bool { place.isPublic }

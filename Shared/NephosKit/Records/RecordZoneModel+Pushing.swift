@@ -260,10 +260,13 @@ extension RecordZoneModel {
         for ((pending, failure, server), client) in zip(results, clients) {
             guard let failure, let client else { continue }
             let name = pending.change.record
+            let isConflict = failure.isConflict(of: pending.change)
+            // It is refused, or taken, with what was saved over it.
+            if !isConflict, try records.rebase(over: pending) { continue }
             refused.names.append(ItemName(name))
             // The one that the others failed for says more.
             if refused.error == nil || refused.error?.code == .batchRequestFailed { refused.error = failure }
-            if failure.isConflict(of: pending.change) {
+            if isConflict {
                 if client.hasSameContent(as: server) { continue }
                 try records.noteConflict(
                     of: name, ancestor: pending.ancestor, server: server, client: client,
@@ -333,7 +336,12 @@ extension RecordZoneModel {
     ) throws -> RefusedPush? {
         guard error.details[Self.lostContent] != nil, try isDivisible(operation) else { return nil }
         let all = try records.pending(at: operation.position)
-        let lost = try all.filter { try $0.newAssets.contains { try records.assets.copy(of: $0) == nil } }
+        let root = error.details[Self.lostAsset].flatMap { Data(base64Encoded: $0) }
+        let lost = try all.filter { change in
+            try change.newAssets.contains { asset in
+                try root.map { $0 == asset.root } ?? (records.assets.copy(of: asset) == nil)
+            }
+        }
         guard !lost.isEmpty, lost.count < all.count else { return nil }
         return RefusedPush(
             news: try take(lost.map { ($0, error, nil) }, of: operation, in: records), rest: next(operation))

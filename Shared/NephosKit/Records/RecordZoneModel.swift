@@ -42,6 +42,17 @@ final class RecordZoneModel: ContentSending {
         return id.flatMap { $0 }.map { place.scope(of: session.accountID, zoneID: $0) }
     }
 
+    /// The zone was deleted, and nobody has made another of its name.
+    func isGone(in session: SessionRecord) -> Bool {
+        guard case .zone = place, zone != RecordZone.defaultName, !session.isPublic else { return false }
+        let isGone = try? engine.local.read { database in
+            let zones = ZoneTransaction(
+                ScopeTransaction(database, RecordPlace.database(container).scope(of: session.accountID)))
+            return try zones.rows.state().synced && zones.zone(zone) == nil
+        }
+        return isGone ?? false
+    }
+
     func place(in session: SessionRecord?) -> LocalScope {
         place.scope(
             of: session.flatMap { $0.signedIn ? $0.accountID : nil },

@@ -12,6 +12,7 @@ struct RecordsKind: ScopeKind {
             sql: """
                 SELECT scope FROM scopes WHERE service = 'records' AND account = ?1
                 UNION SELECT scope FROM outbox WHERE service = 'records' AND account = ?1
+                \(RecordTransaction.isPrepared(database) ? "UNION " + RecordTransaction.undecidedScopes : "")
                 """,
             arguments: [session.accountID.rawValue])
         // Apps may list one container: the first of them speaks for it.

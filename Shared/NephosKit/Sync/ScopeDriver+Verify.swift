@@ -27,7 +27,11 @@ extension ScopeDriver {
         wait(for: nil, timeout: timeout, isImpatient: true) { [weak self] result in
             guard let self else { return }
             if case .failure(let error) = result { return completion(.failure(error)) }
-            guard let scope else { return completion(.failure(Self.left)) }
+            guard let scope else {
+                // Of what is gone there is nothing on either side.
+                let isGone = engine.session.map { $0.signedIn && model.isGone(in: $0) } ?? false
+                return completion(isGone ? .success(Self.nothing) : .failure(Self.left))
+            }
             if !readsAll, walk(scope, timeout: timeout, attemptsLeft: attemptsLeft, completion) { return }
             let reading = ChangesReading(.scope(scope.path), of: scope.owner?.rawValue ?? "", after: .zero)
             // Beside what a pull may be staging at the same time.
@@ -72,6 +76,8 @@ extension ScopeDriver {
         try (model as? any ContentKeeping)?.damage(in: rows) ?? ContentDamage()
     }
 
+    private static let nothing = Verification(
+        token: .zero, localDigest: .empty, serverDigest: .empty, differences: [], pending: 0)
     private static let left = CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
 
     private struct Found {

@@ -82,10 +82,14 @@ extension ScopeDriver {
                 waiting: try rows.operationCount() - model.heldByChoice(in: rows),
                 blocked: asksForBlocked ? try rows.firstBlocked()?.error : nil)
         }
+        standing.isGone = isGone
         // What the other process knew may have been cured: it tries anew for whoever begins to wait, and says so.
         standing.problem = isHeld ? sessionProblem : problem
         return standing
     }
+
+    /// Whether there is nothing to be in step with.
+    private var isGone: Bool { scope == nil && engine.session.map { $0.signedIn && model.isGone(in: $0) } ?? false }
 
     /// Why the session keeps the scope from being current.
     private var sessionProblem: CloudError? {
@@ -126,7 +130,7 @@ extension ScopeDriver {
                 try model.refusals(in: rows), try model.leftBehind(in: rows), try self.contentDamage(in: rows)
             )
         }
-        let (isHeld, problem) = (isHeld, problem)
+        let (isHeld, problem, isGone) = (isHeld, problem, isGone)
         let told = told
         let described = pending.map { operation, items in
             isHeld
@@ -136,10 +140,10 @@ extension ScopeDriver {
                     isSynced: state.synced, isServerHeard: isServerHeard, at: moment)
         }
         let status = StoreStatus(
-            initialSyncFinished: state.synced, head: state.head, digest: state.digest, pending: described,
-            refused: refused, problem: problem, agrees: isHeld ? told.agrees : sync.agrees,
+            initialSyncFinished: state.synced || isGone, head: state.head, digest: state.digest, pending: described,
+            refused: refused, problem: problem, agrees: isGone || (isHeld ? told.agrees : sync.agrees),
             budget: isHeld ? told.writeBudget : sync.outbox.pacing.budget,
-            isFollowing: isHeld ? told.isFollowing : engine.router.isFollowing(self),
+            isFollowing: isGone || (isHeld ? told.isFollowing : engine.router.isFollowing(self)),
             followingProblem: isHeld ? told.followingError : engine.router.problem(of: self), leftBehind: leftBehind,
             damagedChunkCount: damage.countAtLeast, isContentMissing: damage.isAllMissing)
         return (status, pending.map(\.0.position))

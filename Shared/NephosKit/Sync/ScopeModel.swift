@@ -26,6 +26,8 @@ protocol ScopeModel: AnyObject {
 
     /// Its scope under this session; nil: the server has not told which it is.
     func scope(in session: SessionRecord) -> LocalScope?
+    /// Whether it is known that there is none: what is left of it is here, and there is nothing to be in step with.
+    func isGone(in session: SessionRecord) -> Bool
     /// Whether the app's token tells which it is. If not, it begins when somebody says so (``ScopeDriver/reconsider()``).
     var isToldByToken: Bool { get }
     /// Why there is none, when the app's token did not tell.
@@ -125,6 +127,7 @@ extension ScopeModel {
     static var migrations: [LocalMigration] { [] }
     func adjust(_ options: inout ScopeSync.Options) {}
     var isToldByToken: Bool { true }
+    func isGone(in session: SessionRecord) -> Bool { false }
     var absence: CloudError { CloudError(.missingEntitlement, "The app has no such scope.") }
     func place(in session: SessionRecord?) -> LocalScope {
         session.flatMap { $0.signedIn ? scope(in: $0) : nil } ?? LocalScope(account: nil, service: service, path: "")

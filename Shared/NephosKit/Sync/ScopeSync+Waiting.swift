@@ -28,6 +28,8 @@ struct ScopeStanding {
     var isSynced: Bool
     /// Operations that wait to be sent.
     var waiting: Int
+    /// There is nothing to be in step with.
+    var isGone = false
     /// Why the first of them that waits for a person does so.
     var blocked: CloudError?
     /// Why the scope as a whole is not current: the session's reason, else its own.
@@ -96,6 +98,7 @@ extension ScopeSync {
             if let problem = standing.problem, Self.needsSomebody(problem) { return .failure(problem) }
             if waiter.goal == .sent, standing.isSynced, let blocked = standing.blocked { return .failure(blocked) }
         }
+        if standing.isGone, standing.waiting == 0 { return .success(()) }
         switch waiter.goal {
         case .pulled(let goal): return pullsApplied >= goal ? .success(()) : nil
         case .downloaded: return nil

@@ -587,8 +587,8 @@ public nonisolated struct WireModifyZones: Sendable {
 
   public var save: [WireNewZone] = []
 
-  /// By their names. Their records go with them, in steps, and are told to nobody one by one.
-  public var delete: [String] = []
+  /// Their records go with them, in steps, and are told to nobody one by one.
+  public var delete: [WireDeletedZone] = []
 
   /// The head of the database that the device has read up to: so a service that came back from an old copy finds out.
   public var head: WireChangeToken {
@@ -632,6 +632,21 @@ public nonisolated struct WireNewZone: Sendable {
   public var appID: String = String()
 
   public var seal: UInt64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireDeletedZone: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var name: String = String()
+
+  /// As RecordZone.zone_id. Of a name that another zone has by now, that one stays.
+  public var zoneID: String = String()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -2598,7 +2613,7 @@ nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._Mes
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
       case 2: try { try decoder.decodeRepeatedMessageField(value: &self.save) }()
-      case 3: try { try decoder.decodeRepeatedStringField(value: &self.delete) }()
+      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.delete) }()
       case 4: try { try decoder.decodeSingularMessageField(value: &self._head) }()
       case 10: try { try decoder.decodeRepeatedMessageField(value: &self.ended) }()
       case 15: try { try decoder.decodeSingularEnumField(value: &self.database) }()
@@ -2619,7 +2634,7 @@ nonisolated extension WireModifyZones: SwiftProtobuf.Message, SwiftProtobuf._Mes
       try visitor.visitRepeatedMessageField(value: self.save, fieldNumber: 2)
     }
     if !self.delete.isEmpty {
-      try visitor.visitRepeatedStringField(value: self.delete, fieldNumber: 3)
+      try visitor.visitRepeatedMessageField(value: self.delete, fieldNumber: 3)
     }
     try { if let v = self._head {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
@@ -2695,6 +2710,41 @@ nonisolated extension WireNewZone: SwiftProtobuf.Message, SwiftProtobuf._Message
     if lhs.deviceID != rhs.deviceID {return false}
     if lhs.appID != rhs.appID {return false}
     if lhs.seal != rhs.seal {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireDeletedZone: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".DeletedZone"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{3}zone_id\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.zoneID) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 1)
+    }
+    if !self.zoneID.isEmpty {
+      try visitor.visitSingularStringField(value: self.zoneID, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireDeletedZone, rhs: WireDeletedZone) -> Bool {
+    if lhs.name != rhs.name {return false}
+    if lhs.zoneID != rhs.zoneID {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

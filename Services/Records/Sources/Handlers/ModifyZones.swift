@@ -30,8 +30,11 @@ extension RecordsService {
         let time = max(context.now.nanoseconds, try transaction.epochBegan(ofPartition: database.scope.partition))
         let stamp = WireRecordStamp(caller, at: time)
         let ended =
-            try request.delete.compactMap { name in
-                try database.zone(ItemName(name)).map { try EndedZone(ItemName(name), $0, by: stamp, of: database) }
+            try request.delete.compactMap { zone in
+                // Another that was made under its name since is not what was meant.
+                guard let known = try database.zone(ItemName(zone.name)), known.zoneID.hasSameBytes(as: zone.zoneID)
+                else { return nil }
+                return try EndedZone(ItemName(zone.name), known, by: stamp, of: database)
             } + formerEnds(request.ended, in: database, at: context.now)
         let made = try madeZones(request.save, in: database, ending: Set(ended.map(\.name)), stamp, at: context.now)
         var reply = WireModifyZonesReply()
@@ -69,26 +72,27 @@ extension RecordsService {
         }
         guard !transaction.isShortOfRoom || request.save.isEmpty else { throw CloudError.diskFull }
         let names =
-            request.save.map { ItemName($0.name) } + request.delete.map { ItemName($0) }
+            request.save.map { ItemName($0.name) } + request.delete.map { ItemName($0.name) }
             + request.ended.map { ItemName($0.name) }
         guard Set(names).count == names.count else {
             throw CloudError(.invalidArguments, "A zone is there twice. Name it once.", details: ["argument": "zones"])
         }
         for zone in request.save {
             guard RecordLimits.isName(zone.name) else { throw Self.noZoneName }
-            guard ZoneID.isID(zone.zoneID) else {
-                throw CloudError(
-                    .invalidArguments, "A zone's id is 32 lowercase hexadecimal digits.",
-                    details: ["argument": "zone_id"])
-            }
+            guard ZoneID.isID(zone.zoneID) else { throw Self.noZoneID }
         }
-        for name in request.delete where !RecordLimits.isName(name) { throw Self.noZoneName }
+        for zone in request.delete {
+            guard RecordLimits.isName(zone.name) else { throw Self.noZoneName }
+            guard ZoneID.isID(zone.zoneID) else { throw Self.noZoneID }
+        }
     }
 
     private static let noZoneName = CloudError(
         .invalidArguments,
         "A zone is called by 1 to 255 printable ASCII characters, the first no underscore. The default zone stays.",
         details: ["argument": "name"])
+    private static let noZoneID = CloudError(
+        .invalidArguments, "A zone's id is 32 lowercase hexadecimal digits.", details: ["argument": "zone_id"])
 
     private struct MadeZone {
         var name: ItemName
