@@ -131,8 +131,9 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         for change in try lostFolders(among: folders, documents) { try offers.add(change, turn: .lostFolders) }
         try offer(offers, in: documents)
         if !pulled.info.isEmpty {
+            let former = state.info
             state.info = pulled.info
-            try heardLoss(state.info, in: rows)
+            try heardLoss(state.info, after: former, in: rows)
         }
         try settleRefusals(in: documents)
         downloads.look()
