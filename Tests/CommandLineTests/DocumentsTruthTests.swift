@@ -34,6 +34,81 @@ import Testing
         }
     }
 
+    private func batch(_ outcome: Program.Outcome) throws -> String {
+        String(try #require(outcome.output.firstMatch(of: /"batch":"([^"]+)"/)).1)
+    }
+
+    /// What waits is the removal of what was never anywhere else.
+    @Test func aContainerIsNotInStepWhileTheRemovalOfWhatIsGoneWaits() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, file) = (house.person, house.folder + "/a")
+            try write("base", to: file)
+            #expect(try await one.run("docs", "ls").status == 0)
+            #expect(try await one.run("docs", "put", file, "--offline").status == 0)
+            let batch = try batch(try await one.run("docs", "rm", "a", "--offline", "--json"))
+            #expect(try await one.run("docs", "rm", "--for-good", batch, "--offline").status == 0)
+            let status = try await one.run("docs", "status", "--offline")
+            #expect(status.status == 6 && !status.output.hasPrefix("In step"), "\(status)")
+            #expect(try await one.run("docs", "mkdir", "f").status == 0)
+            let sent = try await one.run("docs", "status")
+            #expect(sent.status == 0 && sent.output.hasPrefix("In step"), "\(sent)")
+        }
+    }
+
+    @Test func aFileThatIsHeldStillAndSomebodyElseHasDeletedIsResumedAndNotRemoved() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two, file) = (house.person, try await house.anotherDevice("second"), house.folder + "/a")
+            try write("base", to: file)
+            #expect(try await one.run("docs", "put", file).status == 0)
+            #expect(try await one.run("docs", "pause", "a").status == 0)
+            try write("mine", to: file)
+            #expect(try await one.run("docs", "put", file).status == 0)
+            let batch = try batch(try await two.run("docs", "rm", "a", "--json"))
+            let removed = try await one.run("docs", "rm", "--for-good", batch)
+            #expect(removed.status == 1 && removed.errors.contains("paused"), "\(removed)")
+            let resumed = try await one.run("docs", "resume", "a")
+            #expect(resumed.status == 0 && resumed.output.contains("Resumed: /Documents/a."), "\(resumed)")
+            #expect(try await two.run("docs", "cat", "a").output == "mine")
+            #expect(try await one.run("docs", "resume", "none").status == 2)
+        }
+    }
+
+    @Test func whatIsHeldStillIsNotWaitedFor() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            for (name, byte) in [("a", UInt8(7)), ("b", 8)] {
+                try write(Data(repeating: byte, count: 60_000), to: house.folder + "/f/" + name)
+            }
+            #expect(try await one.run("docs", "put", "-r", house.folder + "/f").status == 0)
+            #expect(try await two.run("docs", "ls").status == 0)
+            #expect(try await two.run("docs", "pause", "f/a").status == 0)
+            let named = try await two.run("docs", "download", "f/a", "--pin")
+            #expect(named.status == 1 && named.errors.contains("nephos docs resume"), "\(named)")
+            #expect(!(try await two.run("docs", "ls", "-d", "f/a", "--json")).output.contains(#""pinned":true"#))
+            let folder = try await two.run("docs", "download", "f")
+            #expect(
+                folder.status == 0 && folder.output.contains("but for what is paused: /Documents/f/a."), "\(folder)")
+        }
+    }
+
+    @Test func aLinkIsMovedOutWhereverItLeads() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let folder = house.folder + "/f"
+            try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+            try FileManager.default.createSymbolicLink(atPath: folder + "/link", withDestinationPath: "/proc/cpuinfo")
+            #expect(try await house.person.run("docs", "put", "-r", folder).status == 0)
+            let moved = try await house.person.run("docs", "get", "--move", "f/link", house.folder + "/got")
+            #expect(moved.status == 0, "\(moved)")
+            #expect(
+                try FileManager.default.destinationOfSymbolicLink(atPath: house.folder + "/got") == "/proc/cpuinfo")
+            #expect(try await house.person.run("docs", "ls", "f/link").status == 2)
+        }
+    }
+
     @Test func whatIsSaidOfAFileThatIsHeldStillIsSo() async throws {
         try await withHousehold { house in
             try await house.begin()

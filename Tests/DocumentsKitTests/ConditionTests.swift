@@ -52,6 +52,30 @@ import Testing
         }
     }
 
+    /// A pause gives what it keeps here a request of its own.
+    @Test func aPauseLeavesWhatWasTakenForGranted() async throws {
+        try await meanwhile {
+            try await $0.container.put(Data("2".utf8), at: "y")
+        } there: { two in
+            let conditions = DocumentCondition.asRead(try #require(try await two.container.item(at: "y")))
+            try await two.container.put(Data("3".utf8), at: "f/x", conditions: conditions)
+            try await two.container.pauseSync("f/x")
+            try await two.container.put(
+                [
+                    .data(Data("3".utf8), at: "f/a"), .data(Data("3".utf8), at: "f/b"),
+                ], conditions: conditions)
+            // What holds for both is not divided.
+            let error = await #expect(throws: CloudError.self) { try await two.container.pauseSync("f/a") }
+            #expect(error?.code == .constraintViolation)
+        } then: { two in
+            try await two.container.resumeSync("f/x")
+            try await two.settle()
+            #expect(try await two.text("f/x") == "1")
+            let refused = try await two.container.scope.status().refused
+            #expect(refused.map(\.key).sorted() == ["/Documents/f/a", "/Documents/f/b", "/Documents/f/x"])
+        }
+    }
+
     /// The bytes that were to be the file's are there as something else of it: so they were not taken.
     @Test func bytesThatAreThereAsSomethingElseAreRefusedAllTheSame() async throws {
         let bytes = SplitMix64.bytes(200_000, seed: 1)

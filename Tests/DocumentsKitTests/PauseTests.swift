@@ -64,6 +64,47 @@ import Testing
         }
     }
 
+    /// It would wait behind what is kept here, and nobody could resume that.
+    @Test func whatIsHeldStillAndSomebodyElseHasDeletedIsNotRemovedForGood() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("1".utf8), at: "x")
+            try await one.settle()
+            try await two.settle()
+            try await one.container.pauseSync("x")
+            try await one.container.put(Data("2".utf8), at: "x")
+            let batch = try await two.container.trash(["x"])
+            try await two.settle()
+            try await one.settle()
+            let error = await #expect(throws: CloudError.self) { try await one.container.remove(batch) }
+            #expect(error?.code == .constraintViolation && error?.details["path"] == "/Documents/x")
+            #expect(try await one.container.deletedPausedItem(at: "x")?.isPaused == true)
+            #expect(try await one.container.deletedPausedItem(at: "y") == nil)
+            try await one.container.resumeSync("x")
+            try await one.settle()
+            #expect(try await one.text("x") == "2")
+        }
+    }
+
+    @Test func whatIsHeldStillIsNotAskedFor() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await two.settle()
+            for path in ["f/x", "f/y"] {
+                try await one.container.put(bytes(9000, seed: 1), at: path, makesFolders: true)
+            }
+            try await one.settle()
+            try await two.settle()
+            try await two.container.pauseSync("f/x")
+            let error = await #expect(throws: CloudError.self) { try await two.container.startDownloading("f/x") }
+            #expect(error?.code == .constraintViolation && error?.details["path"] == "/Documents/f/x")
+            #expect(try await two.container.startDownloading("f") == 1)
+            #expect(try await two.container.item(at: "f/x")?.download.isRequested == false)
+        }
+    }
+
     private func bytes(_ count: Int, seed: UInt64) -> Data {
         var random = SplitMix64(seed: seed)
         return Data(

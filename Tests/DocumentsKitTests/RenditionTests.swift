@@ -55,6 +55,41 @@ import Testing
         }
     }
 
+    /// It may be nowhere but here.
+    @Test(arguments: [5, 300_000]) func aFurtherContentOfWhatSomebodyHasDeletedIsKept(count: Int) async throws {
+        try await withDevices { _, one, two in
+            try await one.container.put(Data("1".utf8), at: "x")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            try await two.container.setRendition(bytes(count, seed: 1), named: "icon", of: "x")
+            try await one.container.trash(["x"])
+            try await one.settle()
+            two.setOffline(false)
+            try await two.settle()
+            let refused = try await two.container.status().refused
+            #expect(refused.map(\.key) == ["/Documents/x"] && refused.first?.error.code == .unknownItem)
+            #expect(refused.first?.recovery?.contains("--rendition=icon") == true && two.contentFiles.count == 1)
+            _ = try await two.container.scope.dismissRefused()
+            try await two.settle()
+            #expect(two.contentFiles.isEmpty)
+        }
+    }
+
+    /// What it belongs to was never made.
+    @Test func aFurtherContentOfWhatWasRefusedIsKept() async throws {
+        try await withDevices { cloud, one, _ in
+            try cloud.setPlan(bytes: 1000)
+            one.setOffline(true)
+            try await one.container.put(bytes(300_000, seed: 1), at: "x")
+            try await one.container.setRendition(bytes(200_000, seed: 2), named: "icon", of: "x")
+            one.setOffline(false)
+            try await one.settle()
+            let refused = try await one.container.status().refused
+            #expect(refused.count == 2 && refused.allSatisfy { $0.recovery != nil } && one.contentFiles.count == 2)
+        }
+    }
+
     @Test func theLastOneStandsAndSaysWhatItWasMadeFrom() async throws {
         try await withDevices { _, one, two in
             try await one.container.put(Data("first".utf8), at: "x")
@@ -119,18 +154,24 @@ import Testing
         }
     }
 
-    @Test func ofWhatIsGoneNobodyIsTold() async throws {
+    /// But of a content, which may be nowhere but here.
+    @Test(arguments: [true, false]) func ofWhatIsGoneNobodyIsTold(isContent: Bool) async throws {
         try await withDevices { _, one, two in
             try await one.container.put(Data("1".utf8), at: "x")
+            try await one.container.setRendition(Data("s".utf8), named: "t", of: "x")
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
-            try await two.container.setRendition(Data("t".utf8), named: "t", of: "x")
+            if isContent {
+                try await two.container.setRendition(Data("t".utf8), named: "t", of: "x")
+            } else {
+                try await two.container.removeRendition(named: "t", of: "x")
+            }
             try await one.container.remove(try await one.container.trash(["x"]))
             try await one.settle()
             two.setOffline(false)
             try await two.settle()
-            #expect(try await two.container.scope.status().refused.isEmpty)
+            #expect(try await two.container.scope.status().refused.count == (isContent ? 1 : 0))
             #expect(try await two.paths().isEmpty)
         }
     }

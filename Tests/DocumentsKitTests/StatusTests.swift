@@ -49,6 +49,31 @@ import Testing
         }
     }
 
+    /// As people read it, such a name is longer than one may be.
+    @Test func aLongNameThatIsNoTextIsTold() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let path = try DocumentPath("f").appending(Data(repeating: 0xFF, count: 200))
+            try await one.container.makeFolder(at: "f")
+            try await one.settle()
+            one.setOffline(true)
+            for result in try await one.container.putEach(
+                [DocumentSource(path, .data(Data(repeating: 7, count: 60_000)))], makesFolders: false)
+            { _ = try result.get() }
+            for place in ["/", "f"] {
+                #expect(try await one.container.status(of: place).waiting.count == 1)
+            }
+            #expect(try await one.container.status(of: "/Documents/f").inStepCount == 1)
+            try cloud.setPlan(bytes: 1000)
+            one.setOffline(false)
+            try await one.settle()
+            for place in ["/", "f"] { #expect(try await one.container.status(of: place).refused.count == 1) }
+            try await one.container.makeFolder(at: "g")
+            #expect(try await one.container.status(of: "g").refused.isEmpty)
+        }
+    }
+
     @Test func whatWasRefusedAndWhatConflictsIsTold() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())

@@ -350,6 +350,18 @@ import Testing
         try there.apply([.remove(id)])
     }
 
+    /// Whoever heard of that late has meant what lay there before.
+    @Test func whatWasDeletedAnewIsNotRemovedWithWhatItWasDeletedWithBefore() throws {
+        let id = try here.makeFile("a")
+        let first = WireDocumentChange.trash(id)
+        try here.apply([first])
+        try there.apply([.restore(id), .trash(id)])
+        expect(.constraintViolation) { try here.apply([.remove(id, batch: first.trash.batch)]) }
+        try there.apply([.restore(id), first, .remove(id, batch: first.trash.batch)])
+        // What is gone is gone with whatever it was deleted with.
+        try here.apply([.remove(id, batch: first.trash.batch)])
+    }
+
     @Test func oneContainerKnowsNothingOfAnother() throws {
         let id = try here.makeFile("a")
         let other = try house.device(app: "T.other")

@@ -244,7 +244,8 @@ extension WireDocumentChange {
     static func restore(_ id: DocumentID, clash: WireNameClash = .refuse) -> Self {
         make(id) { $0.restore.clash = clash }
     }
-    static func remove(_ id: DocumentID) -> Self { make(id) { $0.remove = WireRemoveItem() } }
+    /// - Parameter batch: What it was deleted with; empty: whatever.
+    static func remove(_ id: DocumentID, batch: Data = Data()) -> Self { make(id) { $0.remove.batch = batch } }
     static func resolve(_ id: DocumentID, _ versions: [Data]) -> Self { make(id) { $0.resolve.versions = versions } }
     static func announce(_ id: DocumentID, _ version: Data, length: UInt64) -> Self {
         make(id) {

@@ -472,8 +472,11 @@ def check_changes(writer, reader):
            lambda: change(writer, place=old))
     expect(errors_pb2.ERROR_CODE_CONSTRAINT_VIOLATION, "and the trash for a version that is not the newest",
            lambda: change(writer, trash=documents_pb2.TrashItem(batch=os.urandom(16), base=item.content.version)))
-    change(writer, trash=documents_pb2.TrashItem(batch=os.urandom(16)))
-    change(writer, remove=documents_pb2.RemoveItem())
+    batch = os.urandom(16)
+    change(writer, trash=documents_pb2.TrashItem(batch=batch))
+    expect(errors_pb2.ERROR_CODE_CONSTRAINT_VIOLATION, "and its removal from another batch of the trash",
+           lambda: change(writer, remove=documents_pb2.RemoveItem(batch=os.urandom(16))))
+    change(writer, remove=documents_pb2.RemoveItem(batch=batch))
     items, last = reader.list()
     check(digits not in items and set_digest(items, last.digest_key) == last.digest, "a file is removed for good")
 

@@ -105,7 +105,10 @@ private struct ContainerReport: Encodable {
         self.damaged = damaged
         switch standing.state {
         case .pending, .refused:
-            state = !status.refused.isEmpty ? .refused : status.waiting.isEmpty ? .inSync : .pending
+            // What waits may concern what is nowhere any more: of a part that says nothing, of the whole it does.
+            state =
+                !status.refused.isEmpty
+                ? .refused : !status.waiting.isEmpty ? .pending : path == "/" ? standing.state : .inSync
         case .damaged where path != "/" && damaged.map({ $0.items.isEmpty && !$0.hasMore }) ?? false: state = .inSync
         default: state = standing.state
         }
@@ -221,7 +224,8 @@ private struct ContainerReport: Encodable {
         case .inSync where !status.paused.isEmpty: return "In step, but for what is paused."
         case .inSync where isOthersOutOfStep:
             return "In step: what waits, was refused or is damaged is elsewhere in the container."
-        case .pending where other == 0: return "In step, but for what is paused: changes of it wait here."
+        case .pending where other == 0 && !held.isEmpty:
+            return "In step, but for what is paused: changes of it wait here."
         case .pending where standing.cause == nil && !isWhole:
             return "Incomplete: " + (other == 1 ? "one change waits to be sent." : "\(other) changes wait to be sent.")
         case .refused where !isWhole:

@@ -29,13 +29,23 @@ extension DocumentsCommand {
                     for item in items { try await container.unpin(item.id) }
                     return try await print(items, of: container, text: "Kept downloaded no longer.")
                 }
-                if pin == true { try await container.pin(items.map(\.id)) }
+                // What is refused is not pinned either.
+                if pin == true {
+                    for item in items where item.isPaused { try await container.startDownloading(item.id) }
+                    try await container.pin(items.map(\.id))
+                }
                 try await container.startDownloading(items.map(\.id))
                 if network.offline {
                     return try await print(items, of: container, text: "The contents are fetched later.")
                 }
                 try await wait(for: items, of: container)
-                try await print(items, of: container, text: "The contents are on this device.")
+                let paused = try await missing(of: items, in: container, isPaused: true)
+                try await print(
+                    items, of: container,
+                    text: paused.isEmpty
+                        ? "The contents are on this device."
+                        : "The contents are on this device, but for what is paused: "
+                            + "\(listed(paused.map { inLine($0.path) })). Go on with: nephos docs resume")
             }
         }
 
@@ -46,8 +56,10 @@ extension DocumentsCommand {
         }
 
         /// The files of which the contents are not here now. One that is gone is not waited for.
+        ///
+        /// - Parameter isPaused: Those that do not come, since their sync is paused; else the others.
         private func missing(
-            of items: [DocumentEntry], in container: UbiquityContainer
+            of items: [DocumentEntry], in container: UbiquityContainer, isPaused: Bool = false
         ) async throws(CloudError) -> [DocumentEntry] {
             var found: [DocumentEntry] = []
             for item in items {
@@ -57,7 +69,7 @@ extension DocumentsCommand {
                     found.append(now)
                 }
             }
-            return found.filter { !$0.isTrashed && $0.download.status != .current }
+            return found.filter { !$0.isTrashed && $0.isPaused == isPaused && $0.download.status != .current }
         }
 
         private static func sum(_ sizes: [UInt64]) -> UInt64 { sizes.reduce(0) { $0.addingClamped($1) } }
@@ -72,7 +84,7 @@ extension DocumentsCommand {
                 () async throws(CloudError) -> (mark: DownloadMark, failure: CloudError)? in
                 var (rest, percents): ([DocumentEntry], UInt64) = ([], 0)
                 for item in left {
-                    guard let now = try await container.item(item.id), !now.isTrashed,
+                    guard let now = try await container.item(item.id), !now.isTrashed, !now.isPaused,
                         now.download.status != .current
                     else { continue }
                     guard now.download.isRequested || now.download.isPinned else {
@@ -113,8 +125,8 @@ extension DocumentsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Drop what is on this device of the contents of files; the server has them, and the names stay.",
             discussion: """
-                What has not been sent, is in conflict, or is kept downloaded for the sake of a folder stays, and by name is \
-                refused (exit code 1). What is named, and what lies in it, is kept downloaded no longer, as by \
+                What has not been sent, is in conflict, is kept downloaded for the sake of a folder, or is lost on the server \
+                or may be, stays, and by name is refused (exit code 1). What is named, and what lies in it, is kept downloaded no longer, as by \
                 nephos docs download --no-pin.
                 """)
 
@@ -141,7 +153,9 @@ extension DocumentsCommand {
                     report.unpinned += dropped.unpinnedCount
                     report.kept += dropped.kept.map(DocumentRow.init)
                 }
-                let kept = report.kept.isEmpty ? "" : " \(report.kept.count) stay: unsent, in conflict, or kept."
+                let kept =
+                    report.kept.isEmpty
+                    ? "" : " \(report.kept.count) stay: unsent, in conflict, kept, or lost on the server."
                 let unpinned =
                     report.unpinned == 0
                     ? ""

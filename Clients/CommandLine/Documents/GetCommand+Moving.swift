@@ -46,7 +46,7 @@ extension DocumentsCommand.Get {
                 details: ["path": item.path, "file": place.text])
         }
         // The file here is whole; once it is flushed, too, the item may go.
-        try place.flushPlace()
+        try place.flushPlace(followsLinks: item.kind != .link)
         let batch = try await container.trash(item.id, ifVersion: item.version)
         let size = describe(bytes: item.size)
         let reason: String?

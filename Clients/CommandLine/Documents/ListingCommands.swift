@@ -37,7 +37,7 @@ extension DocumentsCommand {
                 }
                 let coming =
                     entry.kind == .folder && !directory
-                    ? try await container.coming(in: entry.path, isDeep: recursive) : []
+                    ? try await container.coming(in: entry.id, isDeep: recursive) : []
                 let names = await session.names(
                     ofThoseThatSend: entries.flatMap(\.incoming) + coming.map(\.content), network)
                 var rows = entries.map { entry in

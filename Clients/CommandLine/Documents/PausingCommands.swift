@@ -63,7 +63,9 @@ extension DocumentsCommand {
                 var isAnyDropped = false
                 for path in paths {
                     do throws(CloudError) {
-                        guard let item = try await container.item(at: path) else {
+                        var found = try await container.item(at: path)
+                        if found == nil { found = try await container.deletedPausedItem(at: path) }
+                        guard let item = found else {
                             throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
                         }
                         guard item.isPaused else {

@@ -177,6 +177,9 @@ extension DocumentsCommand {
                     switch try await container.removeLocalFile(file, sentAs: item.id) {
                     case .removed: break
                     case .unsent: kept.append("\(name) stays here: the server does not have it yet.")
+                    case .lost:
+                        kept.append(
+                            "\(name) stays here: the server has lost bytes of it, or may have (nephos docs status).")
                     case .changed: kept.append("\(name) was changed meanwhile, and stays here.")
                     case .link: kept.append("\(name) is a link: it stays here, and so does what it leads to.")
                     }

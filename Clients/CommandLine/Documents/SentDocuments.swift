@@ -87,7 +87,9 @@ struct SentDocuments {
         try await requireAccepted(items)
         for other in others { try await other.sent.requireAccepted(other.items) }
         let paused = try await paused(items, isPut: isPut)
-        if !paused.isEmpty, paused.count == items.count {
+        // What was changed may be no item any more.
+        let holdsAll = try await items.isEmpty ? !held().isEmpty : paused.count == items.count
+        if holdsAll {
             report.state = "paused"
             return try output.print(report, text: "\(done) It is kept here: its sync is paused.\(stays)")
         }
@@ -127,9 +129,13 @@ struct SentDocuments {
     /// a new name, is sent.
     private func paused(_ items: [DocumentEntry], isPut: Bool) async throws -> [DocumentEntry] {
         if isPut { return try await container.refreshed(items).filter { $0.isPaused && $0.pending != .none } }
-        let held = try await container.scope.status().pending.filter { $0.isByChoice && !requests.contains($0.id) }
-        let names = Set(held.flatMap(\.keys).map(\.rawValue))
+        let names = Set(try await held().flatMap(\.keys).map(\.rawValue))
         return names.isEmpty ? [] : items.filter { names.contains($0.id.description) || names.contains($0.path) }
+    }
+
+    /// What this command has asked for, and a pause keeps here.
+    private func held() async throws -> [StoreStatus.Pending] {
+        try await container.scope.status().pending.filter { $0.isByChoice && !requests.contains($0.id) }
     }
 
     /// - Throws: ``CloudError`` of the first refusal of what this command has done. The others, and those of what waited

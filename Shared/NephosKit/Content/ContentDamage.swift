@@ -3,7 +3,7 @@ internal import NephosCore
 internal import NephosWire
 
 /// Chunks that the server cannot read any more, and that contents rest on.
-struct ContentDamage: Sendable {
+struct ContentDamage: Equatable, Sendable {
     /// The first of them, by their ids.
     var chunks: Set<ChunkID> = []
     /// There are more than these, or may be.
@@ -27,6 +27,15 @@ struct ContentDamage: Sendable {
         self.chunks = Set(
             chunks.prefix(DocumentLimits.damagedPageMax).compactMap { ChunkID(bytes: [UInt8]($0)) })
         self.hasMore = hasMore
+    }
+
+    /// Whether there is any, or may be.
+    var isAnything: Bool { isAllMissing || hasMore || !chunks.isEmpty }
+
+    /// Whether a content of these chunks may be among what is lost, as far as the service has said: of more than it named it
+    /// may be any.
+    func mayConcern(_ chunks: [CutChunk]) -> Bool {
+        isAllMissing || hasMore || chunks.contains { self.chunks.contains($0.id) }
     }
 
     /// So many at least. Where none is named, and there may be some, nothing may be called whole.

@@ -66,6 +66,9 @@ struct ContentFolder: Sendable {
         path = home + "/content"
     }
 
+    /// Whether there is such a folder. It may have none yet; or what it is on may not be there.
+    var isThere: Bool { access(path, F_OK) == 0 }
+
     func file(_ version: DocumentID) -> String { "\(path)/\(version)" }
 
     // MARK: Putting
@@ -162,10 +165,11 @@ struct ContentFolder: Sendable {
             version: version, length: UInt64(filled), inline: data.prefix(filled), modified: modified)
     }
 
-    /// Keeps a short content as a file.
+    /// Keeps a short content as a file. Its bytes are in the home already: a disk that is nearly full keeps nobody from
+    /// hearing that they were refused.
     func keep(_ data: Data, version: DocumentID) throws {
         var isDone = false
-        let content = try copy(data.count, to: version, modified: 0) { buffer in
+        let content = try copy(data.count, to: version, modified: 0, keepsReserve: false) { buffer in
             defer { isDone = true }
             return isDone ? 0 : data.copyBytes(to: buffer)
         }
@@ -308,7 +312,7 @@ struct ContentFolder: Sendable {
         let needed = UInt64(clamping: bytes).addingReportingOverflow(disk.reserve).partialValue
         guard disk.free >= needed else {
             throw CloudError(
-                .storageFailure, "The disk of the device's home has no room for a copy of the content. Make room.",
+                .storageFailure, LocalFailure.noRoom,
                 details: [
                     "bytes": "\(bytes)", "free_bytes": "\(disk.free)", "reserve_bytes": "\(disk.reserve)",
                 ])
@@ -319,9 +323,10 @@ struct ContentFolder: Sendable {
     ///   - bytes: How many there will be, as far as that is known.
     ///   - next: Fills the buffer as far as there is something; 0: that was all.
     private func copy(
-        _ bytes: Int, to version: DocumentID, modified: Int64, _ next: (UnsafeMutableRawBufferPointer) throws -> Int
+        _ bytes: Int, to version: DocumentID, modified: Int64, keepsReserve: Bool = true,
+        _ next: (UnsafeMutableRawBufferPointer) throws -> Int
     ) throws -> StagedContent {
-        var staging = try ContentStaging(self, version, bytes: bytes)
+        var staging = try ContentStaging(self, version, bytes: bytes, keepsReserve: keepsReserve)
         do {
             // Of a short one no more is taken than it needs: each page of it has to be cleared first.
             let room = bytes > 0 ? min(bytes, Self.pieceBytes) : Self.pieceBytes

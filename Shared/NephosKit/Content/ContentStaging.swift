@@ -9,15 +9,19 @@ struct ContentStaging {
     private var descriptor: Int32
     private var cutter = ContentCutter()
     private var unlooked = 0
+    private let keepsReserve: Bool
     private var part: String { folder.file(version) + ".part" }
 
-    /// - Parameter bytes: How many there will be, as far as that is known.
+    /// - Parameters:
+    ///   - bytes: How many there will be, as far as that is known.
+    ///   - keepsReserve: Whether the home's disk is to have room for its database besides. Not for what is here already,
+    ///     and only takes another form.
     /// - Throws: ``CloudError`` `.limitExceeded`, `.storageFailure`.
-    init(_ folder: ContentFolder, _ version: DocumentID, bytes: Int) throws {
+    init(_ folder: ContentFolder, _ version: DocumentID, bytes: Int, keepsReserve: Bool = true) throws {
         guard bytes <= ContentFolder.bytesMax else { throw ContentFolder.tooLong(bytes) }
         if mkdir(folder.path, 0o700) != 0, errno != EEXIST { throw ContentFolder.failure(folder.path) }
-        try folder.requireRoom(for: bytes)
-        (self.folder, self.version) = (folder, version)
+        if keepsReserve { try folder.requireRoom(for: bytes) }
+        (self.folder, self.version, self.keepsReserve) = (folder, version, keepsReserve)
         let part = folder.file(version) + ".part"
         descriptor = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { throw ContentFolder.failure(part) }
@@ -29,7 +33,7 @@ struct ContentStaging {
         guard cutter.nodeBytes <= ContentFolder.nodeBytesMax else { throw ContentFolder.tooLong(piece.count) }
         try ContentFolder.write(piece, to: descriptor, part)
         unlooked += piece.count
-        guard unlooked >= ContentFolder.lookBytes else { return }
+        guard keepsReserve, unlooked >= ContentFolder.lookBytes else { return }
         unlooked = 0
         try folder.requireRoom(for: 0)
     }

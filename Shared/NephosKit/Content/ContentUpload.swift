@@ -50,6 +50,8 @@ final class ContentUpload {
     var storedBytes: UInt64 = 0
     var holdsSome = false
     var left: [ChunkID] = []
+    /// Chunks that the service found to be others than their hashes say, though they are not, and how often.
+    var mistaken: [ChunkID: Int] = [:]
     var storing = 0
     var client: BulkClient?
     /// Set while the next chunk has to wait: because of the rate, or until others have had the loop.
@@ -89,6 +91,8 @@ final class ContentUpload {
         var place: Place
         /// As it is called among those of its connection.
         var number: UInt64
+        /// Whether it goes as it is: compressed, it did not come as it was sent.
+        var isPlain = false
     }
 
     /// - Returns: What the batch is called.
@@ -129,6 +133,8 @@ final class ContentUpload {
     struct Unreadable: Error {
         var version: DocumentID
         var error: CloudError
+        /// Whether something of it is here still, which may be of use to somebody.
+        var isHere = false
 
         static func lost(_ version: DocumentID) -> Unreadable {
             Unreadable(
@@ -161,7 +167,8 @@ final class ContentUpload {
                 version: version,
                 error: CloudError(
                     .constraintViolation,
-                    "The content that was to be sent was changed in this device's home. Put it again."))
+                    "The content that was to be sent was changed in this device's home. Put it again."),
+                isHere: true)
         }
     }
 
@@ -183,7 +190,7 @@ final class ContentUpload {
                 guard let descriptor = file?.handle.fileDescriptor else { throw Unreadable.lost(place.version) }
                 made.chunks.append(
                     try BulkClient.make(
-                        outgoing.number, under: ticket, bytes: place.length, by: coder
+                        outgoing.number, under: ticket, bytes: place.length, by: outgoing.isPlain ? nil : coder
                     ) { room in
                         try read(place, of: descriptor, named: folder.file(place.version), into: room)
                         return outgoing.chunk
@@ -197,8 +204,10 @@ final class ContentUpload {
         let name = folder.file(version)
         let descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard descriptor >= 0 else {
-            guard errno != ENOENT else { throw Unreadable.lost(version) }
-            throw ContentFolder.unreadable(name)
+            let failure = ContentFolder.unreadable(name)
+            // Where the folder is not there, it may be elsewhere for now, with all that is in it.
+            guard errno != ENOENT || !folder.isThere else { throw Unreadable.lost(version) }
+            throw failure
         }
         return FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
     }

@@ -114,7 +114,7 @@ extension ContentUploads {
         guard isOn(upload), let driver = model.driver, driver.scope?.account == upload.account else { return }
         var error = failure.error
         model.blame(failure.version, of: upload.operation, for: &error)
-        refuse(upload, error, driver, losing: failure.version)
+        refuse(upload, error, driver, losing: failure.isHere ? nil : failure.version)
     }
 
     /// The upload is of no use any more, and another takes its place: nothing of it was taken.

@@ -86,7 +86,10 @@ extension ContentUploads {
             bytes += BulkLimits.counted(place.length)
             upload.left.removeLast()
             upload.storing += 1
-            batch.append(ContentUpload.Outgoing(chunk: chunk, place: place, number: client.nextNumber()))
+            batch.append(
+                ContentUpload.Outgoing(
+                    chunk: chunk, place: place, number: client.nextNumber(),
+                    isPlain: upload.mistaken[chunk] != nil))
         }
         return batch
     }
@@ -120,10 +123,10 @@ extension ContentUploads {
     ) {
         client.store(made) { [weak self, weak upload] result in
             guard let self, let upload, isOn(upload), upload.client === client else { return }
-            upload.storing -= 1
             switch result {
-            case .failure(let error): refused(upload, outgoing.place, error)
+            case .failure(let error): refused(outgoing, upload, client, error)
             case .success:
+                upload.storing -= 1
                 failures = 0
                 upload.missing.remove(outgoing.chunk)
                 upload.holdsSome = true
@@ -155,9 +158,45 @@ extension ContentUploads {
         return credit - room + BulkLimits.counted(place.length) <= credit / sharing
     }
 
-    func refused(_ upload: ContentUpload, _ place: ContentUpload.Place, _ error: CloudError) {
+    /// How often a chunk is sent that the service finds to be another, in one go.
+    private static let mistakenMax = 3
+
+    private func refused(
+        _ outgoing: ContentUpload.Outgoing, _ upload: ContentUpload, _ client: BulkClient, _ error: CloudError
+    ) {
         guard error.code == .invalidArguments else { return failed(upload, error) }
-        // Its hash is another than when it was put.
-        lose(upload, .changed(place.version))
+        // Either it is another here, too, or it became one on its way.
+        do throws(CloudError) {
+            let folder = try ContentFolder(home: engine.local.home)
+            let place = outgoing.place
+            let kept = KeptPlace(
+                file: place.version, chunk: CutChunk(id: outgoing.chunk, length: place.length), offset: place.offset)
+            engine.loop.offload(to: .content) {
+                folder.read(kept)
+            } then: { [weak self, weak upload] result in
+                guard let self, let upload, isOn(upload), upload.client === client else { return }
+                switch result {
+                case .success(.whole): sendAgain(outgoing, upload)
+                case .success(.damaged) where folder.isThere: lose(upload, .changed(place.version))
+                case .success:
+                    failed(upload, ContentFolder.unreadable(folder.file(place.version)), ofItself: true)
+                case .failure(let error): failed(upload, CloudError(wrapping: error), ofItself: true)
+                }
+            }
+        } catch { failed(upload, error, ofItself: true) }
     }
+
+    private func sendAgain(_ outgoing: ContentUpload.Outgoing, _ upload: ContentUpload) {
+        upload.storing -= 1
+        let count = upload.mistaken[outgoing.chunk, default: 0] + 1
+        upload.mistaken[outgoing.chunk] = count
+        guard count < Self.mistakenMax else { return failed(upload, Self.mistaken, ofItself: true) }
+        upload.left.append(outgoing.chunk)
+        fill(upload)
+    }
+
+    private static let mistaken = CloudError(
+        .internalError,
+        "The server finds a content other than it is in this device's home. It is sent again later; if that goes on, look after the memory of both."
+    )
 }

@@ -40,23 +40,17 @@ package struct LocalPath: Hashable, Sendable {
         return LocalPath(bytes: slash == 0 ? [UInt8(ascii: "/")] : Array(bytes[..<slash]))
     }
 
-    private var isLink: Bool {
-        var status = stat()
-        return withCString { lstat($0, &status) } == 0 && status.st_mode & S_IFMT == S_IFLNK
-    }
-
     /// Flushes the folder that the file is in, so that it stays under its name whatever happens.
     ///
+    /// - Parameter followsLinks: Whether what is there was written through a link; else it may be one itself.
     /// - Throws: ``CloudError`` of the folder.
-    package func flushPlace() throws(CloudError) {
-        let real = withCString { realpath($0, nil) }
-        defer { free(real) }
-        // A link that was got may lead nowhere here: it is what lies in the folder.
-        guard real != nil || isLink else { throw ContentFolder.failure(text) }
-        let file =
-            real.map { real in
-                LocalPath(bytes: UnsafeBufferPointer(start: real, count: strlen(real)).map { UInt8(bitPattern: $0) })
-            } ?? self
+    package func flushPlace(followsLinks: Bool) throws(CloudError) {
+        var file = self
+        if followsLinks {
+            guard let real = withCString({ realpath($0, nil) }) else { throw ContentFolder.failure(text) }
+            defer { free(real) }
+            file = LocalPath(bytes: UnsafeBufferPointer(start: real, count: strlen(real)).map { UInt8(bitPattern: $0) })
+        }
         let descriptor = file.folder.withCString { open($0, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
         guard descriptor >= 0 else { throw ContentFolder.failure(file.folder.text) }
         defer { close(descriptor) }

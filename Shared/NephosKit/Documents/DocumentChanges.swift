@@ -39,7 +39,10 @@ enum DocumentChanges {
             item.trash.batch = trash.batch
             item.trash.movedTo = trash.movedTo
         case .restore: item.clearTrash()
-        case .remove: return nil
+        case .remove(let remove):
+            // The service refuses it for what was brought back meanwhile.
+            guard remove.batch.isEmpty || item.hasTrash && item.trash.batch == remove.batch else { break }
+            return nil
         case .resolve(let resolve): item.conflicts.removeAll { resolve.versions.contains($0.version) }
         case .rendition(let set): item.set(set)
         // The versions of an item are the server's to keep.

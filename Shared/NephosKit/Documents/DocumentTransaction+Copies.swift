@@ -164,9 +164,12 @@ extension DocumentTransaction {
             arguments: arguments(owner))
         var removed: [(file: DocumentID, length: UInt64)] = []
         for row in rows where !roots.contains(row["root"] as Data) {
-            guard let file = DocumentID(bytes: row["file"] as Data),
-                try !handOver(row["root"], from: DocumentID(owner))
-            else { continue }
+            guard let file = DocumentID(bytes: row["file"] as Data) else { continue }
+            guard try !mayHeal(with: row["root"]) else {
+                try weighCopy(in: file)
+                continue
+            }
+            guard try !handOver(row["root"], from: DocumentID(owner)) else { continue }
             try forgetCopy(in: file)
             removed.append((file, UInt64(clamping: row["length"] as Int64)))
         }
@@ -219,6 +222,7 @@ extension DocumentTransaction {
     ///
     /// - Parameter owner: Whom it came for.
     func isWanted(copyOf root: Data, for owner: DocumentID?) throws -> Bool {
+        if try mayHeal(with: root) { return true }
         if let owner, try wants(owner, root) { return true }
         return try handOver(root, from: owner)
     }
@@ -245,12 +249,39 @@ extension DocumentTransaction {
             .execute(arguments: arguments(root))
     }
 
+    // MARK: What the server may have lost
+
+    /// Whether the server may have lost bytes of a content that is here, and nobody may have them but this copy.
+    private func mayHeal(with root: Data) throws -> Bool {
+        guard case let damage = try damage(), damage.isAnything else { return false }
+        return try Data.fetchOne(
+            cached("SELECT chunks FROM document_copies WHERE account = ?1 AND container = ?2 AND root = ?3"),
+            arguments: arguments(root)
+        ).map { damage.mayConcern(CutChunk.decode($0)) } ?? false
+    }
+
+    /// The same of what is here of an item's contents.
+    func mayHeal(with item: HeldDocument) throws -> Bool {
+        guard try damage().isAnything else { return false }
+        if !item.wire.content.isInline, try mayHeal(with: item.wire.content.root) { return true }
+        return try Data.fetchAll(
+            cached("SELECT root FROM document_copies WHERE account = ?1 AND container = ?2 AND item = ?3"),
+            arguments: arguments(item.id.description)
+        ).contains { try mayHeal(with: $0) }
+    }
+
     // MARK: What is found out anew
 
     /// Whether each content that is here is wanted is found out anew.
     func weighCopies() throws {
         try cached("UPDATE document_copies SET is_kept = 2 WHERE account = ?1 AND container = ?2 AND is_kept = 1")
             .execute(arguments: arguments())
+    }
+
+    /// The same of one that may be of use for something else still.
+    private func weighCopy(in file: DocumentID) throws {
+        try cached("UPDATE document_copies SET is_kept = 2 WHERE account = ?1 AND container = ?2 AND file = ?3")
+            .execute(arguments: arguments(file.wire))
     }
 
     /// The same of what is here of an item.

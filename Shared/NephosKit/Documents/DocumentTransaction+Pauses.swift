@@ -125,6 +125,7 @@ extension DocumentTransaction {
     ///
     /// - Parameter make: Names a request, and says who writes it and when.
     /// - Returns: Uploads that may have been begun for requests that are no more.
+    /// - Throws: ``CloudError`` `.constraintViolation`: it was changed together with others, under conditions.
     func isolate(
         _ item: DocumentID, _ make: () -> (id: OperationID, now: Timestamp, writer: Int64)
     ) throws -> [Data] {
@@ -160,6 +161,13 @@ extension DocumentTransaction {
         _ own: [WireDocumentChange], leaving rest: [WireDocumentChange], of request: WireApplyChanges,
         _ operation: OutboxOperation, _ made: (id: OperationID, now: Timestamp, writer: Int64)
     ) throws {
+        // What all of it takes for granted holds for all of it or for nothing.
+        guard request.conditions.isEmpty || rest.isEmpty else {
+            throw CloudError(
+                .constraintViolation,
+                "The file was changed together with others, under conditions, and that was not sent. Pause it once it is."
+            )
+        }
         let versions = Set(own.compactMap(\.content?.version))
         let contents = try contents(at: operation.position)
         func nodes(_ isOwn: Bool) throws -> [Data] {
@@ -170,6 +178,7 @@ extension DocumentTransaction {
         var next = WireApplyChanges()
         next.container = request.container
         next.sourceContainer = request.sourceContainer
+        next.conditions = request.conditions
         next.changes = own
         next.nodes = try nodes(true)
         let position = try append(next, id: made.id, writer: made.writer, now: made.now)

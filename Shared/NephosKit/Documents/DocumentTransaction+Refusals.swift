@@ -48,6 +48,8 @@ extension DocumentTransaction {
 
     struct Refusal {
         var position: Int64
+        /// Among those of the position.
+        var ordinal: Int64
         /// Empty: it was refused by a release that did not keep it.
         var item: ItemName
         var path: String
@@ -66,17 +68,55 @@ extension DocumentTransaction {
         var makes: Bool
     }
 
-    func refusals() throws -> [Refusal] {
+    // What the server has by now is found by it.
+    static let refusedContents = """
+        CREATE INDEX document_refusals_by_content ON document_refusals (account, container, brought);
+        CREATE INDEX document_refusals_by_root ON document_refusals (account, container, root);
+        CREATE INDEX document_refusals_by_path ON document_refusals (account, container, path);
+        """
+
+    func hasRefusals() throws -> Bool {
+        try Bool.fetchOne(
+            cached("SELECT EXISTS (SELECT 1 FROM document_refusals WHERE account = ?1 AND container = ?2)"),
+            arguments: arguments()) ?? false
+    }
+
+    func refusals() throws -> [Refusal] { try refusals("", arguments()) }
+
+    /// Those that may be settled by what was changed: they are of the item, or it has what they brought.
+    func refusals(concernedBy changed: SettlingItems) throws -> [Refusal] {
+        guard let names = changed.names else { return try refusals() }
+        var found: [Refusal] = []
+        for name in names {
+            found += try refusals("AND item = ?3", arguments(name.rawValue))
+            guard let item = try synced(name)?.item, item.hasContent else { continue }
+            for content in [item.content] + item.conflicts where !content.version.isEmpty {
+                found += try refusals("AND brought = ?3", arguments(content.version))
+            }
+            guard !item.content.root.isEmpty else { continue }
+            found += try refusals("AND root = ?3", arguments(item.content.root))
+        }
+        var seen: Set<[Int64]> = []
+        return found.filter { seen.insert([$0.position, $0.ordinal]).inserted }
+    }
+
+    /// Those that brought this content, or are of this path.
+    func refusals(of version: Data, at path: String?) throws -> [Refusal] {
+        try refusals("AND (brought = ?3 OR path = ?4)", arguments(version, path))
+    }
+
+    private func refusals(_ condition: String, _ arguments: StatementArguments) throws -> [Refusal] {
         try Row.fetchAll(
             cached(
-                "SELECT position, item, path, version, refused_at, error, kind, rendition, brought, root, makes "
+                "SELECT position, ordinal, item, path, version, refused_at, error, kind, rendition, brought, root, makes "
                     + "FROM document_refusals "
-                    + "WHERE account = ?1 AND container = ?2 ORDER BY position, ordinal"),
-            arguments: arguments()
+                    + "WHERE account = ?1 AND container = ?2 \(condition) ORDER BY position, ordinal"),
+            arguments: arguments
         ).compactMap { row in
             StoredError.decode(row["error"]).map {
                 Refusal(
-                    position: row["position"], item: ItemName(row["item"] as String), path: row["path"],
+                    position: row["position"], ordinal: row["ordinal"], item: ItemName(row["item"] as String),
+                    path: row["path"],
                     version: (row["version"] as Data?).flatMap { DocumentID(bytes: $0) },
                     at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)), error: $0,
                     kind: WireItemKind(rawValue: row["kind"]), rendition: row["rendition"],
@@ -96,8 +136,8 @@ extension DocumentTransaction {
     /// Takes a refusal out, and its bytes with it unless they wait to be sent by something else.
     func removeRefusal(_ refusal: Refusal) throws {
         try cached(
-            "DELETE FROM document_refusals WHERE account = ?1 AND container = ?2 AND position = ?3 AND path = ?4"
-        ).execute(arguments: arguments(refusal.position, refusal.path))
+            "DELETE FROM document_refusals WHERE account = ?1 AND container = ?2 AND position = ?3 AND ordinal = ?4"
+        ).execute(arguments: arguments(refusal.position, refusal.ordinal))
         try touch(refusal.item)
         guard let version = refusal.version else { return }
         try cached(

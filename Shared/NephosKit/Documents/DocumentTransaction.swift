@@ -48,6 +48,7 @@ struct DocumentTransaction {
         LocalMigration(name: "documents: sources", sql: sources),
         LocalMigration(name: "documents: pauses", sql: pauses),
         doubts, coming, LostChunks.migration,
+        LocalMigration(name: "documents: refused contents found", sql: refusedContents),
     ]
 
     // A removed item is kept without a body: a late answer must not bring it back.
@@ -345,8 +346,10 @@ struct DocumentTransaction {
     }
 
     /// Changes what later requests do with an item, whose earlier change has come to nothing or to something else.
+    ///
+    /// - Parameter body: Returns whether there is anything left to do.
     func revise(
-        _ item: DocumentID, after position: Int64, _ body: (inout WireDocumentChange) throws -> Void
+        _ item: DocumentID, after position: Int64, _ body: (inout WireDocumentChange) throws -> Bool
     ) throws {
         let later = try Int64.fetchAll(
             cached(
@@ -357,8 +360,14 @@ struct DocumentTransaction {
             // What was sent is frozen, and what it was sent with.
             guard let operation = try rows.operation(at: position), operation.state == .unsent else { continue }
             var request = try WireApplyChanges(serializedBytes: operation.payload)
-            for index in request.changes.indices where request.changes[index].item == item.wire {
-                try body(&request.changes[index])
+            request.changes = try request.changes.compactMap { change in
+                var change = change
+                return try change.item != item.wire || body(&change) ? change : nil
+            }
+            guard !request.changes.isEmpty else {
+                try removeChanges(at: position)
+                try rows.removeOperation(at: position)
+                continue
             }
             _ = try rows.setPayload(request.serializedData(), at: position)
             try setChanges(request.changes, at: position)

@@ -79,10 +79,17 @@ extension DocumentsModel {
 
     func damage(in rows: ScopeTransaction) throws -> ContentDamage { try DocumentTransaction(rows).damage() }
 
-    /// - Parameter info: What the service says of the container, a `ContainerInfo`.
-    func heardLoss(_ info: Data, in rows: ScopeTransaction) throws {
+    /// - Parameters:
+    ///   - info: What the service says of the container, a `ContainerInfo`.
+    ///   - former: What it said before; empty: nothing.
+    func heardLoss(_ info: Data, after former: Data, in rows: ScopeTransaction) throws {
         guard let info = try? WireContainerInfo(serializedBytes: info) else { return }
-        try contentHealing.heard(ContentDamage(info), in: rows)
+        let damage = ContentDamage(info)
+        // Copies were kept for it that may go now.
+        if let former = try? ContentDamage(WireContainerInfo(serializedBytes: former)), former != damage {
+            try DocumentTransaction(rows).weighCopies()
+        }
+        try contentHealing.heard(damage, in: rows)
     }
 
     // MARK: Comparing

@@ -117,7 +117,9 @@ extension DocumentsModel {
             let former = try self.keepCopies(of: request, at: operation.position, in: documents)
             try documents.forgetContents(at: operation.position)
             try self.settleRefusals(after: request, in: documents)
-            try self.settleRefusals(in: documents)
+            var settling = SettlingItems()
+            for item in items { settling.add(item) }
+            try self.settleRefusals(by: settling, in: documents)
             try self.heedPauses(of: request, in: documents)
             try self.finishMoves(after: operation.position, isCurrent: isCurrent, in: documents)
             self.sweepSoon(request, former)
@@ -149,8 +151,12 @@ extension DocumentsModel {
             case .versions(var next) where next.before == replace.content.version:
                 next.before = same.version
                 later.kind = .versions(next)
+            case .trash(var next) where next.base == replace.content.version:
+                next.base = same.version
+                later.kind = .trash(next)
             default: break
             }
+            return true
         }
     }
 

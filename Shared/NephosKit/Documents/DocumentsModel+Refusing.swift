@@ -34,7 +34,10 @@ extension DocumentsModel {
         }
         request.changes = batch.changes
         if let (old, new) = batch.renamed {
-            try documents.revise(old, after: operation.position) { $0.item = new.wire }
+            try documents.revise(old, after: operation.position) {
+                $0.item = new.wire
+                return true
+            }
         }
         var news: ChangeNotification?
         if !batch.leftOut.isEmpty {
@@ -44,10 +47,20 @@ extension DocumentsModel {
         }
         try documents.setChanges(request.changes, at: operation.position)
         guard !request.changes.isEmpty else {
+            try forgetRest(of: operation, in: documents)
             try closeSoon(transfer, in: rows)
             return RefusedPush(news: news)
         }
         return RefusedPush(news: news, rest: try again(operation, request))
+    }
+
+    /// The request is over: what of its contents was not kept nobody needs.
+    private func forgetRest(of operation: OutboxOperation, in documents: DocumentTransaction) throws {
+        let rest = try documents.contents(at: operation.position).map(\.version)
+        guard !rest.isEmpty else { return }
+        try documents.forgetContents(at: operation.position)
+        // Of these it is looked again whether a row needs them.
+        engine.loop.schedule(after: .zero) { [weak self] in self?.sweep(rest) }
     }
 
     /// Nodes that no content of the request names any more are refused.
@@ -132,22 +145,30 @@ extension DocumentsModel {
     }
 
     /// What was made from a content that is refused is made from what that was made from; and of an item that could not
-    /// be made, by the next content that it gets.
+    /// be made, by the next content that it gets. To delete that takes nothing more.
     private func rebase(
         _ change: WireDocumentChange, _ operation: OutboxOperation, in documents: DocumentTransaction
     ) throws {
-        guard let content = change.content, let item = DocumentID(bytes: change.item) else { return }
         var creation: WireCreateItem? = if case .create(let create)? = change.kind { create } else { nil }
+        let content = change.content
+        guard content != nil || creation != nil, let item = DocumentID(bytes: change.item) else { return }
         try documents.revise(item, after: operation.position) { later in
-            guard case .replace(var replace)? = later.kind else { return }
-            if replace.content.base == content.version { replace.content.base = content.base }
-            if var create = creation {
+            switch later.kind {
+            case .trash(var trash):
+                if let content, trash.base == content.version { trash.base = content.base }
+                later.kind = .trash(trash)
+                return creation == nil
+            case .restore, .remove: return creation == nil
+            case .replace(var replace):
+                if let content, replace.content.base == content.version { replace.content.base = content.base }
+                later.kind = .replace(replace)
+                guard var create = creation else { return true }
                 create.content = replace.content
                 create.content.base = Data()
                 later.kind = .create(create)
                 creation = nil
-            } else {
-                later.kind = .replace(replace)
+                return true
+            default: return true
             }
         }
     }
@@ -168,9 +189,12 @@ extension DocumentsModel {
     }
 
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
-        try DocumentTransaction(rows).refusals().map { refusal in
+        let refusals = try DocumentTransaction(rows).refusals()
+        guard !refusals.isEmpty else { return [] }
+        let (folder, options) = (try? ContentFolder(home: engine.local.home), options)
+        return refusals.map { refusal in
             var write = RefusedWrite(key: ItemName(refusal.path), at: refusal.at, error: refusal.error)
-            if let version = refusal.version, let folder = try? ContentFolder(home: engine.local.home) {
+            if let version = refusal.version, let folder {
                 write.recovery =
                     "nephos docs put\(options)\(Self.option(of: refusal)) "
                     + ShellCommand.arguments([folder.file(version), refusal.path])

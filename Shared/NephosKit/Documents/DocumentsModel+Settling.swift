@@ -3,11 +3,30 @@ internal import GRDB
 internal import NephosCore
 internal import NephosWire
 
+/// What a device was told of, by which something may be settled that was refused.
+struct SettlingItems {
+    /// Where there are more, all that was refused is looked at.
+    private static let namesMax = 1000
+    /// Nil: it may be anything.
+    private(set) var names: Set<ItemName>? = []
+
+    mutating func addAll() { names = nil }
+
+    mutating func add(_ item: DocumentTransaction.Synced) {
+        names?.insert(item.name)
+        // What is in it has another path by that.
+        if names?.count ?? 0 > Self.namesMax || item.item?.kind == .folder { names = nil }
+    }
+}
+
 /// What was refused, and is not any more: another device has brought it, or somebody has put it again.
 extension DocumentsModel {
     /// Takes out what the server has by now, as this device has been told.
-    func settleRefusals(in documents: DocumentTransaction) throws {
-        for refusal in try documents.refusals() where !refusal.brought.isEmpty {
+    ///
+    /// - Parameter changed: What it was told just now.
+    func settleRefusals(by changed: SettlingItems, in documents: DocumentTransaction) throws {
+        guard try documents.hasRefusals() else { return }
+        for refusal in try documents.refusals(concernedBy: changed) where !refusal.brought.isEmpty {
             guard try documents.isSettled(refusal) else { continue }
             try settle(refusal, in: documents)
         }
@@ -15,12 +34,11 @@ extension DocumentsModel {
 
     /// The server has taken what was refused before, or a content that was put where nobody has the one any more that was.
     func settleRefusals(after request: WireApplyChanges, in documents: DocumentTransaction) throws {
-        let refusals = try documents.refusals().filter { !$0.brought.isEmpty }
-        guard !refusals.isEmpty else { return }
+        guard try documents.hasRefusals() else { return }
         for change in request.changes {
             guard let content = change.content, let id = DocumentID(bytes: change.item) else { continue }
             let path = try documents.pathText(of: id)
-            for refusal in refusals {
+            for refusal in try documents.refusals(of: content.version, at: path) where !refusal.brought.isEmpty {
                 let isReplaced =
                     refusal.version == nil && refusal.rendition == change.renditionName
                     && path?.hasSameBytes(as: refusal.path) ?? false

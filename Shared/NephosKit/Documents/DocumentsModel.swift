@@ -88,6 +88,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         let common = pulled.isComparing ? 0 : isRestored ? pulled.epochStart : UInt64.max
         var merged = MergedChanges()
         var changed = ToldNames(limit: MergedChanges.newsMax)
+        var settling = SettlingItems()
         let offers = StagedOffers(in: rows)
         var folders: Set<DocumentID> = []
         try pulled.changes.forEach { change in
@@ -112,8 +113,10 @@ final class DocumentsModel: ContentSending, ContentKeeping {
             guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { return }
             if Self.isNews(theirs, after: mine) { changed.add(name) }
             try documents.put(theirs, replacing: mine, &state)
+            settling.add(theirs)
         }
         if pulled.isListing {
+            settling.addAll()
             try pulled.changes.forEachUnlisted(of: DocumentTransaction.table) { name in
                 guard let item = try documents.synced(name) else { return }
                 // A push's reply was quicker than the listing.
@@ -131,10 +134,11 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         for change in try lostFolders(among: folders, documents) { try offers.add(change, turn: .lostFolders) }
         try offer(offers, in: documents)
         if !pulled.info.isEmpty {
+            let former = state.info
             state.info = pulled.info
-            try heardLoss(state.info, in: rows)
+            try heardLoss(state.info, after: former, in: rows)
         }
-        try settleRefusals(in: documents)
+        try settleRefusals(by: settling, in: documents)
         downloads.look()
         merged.news = news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst)
         return merged
@@ -146,6 +150,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         let documents = DocumentTransaction(rows)
         guard segment.changes.allSatisfy({ !$0.body.isEmpty || $0.deleted }) else { return nil }
         var changed = ToldNames(limit: MergedChanges.newsMax)
+        var settling = SettlingItems()
         var offers: [WireDocumentChange] = []
         for change in segment.changes {
             let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
@@ -155,9 +160,10 @@ final class DocumentsModel: ContentSending, ContentKeeping {
             if Self.isNews(theirs, after: mine) { changed.add(theirs.name) }
             if mine == nil { offers += try offerOfDoubt(over: theirs, documents) }
             try documents.put(theirs, replacing: mine, &state)
+            settling.add(theirs)
         }
         try offer(offers, in: documents)
-        try settleRefusals(in: documents)
+        try settleRefusals(by: settling, in: documents)
         downloads.look()
         return MergedChanges(news: news(.serverChange, changed, isFirst: false))
     }

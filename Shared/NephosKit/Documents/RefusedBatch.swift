@@ -56,11 +56,12 @@ struct RefusedBatch {
         return true
     }
 
-    /// Nothing is said of what only describes or ends something that is gone.
+    /// Nothing is said of what only describes or ends something that is gone. A content may be nowhere but here.
     private mutating func leaveOut(_ index: Int, after error: CloudError) {
         let change = changes.remove(at: index)
         switch change.kind {
         case .announce: break
+        case _ where change.content != nil: leftOut.append(change)
         case .remove, .resolve, .attributes, .rendition, .versions:
             if error.code != .unknownItem { leftOut.append(change) }
         default: leftOut.append(change)

@@ -43,12 +43,23 @@ extension UbiquityContainer {
 
     private func lost(among ids: [ChunkID], within limit: Duration?) async -> Set<ChunkID> {
         guard !ids.isEmpty, ids.count <= DocumentLimits.missingMax, await isHeard(within: limit) else { return [] }
+        return await missing(among: ids) ?? []
+    }
+
+    /// Whether the server lacks one of these, of which it has had all; nil: it does not say.
+    ///
+    /// - Parameter ids: ``DocumentLimits/missingMax`` at most.
+    func lacks(_ ids: [ChunkID]) async -> Bool? {
+        await missing(among: ids).map { !$0.isEmpty }
+    }
+
+    private func missing(among ids: [ChunkID]) async -> Set<ChunkID>? {
         var request = WireFindMissing()
         request.container = id
         request.ids = ids.map { Data($0.bytes) }
         let reply = try? await session.call(
             .documents, request, as: WireFindMissingReply.self, app: app, timeout: Self.listsTimeout, account: account)
-        return Set(reply?.missing.compactMap { Int($0) < ids.count ? ids[Int($0)] : nil } ?? [])
+        return reply.map { Set($0.missing.compactMap { Int($0) < ids.count ? ids[Int($0)] : nil }) }
     }
 
     private func isHeard(within limit: Duration?) async -> Bool {

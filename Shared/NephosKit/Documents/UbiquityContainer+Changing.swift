@@ -106,13 +106,18 @@ extension UbiquityContainer {
         }
     }
 
-    /// Removes what was deleted in one go for good.
+    /// Removes what was deleted in one go for good. What somebody has brought back meanwhile stays, also where it was
+    /// deleted anew; it is among what was refused then.
     ///
-    /// - Throws: ``CloudError`` `.unknownItem` when there is no such batch.
+    /// - Throws: ``CloudError`` `.unknownItem` when there is no such batch; `.constraintViolation` when a file of it is
+    ///   paused and has a change that was not sent.
     public func remove(_ batch: DocumentID) async throws(CloudError) {
         try change { draft in
+            var remove = WireRemoveItem()
+            remove.batch = batch.wire
             for item in try draft.documents.batch(batch) {
-                draft.add(WireDocumentChange(item.id, .remove(WireRemoveItem())))
+                try draft.documents.requireNoneHeld(in: item)
+                draft.add(WireDocumentChange(item.id, .remove(remove)))
             }
         }
     }
@@ -128,17 +133,9 @@ extension DocumentTransaction {
     /// What puts the item into the trash, unless somebody changes it, or something in it, before the server hears of
     /// that.
     ///
-    /// - Throws: ``CloudError`` `.constraintViolation`: of a file that is paused, the item or in it, a change waits. The
-    ///   deletion would wait behind it, and nobody could resume what lies in the trash.
+    /// - Throws: ``CloudError`` as ``requireNoneHeld(in:)`` does.
     func trashing(_ item: HeldDocument, batch: DocumentID) throws -> WireDocumentChange {
-        let pauses = try pauses()
-        let unsent = pauses.isEmpty ? [] : item.isFolder ? try waiting(in: item.id) : item.isPending ? [item] : []
-        if let held = unsent.first(where: { pauses[$0.id] != nil }) {
-            throw CloudError(
-                .constraintViolation,
-                "The sync of the file is paused, and a change of it was not sent. Resume it, and delete or move it then.",
-                details: ["path": try pathText(of: held.id) ?? "\(held.id)"])
-        }
+        try requireNoneHeld(in: item)
         var trash = WireTrashItem()
         trash.batch = batch.wire
         if !item.isFolder {
@@ -153,6 +150,20 @@ extension DocumentTransaction {
             }
         }
         return WireDocumentChange(item.id, .trash(trash))
+    }
+
+    /// What ends an item would wait behind what a pause keeps here, and nobody could resume that then.
+    ///
+    /// - Throws: ``CloudError`` `.constraintViolation`: of a file that is paused, the item or in it, a change waits.
+    fileprivate func requireNoneHeld(in item: HeldDocument) throws {
+        let pauses = try pauses()
+        guard !pauses.isEmpty else { return }
+        let unsent = item.isFolder ? try waiting(in: item.id) : item.isPending ? [item] : []
+        guard let held = unsent.first(where: { pauses[$0.id] != nil }) else { return }
+        throw CloudError(
+            .constraintViolation,
+            "The sync of the file is paused, and a change of it was not sent. Resume it, and delete or move it then.",
+            details: ["path": try pathText(of: held.id) ?? "\(held.id)"])
     }
 }
 

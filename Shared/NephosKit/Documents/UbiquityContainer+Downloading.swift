@@ -8,7 +8,8 @@ public struct DocumentEviction: Sendable {
     public var itemCount = 0
     /// Bytes that are free by that.
     public var byteCount: UInt64 = 0
-    /// Items in the folder whose contents stay: they are unsent, in conflict, or kept downloaded.
+    /// Items in the folder whose contents stay: they are unsent, in conflict, or kept downloaded, or the server may
+    /// have lost bytes of them.
     public var kept: [DocumentEntry] = []
     /// Files and folders that were kept downloaded (``UbiquityContainer/pin(_:)``), and are not any more: the one that was
     /// named, and those in it.
@@ -22,7 +23,7 @@ extension UbiquityContainer {
     public static let downloadsMax = 100_000
 
     /// Has the newest content of a file come to this device, or of all files in a folder. What is here already is left
-    /// as it is.
+    /// as it is, and so is what is paused in a folder.
     ///
     /// They come in the background, by this process or another of the home, and are gone on with by a later one.
     /// ``DocumentEntry/download`` says how far each is and what is in its way, also in a live query. Until one has come
@@ -30,9 +31,10 @@ extension UbiquityContainer {
     /// downloaded (``pin(_:)``).
     ///
     /// - Returns: How many are to come.
-    /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded` when there are more than ``downloadsMax``, or when they
-    ///   have more bytes than may stay here, with what was asked for before and has not come (``pin(_:)``, or raise the
-    ///   bound); else as ``item(at:)`` does.
+    /// - Throws: ``CloudError`` `.unknownItem`; `.constraintViolation` when the file is paused and its newest content is
+    ///   not here; `.limitExceeded` when there are more than ``downloadsMax``, or when they have more bytes than may stay
+    ///   here, with what was asked for before and has not come (``pin(_:)``, or raise the bound); else as ``item(at:)``
+    ///   does.
     @discardableResult
     public func startDownloading(_ path: some DocumentAddressing) async throws(CloudError) -> Int {
         try await startDownloading([path])
@@ -46,9 +48,12 @@ extension UbiquityContainer {
         let count = try session.local.write { database in
             let documents = try documents(database)
             var (files, known) = ([HeldDocument](), Set<DocumentID>())
-            for path in paths { files += try documents.files(at: path).filter { known.insert($0.id).inserted } }
+            for path in paths {
+                try documents.requireUnpaused(path)
+                files += try documents.files(at: path).filter { known.insert($0.id).inserted }
+            }
             guard files.count <= Self.downloadsMax else { throw Self.tooMany }
-            let wanted = try files.filter { try !documents.isHere($0) }
+            let wanted = try files.filter { try !documents.isHere($0) && documents.pause(of: $0.id) == nil }
             // What is here would go for what comes.
             let bytes = wanted.isEmpty ? 0 : try documents.bytesToStay(of: files)
             let bound = try ContentCache(database: database, folder: folder).bound()
@@ -126,8 +131,8 @@ extension UbiquityContainer {
     /// contents. What was asked for is not fetched any more, and nothing in the folder, nor itself, is kept downloaded.
     ///
     /// - Throws: ``CloudError`` `.constraintViolation` when the file's content has not been sent (wait until it is), is in
-    ///   conflict (resolve it), or is kept downloaded for the sake of a folder (``unpin(_:)`` that); `.unknownItem`; else
-    ///   as ``item(at:)`` does.
+    ///   conflict (resolve it), or is kept downloaded for the sake of a folder (``unpin(_:)`` that), or when the server has
+    ///   lost bytes of it, or may have (it gets them from here by itself); `.unknownItem`; else as ``item(at:)`` does.
     @discardableResult
     public func evict(_ path: some DocumentAddressing) async throws(CloudError) -> DocumentEviction {
         let folder = try ContentFolder(home: session.local.home)
@@ -214,6 +219,16 @@ private struct NowhereSink: ContentSink {
 }
 
 extension DocumentTransaction {
+    /// - Throws: ``CloudError`` `.constraintViolation`: it is a file whose content is not here, and does not come.
+    fileprivate func requireUnpaused(_ address: some DocumentAddressing) throws {
+        let path = try path(address)
+        guard case .item(let item)? = try place(path), try pause(of: item.id) != nil, try !isHere(item) else { return }
+        throw CloudError(
+            .constraintViolation,
+            "The sync of the file is paused: what others have changed is not fetched. First: nephos docs resume",
+            details: ["path": path.text])
+    }
+
     /// The file, or all files in the folder.
     ///
     /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded`.
@@ -265,6 +280,12 @@ extension DocumentTransaction {
         if !item.wire.conflicts.isEmpty {
             return CloudError(
                 .constraintViolation, "The content is in conflict with another. Resolve that, then drop it.",
+                details: details)
+        }
+        if try mayHeal(with: item) {
+            return CloudError(
+                .constraintViolation,
+                "The server has lost bytes of the content, or may have: what is here brings them back. Drop it once the server has them.",
                 details: details)
         }
         guard let pin = try pin(over: item.id), pin != item.id else { return nil }

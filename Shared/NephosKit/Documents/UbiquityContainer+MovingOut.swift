@@ -11,6 +11,8 @@ extension UbiquityContainer {
         case removed
         /// The server has not got its bytes.
         case unsent
+        /// The server has lost some of them, or may have: nobody may have them but this file.
+        case lost
         /// It has others by now.
         case changed
         /// It is a link: what was put is what that leads to.
@@ -26,29 +28,58 @@ extension UbiquityContainer {
         guard !item.isPending else { return .unsent }
         if let status = try file.status(followsLinks: false), status.st_mode & S_IFMT == S_IFLNK { return .link }
         let (content, attributes) = (item.wire.content, item.wire.attributes.extended)
-        let result: Result<LocalRemoval, any Error> = await Session.elsewhere {
-            let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) }
-            guard descriptor >= 0 else { throw ContentFolder.failure(file.text) }
-            defer { close(descriptor) }
-            var before = stat()
-            guard fstat(descriptor, &before) == 0 else { throw ContentFolder.failure(file.text) }
-            guard before.st_mode & S_IFMT == S_IFREG, try Self.hasBytes(of: content, descriptor, file.text),
-                // What is said of it beside its bytes would go with it.
-                try ExtendedAttributes.kept(of: descriptor, file.text).allSatisfy({ kept in
-                    kept.value.isEmpty
-                        || attributes.contains {
-                            $0.name.elementsEqual(kept.name) && $0.value.elementsEqual(kept.value)
-                        }
-                }),
-                let after = try file.status(followsLinks: false), FileStamp(after) == FileStamp(before)
-            else { return .changed }
-            guard file.withCString({ unlink($0) }) == 0 else { throw ContentFolder.failure(file.text) }
-            return .removed
-        }
-        do { return try result.get() } catch { throw LocalFailure.error(of: error, at: nil) }
+        let damage = try read { try $0.damage() }
+        let read = await Session.elsewhere { try Self.read(file, content, attributes) }
+        do {
+            guard let (stamp, chunks) = try read.get() else { return .changed }
+            if damage.mayConcern(chunks), !content.isInline, await mayHaveLost(chunks, damage) { return .lost }
+            return try await Session.elsewhere { try Self.remove(file, ifStill: stamp) }.get() ? .removed : .changed
+        } catch { throw LocalFailure.error(of: error, at: nil) }
     }
 
-    private static func hasBytes(of content: WireDocumentContent, _ descriptor: Int32, _ name: String) throws -> Bool {
+    /// What was said last may be over.
+    private func mayHaveLost(_ chunks: [CutChunk], _ damage: ContentDamage) async -> Bool {
+        guard !damage.isAllMissing else { return true }
+        var left = Array(Set(chunks.map(\.id)))[...]
+        while !left.isEmpty {
+            guard await lacks(Array(left.prefix(DocumentLimits.missingMax))) == false else { return true }
+            left = left.dropFirst(DocumentLimits.missingMax)
+        }
+        return false
+    }
+
+    /// Reads a local file.
+    ///
+    /// - Returns: What the system says of it, and the chunks of a long one; nil: it is another than the item has.
+    private static func read(
+        _ file: LocalPath, _ content: WireDocumentContent, _ attributes: [WireExtendedAttribute]
+    ) throws -> (stamp: FileStamp, chunks: [CutChunk])? {
+        let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) }
+        guard descriptor >= 0 else { throw ContentFolder.failure(file.text) }
+        defer { close(descriptor) }
+        var before = stat()
+        guard fstat(descriptor, &before) == 0 else { throw ContentFolder.failure(file.text) }
+        guard before.st_mode & S_IFMT == S_IFREG, let chunks = try chunks(of: content, descriptor, file.text),
+            // What is said of it beside its bytes would go with it.
+            try ExtendedAttributes.kept(of: descriptor, file.text).allSatisfy({ kept in
+                kept.value.isEmpty
+                    || attributes.contains { $0.name.elementsEqual(kept.name) && $0.value.elementsEqual(kept.value) }
+            })
+        else { return nil }
+        return (FileStamp(before), chunks)
+    }
+
+    /// - Returns: False: it has changed, and stays.
+    private static func remove(_ file: LocalPath, ifStill stamp: FileStamp) throws -> Bool {
+        guard let now = try file.status(followsLinks: false), FileStamp(now) == stamp else { return false }
+        guard file.withCString({ unlink($0) }) == 0 else { throw ContentFolder.failure(file.text) }
+        return true
+    }
+
+    /// - Returns: The chunks of a long content; nil: the file has not its bytes.
+    private static func chunks(
+        of content: WireDocumentContent, _ descriptor: Int32, _ name: String
+    ) throws -> [CutChunk]? {
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 16)
         defer { buffer.deallocate() }
         var cutter = ContentCutter()
@@ -62,9 +93,10 @@ extension UbiquityContainer {
             length += UInt64(count)
             if content.isInline { start.append(contentsOf: piece) } else { try cutter.take(piece) }
         }
-        guard length == content.length else { return false }
-        if content.isInline { return start == content.inline }
-        return try cutter.finish().root.isRoot(of: content)
+        guard length == content.length else { return nil }
+        if content.isInline { return start == content.inline ? [] : nil }
+        let cut = try cutter.finish()
+        return cut.root.isRoot(of: content) ? cut.chunks : nil
     }
 
     /// Moves a file to the trash, if it has this version still.

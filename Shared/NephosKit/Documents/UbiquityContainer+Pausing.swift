@@ -19,8 +19,8 @@ extension UbiquityContainer {
     /// resumed, however often this device is started meanwhile. Names and places go on being kept in step, and so is
     /// everything else. What is paused already stays so.
     ///
-    /// - Throws: ``CloudError`` `.serviceBusy` when a change of it is on its way (try again); `.invalidArguments` for a
-    ///   folder; `.unknownItem` also for what lies in the trash; `.limitExceeded` when 10,000 items are paused; else as
+    /// - Throws: ``CloudError`` `.serviceBusy` when a change of it is on its way (try again); `.constraintViolation` when
+    ///   it was changed together with others, under conditions, and that was not sent; `.invalidArguments` for a folder; `.unknownItem` also for what lies in the trash; `.limitExceeded` when 10,000 items are paused; else as
     ///   ``item(at:)`` does.
     public func pauseSync(_ path: some DocumentAddressing) async throws(CloudError) {
         let engine = session.engine
@@ -114,6 +114,17 @@ extension UbiquityContainer {
             try documents.pauses().keys.compactMap { id in
                 try documents.document(id).flatMap { try documents.entry($0) }
             }.sorted { $0.path < $1.path }
+        }
+    }
+
+    /// A file whose sync is paused and that somebody else has deleted: no path leads to it but the one that it had.
+    ///
+    /// - Returns: Nil: there is none.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    package func deletedPausedItem(at path: some DocumentAddressing) async throws(CloudError) -> DocumentEntry? {
+        try read { documents in
+            try documents.deletedPausedItem(at: path).flatMap { try documents.document($0) }
+                .flatMap { try documents.entry($0) }
         }
     }
 

@@ -118,17 +118,28 @@ extension DocumentTransaction {
         }
         let pending = Dictionary(scope.pending.map { ($0.id, $0) }) { first, _ in first }
         for waiting in try waiting() {
-            guard let entry = try entry(waiting.item), try path.contains(DocumentPath(entry.path)) else { continue }
+            guard try isPart(waiting.item, of: path), let entry = try entry(waiting.item) else { continue }
             status.waiting.append(
                 Self.waiting(
                     entry, waiting.bytes, waiting.operation.flatMap { pending[$0] }, uploading,
                     after: status.waiting.last { Preparation(rawValue: $0.reason)?.isByChoice != true }?.blocker))
         }
-        status.leaving = try leaving().compactMap { try entry($0) }.filter { try path.contains(DocumentPath($0.path)) }
+        status.leaving = try leaving().filter { try isPart($0, of: path) }.compactMap { try entry($0) }
         let damage = try damage()
         (status.damagedChunkCount, status.hasMoreDamage) = (damage.countAtLeast, damage.hasMore)
-        status.refused = try scope.refused.filter { try path.contains(DocumentPath($0.key.rawValue)) }
+        status.refused = scope.refused.filter { Self.isPart($0.key.rawValue, of: path) }
         return status
+    }
+
+    /// Whether the item is this or in it, wherever it lies; of what no way leads to, whether all is meant.
+    private func isPart(_ item: HeldDocument, of path: DocumentPath) throws -> Bool {
+        try self.path(of: item).map { path.contains($0.path) } ?? path.names.isEmpty
+    }
+
+    /// The same of a path as people read it: a name that is no text is another there, and may be too long for one.
+    private static func isPart(_ text: String, of path: DocumentPath) -> Bool {
+        if let place = try? DocumentPath(text) { return path.contains(place) }
+        return path.names.isEmpty || text.utf8.starts(with: (path.text + "/").utf8)
     }
 
     /// - Parameter before: Who holds up what is before it, which is sent first; nil: nothing is.

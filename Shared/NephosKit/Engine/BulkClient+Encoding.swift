@@ -19,14 +19,16 @@ extension BulkClient {
     /// - Parameters:
     ///   - number: One of ``nextNumber()``.
     ///   - bytes: Of content; 1 to ``BulkLimits/chunkBytesMax``.
+    ///   - coder: Nil: it goes as it is.
     ///   - write: Writes the content where it will be sent from, if it is not compressed, and returns its hash.
     static func make(
-        _ number: UInt64, under ticket: BulkTicket, bytes: Int, by coder: ChunkCoder,
+        _ number: UInt64, under ticket: BulkTicket, bytes: Int, by coder: ChunkCoder?,
         _ write: (UnsafeMutableRawBufferPointer) throws -> ChunkID
     ) rethrows -> MadeChunk {
         let plain = try BulkFrame(BulkFrame.chunk(ticket, number: number, contentBytes: bytes, write))
         return MadeChunk(
-            frame: compressed(plain, by: coder) ?? plain.frame, number: number, bytes: bytes, chunk: plain.chunk)
+            frame: coder.flatMap { compressed(plain, by: $0) } ?? plain.frame, number: number, bytes: bytes,
+            chunk: plain.chunk)
     }
 
     /// The same chunk, compressed; nil: that saves too little.

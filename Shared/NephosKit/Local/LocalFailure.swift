@@ -8,6 +8,7 @@ import SwiftProtobuf
 /// SQLite's own codes tell what it was about to do rather than what is wrong, so the disk is asked too.
 enum LocalFailure {
     static let full = "The disk of the device's home is full. Make room."
+    static let noRoom = "The disk of the device's home has no room for a copy of the content. Make room."
     static let readOnly = "The disk of the device's home is mounted read-only."
     static let notPermitted = "This user may not use a file of the device's home. Run this as its owner."
     static let damaged =
@@ -26,8 +27,10 @@ enum LocalFailure {
 
     /// Whether it stays so until somebody does something about the home.
     static func lasts(_ error: CloudError) -> Bool {
-        [full, readOnly, notPermitted, damaged, busy, unusable, contentUnreadable, secretUnwritable, unlockable]
-            .contains(error.message)
+        [
+            full, noRoom, readOnly, notPermitted, damaged, busy, unusable, contentUnreadable, secretUnwritable,
+            unlockable,
+        ].contains(error.message)
     }
 
     /// Why a file of the home cannot be written, by the system's number; nil: for none of the usual reasons.

@@ -112,14 +112,19 @@ extension ScopeDriver {
 
     /// The same, for the home's other processes.
     func standingForGuests() throws(CloudError) -> HeldStanding {
-        let (status, positions) = try described(limit: HeldStanding.describedMax)
+        // What was refused they read themselves.
+        let (status, positions) = try described(limit: HeldStanding.describedMax, withRefused: false)
         return HeldStanding(
             status, positions: positions, session: engine.session?.secrets, clockOffset: engine.serverTime.offset)
     }
 
-    /// - Parameter limit: Of the operations that wait.
+    /// - Parameters:
+    ///   - limit: Of the operations that wait.
+    ///   - withRefused: Whether what was refused is told: there may be very much of it.
     /// - Returns: The status, and the positions of its operations.
-    private func described(limit: Int) throws(CloudError) -> (status: StoreStatus, positions: [Int64]) {
+    private func described(
+        limit: Int, withRefused: Bool = true
+    ) throws(CloudError) -> (status: StoreStatus, positions: [Int64]) {
         let place = model.place(in: engine.session)
         let (state, pending, preparations, refused, leftBehind, damage) = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
@@ -127,7 +132,8 @@ extension ScopeDriver {
             let pending = try operations.map { ($0, try model.items(of: $0, in: rows)) }
             return (
                 try rows.state(), pending, try model.preparations(among: operations, in: rows),
-                try model.refusals(in: rows), try model.leftBehind(in: rows), try self.contentDamage(in: rows)
+                withRefused ? try model.refusals(in: rows) : [], try model.leftBehind(in: rows),
+                try self.contentDamage(in: rows)
             )
         }
         let (isHeld, problem, isGone) = (isHeld, problem, isGone)

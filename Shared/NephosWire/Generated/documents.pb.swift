@@ -914,6 +914,10 @@ public nonisolated struct WireRemoveItem: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
+  /// With what it was deleted, as the device knew it. If it was brought back and deleted with something else since, the
+  /// change is refused with CONSTRAINT_VIOLATION. Empty: with whatever.
+  public var batch: Data = Data()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -2784,18 +2788,29 @@ nonisolated extension WireRestoreItem: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireRemoveItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".RemoveItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap()
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}batch\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    // Load everything into unknown fields
-    while try decoder.nextFieldNumber() != nil {}
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.batch) }()
+      default: break
+      }
+    }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.batch.isEmpty {
+      try visitor.visitSingularBytesField(value: self.batch, fieldNumber: 1)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireRemoveItem, rhs: WireRemoveItem) -> Bool {
+    if lhs.batch != rhs.batch {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

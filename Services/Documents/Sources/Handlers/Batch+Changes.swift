@@ -21,7 +21,7 @@ extension Batch {
         case .attributes(let attributes): try setAttributes(id, attributes)
         case .trash(let trash): try self.trash(id, trash)
         case .restore(let restore): try self.restore(id, restore)
-        case .remove: try remove(id)
+        case .remove(let request): try remove(id, request)
         case .resolve(let resolve): try self.resolve(id, resolve)
         case .rendition(let rendition): try setRendition(id, rendition)
         case .announce(let announce): try self.announce(id, announce)
@@ -227,7 +227,7 @@ extension Batch {
         if item.kind == .folder, folder != old { try raise(folder, above: id) }
     }
 
-    private func remove(_ id: DocumentID) throws {
+    private func remove(_ id: DocumentID, _ request: WireRemoveItem) throws {
         guard let item = try find(id) else {
             guard try container.wasUsed(id) else { throw Self.unknown(id) }
             return
@@ -235,6 +235,12 @@ extension Batch {
         guard item.hasTrash else {
             throw CloudError(
                 .constraintViolation, "Only what lies in the trash can be removed for good. Delete it first.",
+                details: Self.details(id))
+        }
+        guard request.batch.isEmpty || request.batch == item.trash.batch else {
+            throw CloudError(
+                .constraintViolation,
+                "It was brought back and deleted anew since. Remove it with what it was deleted with then.",
                 details: Self.details(id))
         }
         if let folder = DocumentID(bytes: item.parent) { children[folder, default: [:]][id] = false }

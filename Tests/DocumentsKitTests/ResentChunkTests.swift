@@ -1,0 +1,92 @@
+import Foundation
+import NephosCore
+import NephosSimulation
+import Testing
+
+@testable import NephosKit
+
+/// A content that does not come as it was sent is sent again, and given up only where it is another here too.
+@Suite struct ResentChunkTests {
+    private let content = SplitMix64.bytes(90_000, seed: 1)
+
+    /// A device with a content that is to be sent, the file that it is in, and a server that is far away.
+    private func withUnsent(
+        _ body: (ContainerCloud, ContainerCloud.Device, _ file: String) async throws -> Void
+    ) async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            one.setOffline(true)
+            try await one.container.put(content, at: "x")
+            let version = try #require(try await one.container.item(at: "x")?.version)
+            try await body(cloud, one, ContentFolder(home: one.session.home).file(version))
+        }
+    }
+
+    /// How often the service has found a chunk of the request on its way to be another; nil: nothing is on its way.
+    private func mistakes(_ device: ContainerCloud.Device) async throws -> Int? {
+        try await device.container.scope.perform { driver, completion in
+            let upload = (driver.model as? DocumentsModel)?.uploads.running.first
+            completion(.success(upload?.mistaken.values.max()))
+        }
+    }
+
+    private func isStoring(_ device: ContainerCloud.Device) async throws -> Bool {
+        try await device.container.scope.perform { driver, completion in
+            let upload = (driver.model as? DocumentsModel)?.uploads.running.first
+            completion(.success(upload.map { $0.storing > 0 && $0.preparedBytes == 0 } ?? false))
+        }
+    }
+
+    @Test func whatBecameAnotherOnItsWayIsSentAgain() async throws {
+        try await withUnsent { cloud, one, file in
+            let whole = try Data(contentsOf: URL(fileURLWithPath: file))
+            // As if it had changed between the disk and the server.
+            try SplitMix64.bytes(90_000, seed: 2).write(to: URL(fileURLWithPath: file))
+            cloud.simulation.use { $0.network.offloadTime = .milliseconds(200) }
+            one.setOffline(false)
+            for _ in 0..<2000 where try await !isStoring(one) { cloud.simulation.advance(by: .milliseconds(5)) }
+            try #require(try await isStoring(one))
+            try whole.write(to: URL(fileURLWithPath: file))
+            for _ in 0..<2000 where try await mistakes(one) == nil { cloud.simulation.advance(by: .milliseconds(5)) }
+            #expect(try await mistakes(one) == 1)
+            cloud.simulation.use { $0.network.offloadTime = nil }
+            try await one.settle()
+            #expect(try await one.container.status().refused.isEmpty)
+            let two = try await cloud.open()
+            try await two.settle()
+            #expect(try await two.container.read("x") == content)
+        }
+    }
+
+    @Test func whatIsAnotherHereStaysForWhoeverLooksForIt() async throws {
+        try await withUnsent { _, one, file in
+            let other = SplitMix64.bytes(90_000, seed: 2)
+            try other.write(to: URL(fileURLWithPath: file))
+            one.setOffline(false)
+            try await one.settle()
+            let refused = try #require(try await one.container.status().refused.first)
+            #expect(refused.key == "/Documents/x" && refused.error.code == .constraintViolation)
+            #expect(refused.recovery?.contains(file) == true)
+            #expect(try Data(contentsOf: URL(fileURLWithPath: file)) == other)
+        }
+    }
+
+    @Test func aFolderOfContentsThatIsNotThereIsWaitedFor() async throws {
+        try await withUnsent { cloud, one, file in
+            let folder = (file as NSString).deletingLastPathComponent
+            try FileManager.default.moveItem(atPath: folder, toPath: folder + ".away")
+            one.setOffline(false)
+            cloud.simulation.advance(by: .seconds(20))
+            let status = try await one.container.status()
+            #expect(status.refused.isEmpty && status.waiting.map(\.item.path) == ["/Documents/x"])
+            #expect(status.scope.pending.first?.error?.message == LocalFailure.contentUnreadable)
+            try FileManager.default.moveItem(atPath: folder + ".away", toPath: folder)
+            one.container.scope.synchronize()
+            try await one.settle()
+            let two = try await cloud.open()
+            try await two.settle()
+            #expect(try await two.container.read("x") == content)
+        }
+    }
+}
