@@ -182,7 +182,7 @@ struct ChunkWork: Sendable {
             batch.countWaste(untrue: untrue)
         } catch {
             // What was put by then is dead room. That it failed is nobody's doing.
-            let failure = CloudError(wrapping: error)
+            let failure = error is ContentDisk.Gone ? Self.contentMissing : CloudError(wrapping: error)
             for index in batch.results.indices {
                 if case .refused = batch.results[index] { continue }
                 batch.results[index] = .refused(failure)
@@ -254,7 +254,8 @@ struct ChunkWork: Sendable {
             guard !group.isEmpty else { return }
             defer { group.removeAll() }
             if let room = store.room, room.free < roomKeptBytes { throw CloudError.diskFull }
-            let stored = try store.put(&group, in: partition)
+            let stored = try store.put(
+                &group, in: partition, isDoubted: presence.isMissing, through: snapshots)
             batch.groups.append(stored)
             for (index, chunk) in zip(waiting, stored.chunks) {
                 batch.results[index] = .placed(chunk)

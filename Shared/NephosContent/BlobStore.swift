@@ -17,6 +17,11 @@ public protocol BlobStore: Sendable {
     ///   as it was. `.invalidArguments`: the group is empty, or there is no such partition.
     func put(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup
 
+    /// The same, if the group fits the partition's current segment, and that is in its place.
+    ///
+    /// - Returns: Nil: nothing was stored. To put it begins a segment.
+    func append(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup?
+
     /// Reads a chunk's sealed bytes, and checks that they are what was put there under this id.
     ///
     /// - Parameter bytes: As many as the place's length.
@@ -46,6 +51,9 @@ public protocol BlobStore: Sendable {
 }
 
 extension BlobStore {
+    /// Of a store that cannot tell what begins a segment: everything may.
+    public func append(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup? { nil }
+
     public var isLossAccepted: Bool { false }
 }
 

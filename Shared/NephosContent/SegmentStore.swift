@@ -59,9 +59,16 @@ public final class SegmentStore: BlobStore {
     var openFileCount: Int { disk.openFiles.count }
 
     public func put(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup {
-        guard !group.isEmpty else { throw CloudError(.invalidArguments, "The group has no chunks.") }
+        guard !group.isEmpty else { throw Self.nothing }
         return try writer(partition).put(&group)
     }
+
+    public func append(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup? {
+        guard !group.isEmpty else { throw Self.nothing }
+        return try writer(partition).append(&group)
+    }
+
+    private static let nothing = CloudError(.invalidArguments, "The group has no chunks.")
 
     public func read(_ place: SegmentPlace, of id: ChunkID, into bytes: UnsafeMutableRawBufferPointer) throws {
         guard place.isSound, bytes.count == place.length else { throw ChunkFailure.damaged(place) }
@@ -95,7 +102,7 @@ public final class SegmentStore: BlobStore {
             let numbers = try disk.numbers(in: partition)
             return try numbers.compactMap { number in
                 let segment = SegmentID(partition: partition, number: number)
-                let (isClosed, end) = try writer.standing(of: segment)
+                let (isClosed, end) = writer.standing(of: segment)
                 guard let length = try end ?? disk.length(of: segment) else { return nil }
                 return SegmentState(id: segment, length: length, isClosed: isClosed)
             }

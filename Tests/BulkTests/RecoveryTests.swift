@@ -125,6 +125,48 @@ import Testing
         #expect(try missing() == 0)
     }
 
+    /// What is put there would be hidden once the disk is mounted, and would count as most of what there is.
+    @Test func aFolderThatIsNotThereTakesNothingBeforeItsLossIsAccepted() throws {
+        let client = try store(0..<1)
+        ills.set(.unmounted)
+        let partition = ScopeName(mover.account, ItemName("")).partition
+        let before = try house.store.segments(in: partition)
+        // It is not known yet, then it is; the first of them is there already, and cannot be read.
+        for seconds in [0, 31] {
+            house.cloud.network.run(for: .seconds(seconds))
+            for result in house.store((0..<3).map { content($0) }, with: client) {
+                guard case .failure(let error) = result else {
+                    Issue.record("It was taken.")
+                    continue
+                }
+                #expect(error.code == .storageFailure && error.details["reason"] == "content_missing")
+            }
+        }
+        #expect(try missing() == 1)
+        #expect(try house.store.segments(in: partition) == before)
+        ills.accept()
+        #expect(house.store((0..<3).map { content($0) }, with: client).allSatisfy { $0.isSuccess })
+    }
+
+    /// The disk goes while the service runs, which has its files open still, and comes back.
+    @Test func aFolderThatIsEmptyAllOfASuddenTakesNothing() throws {
+        let client = try store(0..<1)
+        let away = house.folder + "-away"
+        let files = FileManager.default
+        try files.moveItem(atPath: house.folder, toPath: away)
+        try files.createDirectory(atPath: house.folder, withIntermediateDirectories: false)
+        guard case .failure(let error)? = house.store([content(1)], with: client).first else {
+            Issue.record("It was taken.")
+            return
+        }
+        #expect(error.code == .storageFailure && error.details["reason"] == "content_missing")
+        #expect(try files.contentsOfDirectory(atPath: house.folder).isEmpty)
+        try files.removeItem(atPath: house.folder)
+        try files.moveItem(atPath: away, toPath: house.folder)
+        #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+        for number in 0..<2 { #expect(try fetch(number, client)?.get() == content(number)) }
+    }
+
     /// Whoever runs the service says that it will not come back.
     @Test func whatIsLostForGoodIsNotedOnceThatIsAccepted() throws {
         let client = try store(0..<3)
