@@ -229,7 +229,7 @@ struct ChunkWork: Sendable {
             let key = Key(owner: row.owner, id: row.id)
             // What was noted may be more than its bytes show: that it does not open.
             let isWhole = row.isSound && row.form.contentLength == lengths[row.id]
-            if try isWhole && !isNoted && canBeRead(row) {
+            if isWhole && !isNoted && canBeRead(row) {
                 known.readable.insert(key)
             } else {
                 known.damaged.insert(key)
@@ -239,11 +239,8 @@ struct ChunkWork: Sendable {
     }
 
     /// Whether the disk still has what was put. Who sends a chunk again may be the last who has it. One that is moved
-    /// at this moment is put again; that costs dead room.
-    private func canBeRead(_ chunk: IndexedChunk) throws -> Bool {
-        do { _ = try store.read(chunk.place, of: chunk.id) } catch is ChunkFailure { return false }
-        return true
-    }
+    /// at this moment is put again, and so is one that nobody can say of whether it is there; that costs dead room.
+    private func canBeRead(_ chunk: IndexedChunk) -> Bool { (try? store.read(chunk.place, of: chunk.id)) != nil }
 
     private func put(_ batch: inout Batch, but known: Known, in partition: Int) throws {
         var group = groups.take()

@@ -103,9 +103,17 @@ public final class SegmentStore: BlobStore {
             return try numbers.compactMap { number in
                 let segment = SegmentID(partition: partition, number: number)
                 let (isClosed, end) = writer.standing(of: segment)
-                guard let length = try end ?? disk.length(of: segment) else { return nil }
+                guard let length = try end ?? length(of: segment) else { return nil }
                 return SegmentState(id: segment, length: length, isClosed: isClosed)
             }
+        }
+    }
+
+    /// Nil: there is no such file. One of which the disk does not even say that keeps nobody from listing the others.
+    private func length(of segment: SegmentID) throws -> Int? {
+        do { return try disk.length(of: segment) } catch let failure as DiskFailure {
+            guard disk.isUsable(segment.partition) else { throw failure }
+            return 0
         }
     }
 
@@ -144,7 +152,10 @@ public final class SegmentStore: BlobStore {
             case ENOENT: throw ChunkFailure.moved(place)
             // The disk cannot give these bytes back, and others it can.
             case EIO: throw ChunkFailure.damaged(place)
-            default: throw failure.cloudError
+            // Later it can.
+            case EMFILE, ENFILE, ENOMEM: throw failure.cloudError
+            // A broken inode, a mode that lets nobody read it: of this file alone, if its folder can be used.
+            default: throw disk.isUsable(place.segment.partition) ? ChunkFailure.damaged(place) : failure.cloudError
             }
         }
     }
