@@ -129,7 +129,7 @@ extension ChunkWork {
     private static let sealedAnew = CloudError(
         .storageFailure, "The chunk was sealed by a newer version of the service. Upgrade the service.",
         details: ["reason": "version"])
-    private static let contentMissing = CloudError(
+    static let contentMissing = CloudError(
         .storageFailure,
         "The server does not find its files of contents. Only its operator can bring them back; then this works again.",
         details: ["reason": "content_missing"])

@@ -182,7 +182,7 @@ struct ChunkWork: Sendable {
             batch.countWaste(untrue: untrue)
         } catch {
             // What was put by then is dead room. That it failed is nobody's doing.
-            let failure = CloudError(wrapping: error)
+            let failure = error is ContentDisk.Gone ? Self.contentMissing : CloudError(wrapping: error)
             for index in batch.results.indices {
                 if case .refused = batch.results[index] { continue }
                 batch.results[index] = .refused(failure)
@@ -229,7 +229,7 @@ struct ChunkWork: Sendable {
             let key = Key(owner: row.owner, id: row.id)
             // What was noted may be more than its bytes show: that it does not open.
             let isWhole = row.isSound && row.form.contentLength == lengths[row.id]
-            if try isWhole && !isNoted && canBeRead(row) {
+            if isWhole && !isNoted && canBeRead(row) {
                 known.readable.insert(key)
             } else {
                 known.damaged.insert(key)
@@ -239,11 +239,8 @@ struct ChunkWork: Sendable {
     }
 
     /// Whether the disk still has what was put. Who sends a chunk again may be the last who has it. One that is moved
-    /// at this moment is put again; that costs dead room.
-    private func canBeRead(_ chunk: IndexedChunk) throws -> Bool {
-        do { _ = try store.read(chunk.place, of: chunk.id) } catch is ChunkFailure { return false }
-        return true
-    }
+    /// at this moment is put again, and so is one that nobody can say of whether it is there; that costs dead room.
+    private func canBeRead(_ chunk: IndexedChunk) -> Bool { (try? store.read(chunk.place, of: chunk.id)) != nil }
 
     private func put(_ batch: inout Batch, but known: Known, in partition: Int) throws {
         var group = groups.take()
@@ -254,7 +251,8 @@ struct ChunkWork: Sendable {
             guard !group.isEmpty else { return }
             defer { group.removeAll() }
             if let room = store.room, room.free < roomKeptBytes { throw CloudError.diskFull }
-            let stored = try store.put(&group, in: partition)
+            let stored = try store.put(
+                &group, in: partition, isDoubted: presence.isMissing, through: snapshots)
             batch.groups.append(stored)
             for (index, chunk) in zip(waiting, stored.chunks) {
                 batch.results[index] = .placed(chunk)

@@ -24,6 +24,8 @@ final class Scrubbing {
     /// Segments of which was told already that they are damaged where no chunk lies.
     private var told: Set<SegmentID> = []
     private static let toldMax = 1024
+    /// A step of the segment has failed, and is tried once more.
+    private var isRepeating = false
 
     init(_ transfers: Transfers) { self.transfers = transfers }
 
@@ -73,6 +75,7 @@ final class Scrubbing {
             case .failure: wait(Self.patience) { $0.next() }
             case .success(let segment?):
                 scrub = SegmentScrub(segment, in: transfers.store)
+                isRepeating = false
                 step()
             case .success(nil): end(place)
             }
@@ -110,13 +113,29 @@ final class Scrubbing {
         } then: { [weak self] result in
             guard let self else { return }
             switch result {
-            case .success(let step): note(step)
+            case .success(let step):
+                isRepeating = false
+                note(step)
             // The pool is full, the disk fails, or is not there: the step is done later.
             case .failure(let error):
                 transfers.watch.note(error)
-                wait(Self.patience) { $0.step() }
+                guard isRepeating, !(error is ContentDisk.Gone), let place else {
+                    isRepeating = true
+                    return wait(Self.patience) { $0.step() }
+                }
+                passOver(scrub.segment, because: CloudError(wrapping: error), place)
             }
         }
+    }
+
+    /// One that fails again and again would keep all behind it from being read.
+    private func passOver(_ segment: SegmentID, because error: CloudError, _ place: ScrubPlace) {
+        transfers.host?.report(
+            "A segment of content could not be read through, and is left for the next round. Look at the disk",
+            details: [
+                "partition": "\(segment.partition)", "segment": "\(segment.number)", "error": error.message,
+            ])
+        save(ScrubPlace(segment: segment, began: place.began)) { $0.next() }
     }
 
     private func note(_ step: Step) {

@@ -17,10 +17,16 @@ public protocol BlobStore: Sendable {
     ///   as it was. `.invalidArguments`: the group is empty, or there is no such partition.
     func put(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup
 
+    /// The same, if the group fits the partition's current segment, and that is in its place.
+    ///
+    /// - Returns: Nil: nothing was stored. To put it begins a segment.
+    func append(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup?
+
     /// Reads a chunk's sealed bytes, and checks that they are what was put there under this id.
     ///
     /// - Parameter bytes: As many as the place's length.
-    /// - Throws: ``ChunkFailure`` `.moved`, `.damaged`; ``CloudError`` `.storageFailure`.
+    /// - Throws: ``ChunkFailure`` `.moved`, `.damaged`; ``CloudError`` `.storageFailure`: nobody can say at this moment
+    ///   whether it is there (the folder cannot be used, too many files are open).
     func read(_ place: SegmentPlace, of id: ChunkID, into bytes: UnsafeMutableRawBufferPointer) throws
 
     /// Reads bytes as they lie, for scrubbing, as many as there are up to the buffer's size.
@@ -32,7 +38,7 @@ public protocol BlobStore: Sendable {
     /// Removes a segment. One that is not there is removed already. Readers that have begun end as if it were there.
     func remove(_ segment: SegmentID) throws
 
-    /// The partition's segments, by their numbers.
+    /// The partition's segments, by their numbers. The length of one that the disk cannot even look at is 0.
     func segments(in partition: Int) throws -> [SegmentState]
 
     /// How much room there is at this moment; nil: there is no end to it, or nobody knows.
@@ -46,6 +52,9 @@ public protocol BlobStore: Sendable {
 }
 
 extension BlobStore {
+    /// Of a store that cannot tell what begins a segment: everything may.
+    public func append(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup? { nil }
+
     public var isLossAccepted: Bool { false }
 }
 

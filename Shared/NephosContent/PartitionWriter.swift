@@ -15,8 +15,6 @@ private import Synchronization
 /// read; and only rows could tell where it is safe to go on.
 final class PartitionWriter: Sendable {
     private struct State {
-        /// Whether it was looked at which numbers an earlier run left.
-        var isOpened = false
         var current: Current?
         var lastNumber: Int64 = 0
     }
@@ -45,30 +43,33 @@ final class PartitionWriter: Sendable {
     /// - Throws: ``CloudError`` `.storageFailure`.
     func put(_ group: inout ChunkGroup) throws -> StoredGroup {
         try state.withLock { state in
-            try DiskFailure.translated {
-                try open(&state)
-                if let current = state.current, current.end + group.used <= segmentBytesMax,
-                    let stored = try append(&group, to: current, &state)
-                {
-                    return stored
-                }
-                return try begin(&group, &state)
-            }
+            try DiskFailure.translated { try append(&group, &state) ?? begin(&group, &state) }
         }
+    }
+
+    /// - Returns: Nil: it would begin a segment.
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    func append(_ group: inout ChunkGroup) throws -> StoredGroup? {
+        try state.withLock { state in try DiskFailure.translated { try append(&group, &state) } }
     }
 
     /// Begins anew: with another segment, whose number is greater than what is there by then.
     func drop() { state.withLock { $0 = State() } }
 
     /// Whether the segment is closed (see ``SegmentState/isClosed``); and its end, where that is not the file's.
-    func standing(of segment: SegmentID) throws -> (isClosed: Bool, end: Int?) {
-        let end = try state.withLock { state in
-            try open(&state)
+    func standing(of segment: SegmentID) -> (isClosed: Bool, end: Int?) {
+        let end = state.withLock { state in
             // One that was begun after the listing is not in it.
-            return state.current?.segment == segment ? state.current?.end : nil
+            state.current?.segment == segment ? state.current?.end : nil
         }
         // In this order: nothing can be put any more to a segment that is not the current one.
         return (end == nil && !underWay.has(segment), end)
+    }
+
+    /// - Returns: Nil: there is no current segment, or it has no room. Begin another.
+    private func append(_ group: inout ChunkGroup, _ state: inout State) throws -> StoredGroup? {
+        guard let current = state.current, current.end + group.used <= segmentBytesMax else { return nil }
+        return try append(&group, to: current, &state)
     }
 
     /// - Returns: Nil: the segment's file is gone, and with it what was written. Begin another.
@@ -107,6 +108,8 @@ final class PartitionWriter: Sendable {
     }
 
     private func begin(_ group: inout ChunkGroup, _ state: inout State) throws -> StoredGroup {
+        // Also what an earlier run left, and what has come with a disk that was mounted meanwhile.
+        state.lastNumber = max(state.lastNumber, try disk.numbers(in: partition).last ?? 0)
         let time = Int64(clamping: now().milliseconds)
         let segment = SegmentID(partition: partition, number: max(state.lastNumber + 1, time))
         guard SegmentHeader.fits(segment) else {
@@ -144,12 +147,6 @@ final class PartitionWriter: Sendable {
     private func stored(_ chunks: [StoredChunk], in segment: SegmentID) -> StoredGroup {
         underWay.begin(segment)
         return StoredGroup(chunks) { [underWay] in underWay.end(segment) }
-    }
-
-    private func open(_ state: inout State) throws {
-        guard !state.isOpened else { return }
-        state.lastNumber = try disk.numbers(in: partition).last ?? 0
-        state.isOpened = true
     }
 }
 

@@ -63,6 +63,9 @@ final class SegmentFolder: Sendable {
         return nil
     }
 
+    /// Whether files of the partition can be listed and opened, as far as its folder goes.
+    func isUsable(_ partition: Int) -> Bool { access(path(of: partition) + "/.", R_OK | X_OK) == 0 }
+
     /// The numbers of the partition's segments, the smallest first.
     func numbers(in partition: Int) throws -> [Int64] {
         guard let folder = opendir(path(of: partition)) else {

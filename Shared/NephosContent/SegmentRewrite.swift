@@ -69,8 +69,8 @@ public struct SegmentRewrite: Sendable {
     ///   - time: Now.
     ///   - commit: Runs the body as one transaction, for instance on the service's loop, and returns when it is
     ///     committed.
-    /// - Throws: ``CloudError`` `.storageFailure`; what `commit` throws. The segment is as it was, but for dead room in
-    ///   the current one; the step may be repeated.
+    /// - Throws: ``CloudError`` `.storageFailure`; ``ContentDisk/Gone``; what `commit` throws. The segment is as it was,
+    ///   but for dead room in the current one; the step may be repeated.
     public mutating func step(
         _ group: inout ChunkGroup, at time: Timestamp, through snapshots: any Snapshots,
         commit: ((any Transaction) throws -> Bool) throws -> Bool
@@ -84,7 +84,7 @@ public struct SegmentRewrite: Sendable {
     /// Copies as much as fits the group. On a work pool's thread.
     ///
     /// - Returns: What was copied, to be released when its rows are moved; nil: the segment is not closed.
-    /// - Throws: ``CloudError`` `.storageFailure`.
+    /// - Throws: ``CloudError`` `.storageFailure`; ``ContentDisk/Gone``.
     public func copy(_ group: inout ChunkGroup, through snapshots: any Snapshots) throws -> Copied? {
         group.removeAll()
         defer { group.removeAll() }
@@ -111,7 +111,7 @@ public struct SegmentRewrite: Sendable {
                 failed.append(row)
             }
         }
-        let stored = copied.isEmpty ? nil : try store.put(&group, in: segment.partition)
+        let stored = copied.isEmpty ? nil : try store.put(&group, in: segment.partition, through: snapshots)
         return Copied(segment: segment, chunks: copied, failed: failed, rows: rows, stored: stored)
     }
 

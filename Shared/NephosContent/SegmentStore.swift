@@ -59,9 +59,16 @@ public final class SegmentStore: BlobStore {
     var openFileCount: Int { disk.openFiles.count }
 
     public func put(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup {
-        guard !group.isEmpty else { throw CloudError(.invalidArguments, "The group has no chunks.") }
+        guard !group.isEmpty else { throw Self.nothing }
         return try writer(partition).put(&group)
     }
+
+    public func append(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup? {
+        guard !group.isEmpty else { throw Self.nothing }
+        return try writer(partition).append(&group)
+    }
+
+    private static let nothing = CloudError(.invalidArguments, "The group has no chunks.")
 
     public func read(_ place: SegmentPlace, of id: ChunkID, into bytes: UnsafeMutableRawBufferPointer) throws {
         guard place.isSound, bytes.count == place.length else { throw ChunkFailure.damaged(place) }
@@ -95,10 +102,18 @@ public final class SegmentStore: BlobStore {
             let numbers = try disk.numbers(in: partition)
             return try numbers.compactMap { number in
                 let segment = SegmentID(partition: partition, number: number)
-                let (isClosed, end) = try writer.standing(of: segment)
-                guard let length = try end ?? disk.length(of: segment) else { return nil }
+                let (isClosed, end) = writer.standing(of: segment)
+                guard let length = try end ?? length(of: segment) else { return nil }
                 return SegmentState(id: segment, length: length, isClosed: isClosed)
             }
+        }
+    }
+
+    /// Nil: there is no such file. One of which the disk does not even say that keeps nobody from listing the others.
+    private func length(of segment: SegmentID) throws -> Int? {
+        do { return try disk.length(of: segment) } catch let failure as DiskFailure {
+            guard disk.isUsable(segment.partition) else { throw failure }
+            return 0
         }
     }
 
@@ -137,7 +152,10 @@ public final class SegmentStore: BlobStore {
             case ENOENT: throw ChunkFailure.moved(place)
             // The disk cannot give these bytes back, and others it can.
             case EIO: throw ChunkFailure.damaged(place)
-            default: throw failure.cloudError
+            // Later it can.
+            case EMFILE, ENFILE, ENOMEM: throw failure.cloudError
+            // A broken inode, a mode that lets nobody read it: of this file alone, if its folder can be used.
+            default: throw disk.isUsable(place.segment.partition) ? ChunkFailure.damaged(place) : failure.cloudError
             }
         }
     }

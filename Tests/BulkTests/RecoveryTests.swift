@@ -125,6 +125,48 @@ import Testing
         #expect(try missing() == 0)
     }
 
+    /// What is put there would be hidden once the disk is mounted, and would count as most of what there is.
+    @Test func aFolderThatIsNotThereTakesNothingBeforeItsLossIsAccepted() throws {
+        let client = try store(0..<1)
+        ills.set(.unmounted)
+        let partition = ScopeName(mover.account, ItemName("")).partition
+        let before = try house.store.segments(in: partition)
+        // It is not known yet, then it is; the first of them is there already, and cannot be read.
+        for seconds in [0, 31] {
+            house.cloud.network.run(for: .seconds(seconds))
+            for result in house.store((0..<3).map { content($0) }, with: client) {
+                guard case .failure(let error) = result else {
+                    Issue.record("It was taken.")
+                    continue
+                }
+                #expect(error.code == .storageFailure && error.details["reason"] == "content_missing")
+            }
+        }
+        #expect(try missing() == 1)
+        #expect(try house.store.segments(in: partition) == before)
+        ills.accept()
+        #expect(house.store((0..<3).map { content($0) }, with: client).allSatisfy { $0.isSuccess })
+    }
+
+    /// The disk goes while the service runs, which has its files open still, and comes back.
+    @Test func aFolderThatIsEmptyAllOfASuddenTakesNothing() throws {
+        let client = try store(0..<1)
+        let away = house.folder + "-away"
+        let files = FileManager.default
+        try files.moveItem(atPath: house.folder, toPath: away)
+        try files.createDirectory(atPath: house.folder, withIntermediateDirectories: false)
+        guard case .failure(let error)? = house.store([content(1)], with: client).first else {
+            Issue.record("It was taken.")
+            return
+        }
+        #expect(error.code == .storageFailure && error.details["reason"] == "content_missing")
+        #expect(try files.contentsOfDirectory(atPath: house.folder).isEmpty)
+        try files.removeItem(atPath: house.folder)
+        try files.moveItem(atPath: away, toPath: house.folder)
+        #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+        for number in 0..<2 { #expect(try fetch(number, client)?.get() == content(number)) }
+    }
+
     /// Whoever runs the service says that it will not come back.
     @Test func whatIsLostForGoodIsNotedOnceThatIsAccepted() throws {
         let client = try store(0..<3)
@@ -175,6 +217,46 @@ import Testing
         #expect(try noted() == 1)
     }
 
+    /// Neither missing nor unreadable in the way of a bad sector: its inode is broken, or its mode is.
+    @Test func whatTheDiskRefusesToOpenIsDamagedAndHeals() throws {
+        for first in stride(from: 0, to: 40, by: 13) { _ = try store(first..<first + 13) }
+        let partition = ScopeName(mover.account, ItemName("")).partition
+        let segment = try #require(try house.store.segments(in: partition).first).id
+        let file = house.folder + "/" + (try #require(segment.filePath))
+        try FileManager.default.removeItem(atPath: file)
+        try FileManager.default.createSymbolicLink(atPath: file, withDestinationPath: file)
+        house.store.drop(partition: partition)
+        house.cloud.network.run(for: .seconds(1300))
+        #expect(try noted() > 0)
+        #expect(try missing() ?? 0 == 0)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
+        #expect(fetch(0, client)?.code == .storageFailure)
+        #expect(house.store([content(0)], with: client).allSatisfy { $0.isSuccess })
+        #expect(try fetch(0, client)?.get() == content(0))
+    }
+
+    /// Of each file is known only that it could not be looked at.
+    @Test func aSegmentThatCannotBeReadThroughKeepsNoneBehindItFromThat() throws {
+        house.cloud.network.run(for: .seconds(30))
+        for first in stride(from: 0, to: 40, by: 13) { _ = try store(first..<first + 13) }
+        let segments = try house.store.segments(in: ScopeName(mover.account, ItemName("")).partition)
+        ills.fail(try #require(segments.first).id)
+        try house.store.remove(try #require(segments.last).id)
+        house.cloud.network.run(for: .seconds(2000))
+        #expect(try noted() > 0)
+        #expect((1...3).contains(log.count(of: "A segment of content could not be read through")))
+    }
+
+    /// It may be the last who has it that sends it again.
+    @Test func whatNobodyCanSayIsThereIsPutAgain() throws {
+        let client = try store(0..<1)
+        ills.set(.failing)
+        #expect(fetch(0, client)?.code == .storageFailure)
+        #expect(house.store((0..<2).map { content($0) }, with: client).allSatisfy { $0.isSuccess })
+        ills.set(nil)
+        for number in 0..<2 { #expect(try fetch(number, client)?.get() == content(number)) }
+    }
+
     /// What goes with its chunk is counted no more either.
     @Test func theCountFallsWhenNotedChunksAreRemoved() throws {
         let client = try store(0..<2)
@@ -192,11 +274,16 @@ import Testing
 
 /// What ails the disk.
 private final class Ills: Sendable {
-    enum Ill { case unreadable, unopened, suite, unmounted, unlisted }
+    enum Ill { case unreadable, unopened, suite, unmounted, unlisted, failing }
 
     private let ill = Mutex<Ill?>(nil)
     var now: Ill? { ill.withLock { $0 } }
     func set(_ new: Ill?) { ill.withLock { $0 = new } }
+
+    private let segment = Mutex<SegmentID?>(nil)
+    /// Reading it through fails, and nobody knows why.
+    var failing: SegmentID? { segment.withLock { $0 } }
+    func fail(_ new: SegmentID) { segment.withLock { $0 = new } }
 
     private let accepted = Mutex(false)
     var isAccepted: Bool { accepted.withLock { $0 } }
@@ -220,6 +307,7 @@ private struct IllStore: BlobStore {
         switch ills.now {
         case .unreadable: throw ChunkFailure.damaged(place)
         case .unmounted: throw ChunkFailure.moved(place)
+        case .failing: throw Self.failure
         case .unopened, .suite, .unlisted, nil: break
         }
         try store.read(place, of: id, into: bytes)
@@ -228,12 +316,14 @@ private struct IllStore: BlobStore {
     }
     func readRaw(_ segment: SegmentID, at offset: Int, into bytes: UnsafeMutableRawBufferPointer) throws -> Int {
         let place = SegmentPlace(segment: segment, offset: offset, length: bytes.count)
+        if segment == ills.failing { throw Self.failure }
         switch ills.now {
         case .unreadable: throw ChunkFailure.damaged(place)
         case .unmounted: throw ChunkFailure.moved(place)
-        case .unopened, .suite, .unlisted, nil: return try store.readRaw(segment, at: offset, into: bytes)
+        case .unopened, .suite, .unlisted, .failing, nil: return try store.readRaw(segment, at: offset, into: bytes)
         }
     }
+    private static let failure = CloudError(.storageFailure, "Too many files are open.")
     func remove(_ segment: SegmentID) throws { try store.remove(segment) }
     func segments(in partition: Int) throws -> [SegmentState] {
         switch ills.now {

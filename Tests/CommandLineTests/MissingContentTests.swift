@@ -79,6 +79,42 @@ import Testing
         }
     }
 
+    /// Its disk is mounted while the service runs: what came before that is not hidden by it.
+    @Test func whatIsPutMeanwhileWaitsOnItsDevice() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            let (first, second) = (house.folder + "/first.bin", house.folder + "/second.bin")
+            for (file, seed) in [(first, 7), (second, 11)] {
+                let bytes = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> seed) })
+                try bytes.write(to: URL(fileURLWithPath: file))
+            }
+            #expect(try await one.run("docs", "put", first).status == 0)
+            let (folder, away) = (house.deployment + "/data/documents/content", house.folder + "/away")
+            #expect(try await house.nephos.run("down").status == 0)
+            try move(folder, away)
+            #expect(try await house.nephos.run("up").status == 0)
+            let put = try await one.run("docs", "put", second)
+            #expect(put.output.contains("It is kept on this device: The server does not find its files"), "\(put)")
+            let status = try await one.run("docs", "status")
+            #expect(status.status == 8 && status.output.contains("1 (300.0 kB to be sent)"), "\(status)")
+
+            // As if the disk were mounted over what is there.
+            try FileManager.default.removeItem(atPath: folder)
+            try move(away, folder)
+            var sent = try await one.run("docs", "status")
+            for _ in 0..<40 where sent.status != 0 { sent = try await one.run("docs", "status") }
+            #expect(sent.status == 0, "\(sent)")
+            for file in [first, second] {
+                let name = String(file.split(separator: "/").last ?? "")
+                let got = house.folder + "/got-" + name
+                let fetched = try await two.run("docs", "get", name, got)
+                #expect(fetched.status == 0, "\(fetched)")
+                #expect(FileManager.default.contentsEqual(atPath: got, andPath: file))
+            }
+        }
+    }
+
     /// Its disk is gone, and there is no backup: whoever runs it says so, and a device brings back what it has.
     @Test func whatIsLostForGoodComesBackFromDevices() async throws {
         try await withHousehold { house in

@@ -100,6 +100,26 @@ import Testing
         #expect(try store.read(after.place, of: after.id) == content(1, count: 100))
     }
 
+    /// A file that cannot be opened or read is damaged by itself, whatever the reason; what passes by itself is not, nor
+    /// what is of the whole folder.
+    @Test(arguments: [
+        (EIO, true), (EACCES, true), (EBADMSG, true), (117, true), (EMFILE, false), (ENFILE, false), (ENOMEM, false),
+    ])
+    func whatCannotBeReadIsDamagedUnlessItPasses(number: Int32, isDamage: Bool) throws {
+        let disk = FailingDisk()
+        let store = try store(folder, disk: disk)
+        let chunk = try #require(try store.put(0..<1).first)
+        disk.fail(.read, number)
+        let read = { _ = try store.read(chunk.place, of: chunk.id) }
+        #expect(isDamaged(read) == isDamage)
+        #expect(isDamage || code(read) == .storageFailure)
+        store.drop(partition: 7)
+        try FileManager.default.moveItem(atPath: folder.path + "/0007", toPath: folder.path + "/away")
+        try Data().write(to: URL(fileURLWithPath: folder.path + "/0007"))
+        disk.heal()
+        #expect(code(read) == .storageFailure && !isDamaged(read))
+    }
+
     /// The file alone, and its folder; removed, and moved away.
     @Test(arguments: ["", "/0007"], [false, true])
     func whatIsPutWhileItsFileGoesIsThereAfterAll(name: String, isMoved: Bool) throws {
