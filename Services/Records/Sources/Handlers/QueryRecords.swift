@@ -117,9 +117,10 @@ struct QueryCursors: Sendable {
 
     private static let versionByte: UInt8 = 1
 
+    /// - Throws: ``CloudError`` `.internalError`: the owner's key is gone. No place would say that this was all.
     func text(of position: QueryPosition) throws -> String {
         guard isSealed else { return position.name.rawValue }
-        guard let key else { return "" }
+        guard let key else { throw RecordOpener.keyIsGone }
         // Within 3 keys.
         let length = UInt16(clamping: position.sortKey.count)
         let bytes =

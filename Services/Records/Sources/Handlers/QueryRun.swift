@@ -32,7 +32,11 @@ final class QueryRun {
     func run() throws {
         reply.token = WireChangeToken(try feed.head(scope).token)
         try answer()
-        if hasMore, let last { reply.after = try query.cursors.text(of: last) }
+        if hasMore {
+            // Without a place it would say that this was all.
+            guard let last else { throw CloudError(.internalError, "The query has ended before its first record.") }
+            reply.after = try query.cursors.text(of: last)
+        }
         if query.asked.access.isRestricted {
             // How many there are that are not for the caller is not either.
             (reply.examined, indexRows) = (UInt32(clamping: reply.records.count), 0)
@@ -226,18 +230,20 @@ final class QueryRun {
             return true
         }
         guard names.count <= RecordLimits.sortedMax else { return false }
-        var bytes = 0
+        // Of what was looked at in vain the next way has its room still.
+        var (examined, bytes) = (reply.examined, 0)
         var found: [(position: QueryPosition, change: WireChange)] = []
         for name in names {
             guard let item = try feed.item(scope, name), !item.deleted else { continue }
             bytes += item.body.count * passes
             guard bytes <= RecordLimits.sortedBytesMax || names.count == 1 else { return false }
-            reply.examined += 1
+            examined += 1
             var key: [UInt8] = []
             guard let change = try query.match(item, { key = self.query.sortKey(of: $0) }) else { continue }
             guard query.position.map({ $0.precedes(key, name) }) ?? true else { continue }
             found.append((QueryPosition(sortKey: key, name: name, isReversed: position.isReversed), change))
         }
+        reply.examined = examined
         for (place, change) in found.sorted(by: { $0.position.precedes($1.position.sortKey, $1.position.name) }) {
             guard reply.records.count < query.limit else {
                 hasMore = true
