@@ -42,7 +42,9 @@ public struct ChangesReading: Sendable {
         }
         // A service that stands still would be asked for ever.
         let (new, old) = (reply.place.token.sequence, request.place.token.sequence)
-        guard new > old || new == old && ItemName(request.place.item) < ItemName(reply.place.item),
+        // Within one sequence the names say so, where they are told.
+        let isBehind = !reply.place.sealed.isEmpty || ItemName(request.place.item) < ItemName(reply.place.item)
+        guard new > old || new == old && isBehind,
             new > request.after.sequence
         else { throw Self.malformed }
         pageCount += 1

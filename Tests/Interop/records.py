@@ -296,6 +296,9 @@ def check_stranger(stranger, shared, path, name, first):
     check(codes(shared.modify(DEFAULT_ZONE, save(name, base=first.save.version, title="Ocean"))) == [0],
           "its creator saves over it")
     check(subscriptions.next_notification().changes[0].item == name, "who follows it without an account is told")
+    reply = reading.call(changes_pb2.ReadChanges(scope=path, owner=reading.owner, items_max=1))
+    check(not reply.HasField("place") or reply.place.sealed and not reply.place.item,
+          "where a page ends does not name what may be hidden")
     expect(errors_pb2.ERROR_CODE_PERMISSION_FAILURE, "nothing is saved without an account",
            lambda: reading.modify(DEFAULT_ZONE, save("other")))
     expect(errors_pb2.ERROR_CODE_PERMISSION_FAILURE, "nor is anything else told", lambda: reading.call(

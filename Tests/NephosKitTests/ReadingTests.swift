@@ -77,6 +77,19 @@ import Testing
         #expect(first.first == "" && first.dropFirst().allSatisfy { $0 == "b" } && places.count > first.count)
     }
 
+    @Test func aSealedPlaceIsGivenBackAsItIsAlsoWithinOneSequence() throws {
+        let seals = [Data("z".utf8), Data("a".utf8)]
+        let (device, asked) = try device { number, _ in
+            guard number <= 3 else { return nil }
+            var page = Self.page([("\(number)", 1, 4)], at: 5, next: number < 3 ? (4, "") : nil)
+            if number < 3 { page.place.sealed = seals[number - 1] }
+            return .success(page)
+        }
+        device.network.run(for: .seconds(20))
+        #expect(asked.requests.prefix(3).map(\.place.sealed) == [Data()] + seals)
+        #expect(try device.store.dictionary() == ["1": 1, "2": 1, "3": 1])
+    }
+
     @Test func aReadingThatExpiresBeginsAnewWithoutWhatItHad() throws {
         let (device, asked) = try device { number, _ in
             switch number {

@@ -138,6 +138,61 @@ import struct Foundation.Data
         #expect(try there.history().isEmpty)
     }
 
+    @Test func placesOfPagesTellNoNames() throws {
+        try house.setRoles(of: "Report", everyone: .none)
+        let stranger = try house.stranger()
+        let before = try stranger.changes().token
+        _ = try here.modify([.save("first")])
+        _ = try here.modify([.save("hidden", type: "Report"), .save("middle"), .save("removed", type: "Report")])
+        _ = try here.modify([.delete("removed"), .save("last")])
+        for token in [before, WireChangeToken()] {
+            var request = WireReadChanges()
+            (request.scope, request.owner) = ("\(stranger.container)/\(stranger.zone)", "app/\(stranger.owner)")
+            (request.after, request.itemsMax) = (token, 1)
+            var names: [String] = []
+            var places: [WireChangesPlace] = []
+            while true {
+                let reply = try stranger.call("ReadChanges", request, as: WireReadChangesReply.self)
+                names += reply.changes.map(\.item)
+                guard reply.hasPlace else { break }
+                places.append(reply.place)
+                request.place = reply.place
+                // What is told beside what is sealed is not gone by.
+                request.place.start = WireChangeToken()
+                request.place.token.sequence = 1
+            }
+            #expect(names == ["first", "middle", "last"] && places.count >= 3)
+            for place in places {
+                let bytes: Data = try place.serializedData()
+                #expect(["hidden", "removed", "first"].allSatisfy { bytes.range(of: Data($0.utf8)) == nil })
+            }
+        }
+    }
+
+    @Test func aPlaceThatNoPageHasEndedWithIsRefused() throws {
+        _ = try here.modify([.save("a"), .save("b"), .save("c")])
+        var request = WireReadChanges()
+        (request.scope, request.owner) = ("\(here.container)/\(here.zone)", "app/\(here.owner)")
+        request.itemsMax = 1
+        let place = try here.call("ReadChanges", request, as: WireReadChangesReply.self).place
+        func code(_ place: WireChangesPlace, of container: String = RecordHouse.container) -> CloudError.Code? {
+            (request.place, request.scope) = (place, "\(container)/\(here.zone)")
+            return self.code { try here.call("ReadChanges", request, as: WireReadChangesReply.self) }
+        }
+        #expect(code(place) == nil)
+        // By places of one's own the names could be found by halving.
+        var made = place
+        made.item = "b"
+        #expect(code(made) == .invalidArguments)
+        made.last = nil
+        #expect(code(made) == .invalidArguments)
+        for bytes in [Data(place.sealed.reversed()), Data(), Data("b".utf8), Data(count: 10_000)] {
+            made.sealed = bytes
+            #expect(code(made) == (bytes.isEmpty ? .invalidArguments : .changeTokenExpired))
+        }
+        #expect(code(place, of: "T.shared") == .changeTokenExpired)
+    }
+
     @Test func whoMayReadATypeChangesAndTheFeedFollows() throws {
         _ = try here.modify((0..<150).map { .save("r\($0)", ["n": .integer($0)], type: "Report") } + [.save("open")])
         let stranger = try house.stranger()

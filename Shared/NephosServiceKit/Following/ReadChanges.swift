@@ -46,7 +46,9 @@ struct ReadChanges {
         }
         let (name, presenter) = try source(scope, request, context, transaction)
         var query = FeedQuery(name, after: ChangeToken(request.after), held: ChangeToken(request.held))
-        if request.hasPlace { query.place = FeedPlace(request.place) }
+        if request.hasPlace {
+            query.place = try presenter.placeSeal.map { try $0.open(request.place) } ?? FeedPlace(request.place)
+        }
         // What the reader holds was lost, and under the present epoch it would take that for deleted.
         let standing = try transaction.judge(query.known, in: name.partition)
         if query.after.sequence == 0, case .lost(_, isNews: true) = standing { throw CloudError.oldCopy }
@@ -140,6 +142,8 @@ struct ReadChanges {
         private let digestKey: [UInt8]
         private let page: FeedPage
         private let info: [UInt8]
+        /// Where the next page begins, if it is not for everybody to read.
+        private let sealedPlace: [UInt8]
         private var changes = FieldWriter()
 
         init(_ plan: Plan, from feed: any FeedReader) throws {
@@ -170,6 +174,7 @@ struct ReadChanges {
             // Of a state that was read at once its digest is known too.
             if isListing, query.place == nil, page.isLast, digest != page.head.digest { damage.isOutOfStep = true }
             info = try plan.presenter.info(page.head)
+            sealedPlace = try page.next.flatMap { try plan.presenter.placeSeal?.seal($0) } ?? []
             self.changes = changes
             self.damage = damage
         }
@@ -181,7 +186,7 @@ struct ReadChanges {
             writer.token(1, page.isListing ? page.head.token : max(query.after, page.head.token))
             writer.flag(2, page.isListing)
             writer.append(changes)
-            if let next = page.next { writer.place(4, next) }
+            if let next = page.next { writer.place(4, next, sealed: sealedPlace) }
             writer.data(5, page.head.digest.bytes)
             writer.data(6, digestKey)
             writer.number(7, page.commonEnd)
@@ -213,11 +218,12 @@ extension FeedPlace {
 }
 
 extension FieldWriter {
-    fileprivate mutating func place(_ field: UInt8, _ place: FeedPlace) {
+    fileprivate mutating func place(_ field: UInt8, _ place: FeedPlace, sealed: [UInt8] = []) {
         message(field) {
             $0.token(1, place.start)
             $0.token(2, place.token)
-            $0.text(3, place.name.rawValue)
+            if sealed.isEmpty { $0.text(3, place.name.rawValue) }
+            $0.data(4, sealed)
         }
     }
 }

@@ -13,6 +13,9 @@ public protocol ScopePresenter: Sendable {
     /// What readers get to see of an item. One that is not shown has no share in the scope's digest.
     func showing(_ item: FeedItem) -> ItemShowing
 
+    /// What seals where a page has ended. Whoever shows nothing of some items has one; nil: readers may know of all.
+    var placeSeal: PlaceSeal? { get }
+
     /// Writes the item's state as readers get it, the fields of a message.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem
 
@@ -40,6 +43,7 @@ public enum ItemShowing: Sendable {
 
 extension ScopePresenter {
     public func showing(_ item: FeedItem) -> ItemShowing { .item }
+    public var placeSeal: PlaceSeal? { nil }
     public var audience: ScopeAudience { .reader }
     public var digestKey: [UInt8] { [] }
     public func info(_ head: ScopeHead) throws -> [UInt8] { [] }

@@ -472,9 +472,35 @@ public nonisolated struct WireChangesPlace: Sendable {
   /// Clears the value of `token`. Subsequent reads from it will return its default value.
   public mutating func clearToken() {self._token = nil}
 
-  public var item: String = String()
+  public var last: WireChangesPlace.OneOf_Last? = nil
+
+  public var item: String {
+    get {
+      if case .item(let v)? = last {return v}
+      return String()
+    }
+    set {last = .item(newValue)}
+  }
+
+  /// Of a scope with items that not everybody who reads it may know of (a public database's zone): the whole place,
+  /// sealed. The service goes by that alone.
+  public var sealed: Data {
+    get {
+      if case .sealed(let v)? = last {return v}
+      return Data()
+    }
+    set {last = .sealed(newValue)}
+  }
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public nonisolated enum OneOf_Last: Equatable, Sendable {
+    case item(String)
+    /// Of a scope with items that not everybody who reads it may know of (a public database's zone): the whole place,
+    /// sealed. The service goes by that alone.
+    case sealed(Data)
+
+  }
 
   public init() {}
 
@@ -1196,7 +1222,7 @@ nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ChangesPlace"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}start\0\u{1}token\0\u{1}item\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}start\0\u{1}token\0\u{1}item\0\u{1}sealed\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1206,7 +1232,22 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularMessageField(value: &self._start) }()
       case 2: try { try decoder.decodeSingularMessageField(value: &self._token) }()
-      case 3: try { try decoder.decodeSingularStringField(value: &self.item) }()
+      case 3: try {
+        var v: String?
+        try decoder.decodeSingularStringField(value: &v)
+        if let v = v {
+          if self.last != nil {try decoder.handleConflictingOneOf()}
+          self.last = .item(v)
+        }
+      }()
+      case 4: try {
+        var v: Data?
+        try decoder.decodeSingularBytesField(value: &v)
+        if let v = v {
+          if self.last != nil {try decoder.handleConflictingOneOf()}
+          self.last = .sealed(v)
+        }
+      }()
       default: break
       }
     }
@@ -1223,8 +1264,16 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
     try { if let v = self._token {
       try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
     } }()
-    if !self.item.isEmpty {
-      try visitor.visitSingularStringField(value: self.item, fieldNumber: 3)
+    switch self.last {
+    case .item?: try {
+      guard case .item(let v)? = self.last else { preconditionFailure() }
+      try visitor.visitSingularStringField(value: v, fieldNumber: 3)
+    }()
+    case .sealed?: try {
+      guard case .sealed(let v)? = self.last else { preconditionFailure() }
+      try visitor.visitSingularBytesField(value: v, fieldNumber: 4)
+    }()
+    case nil: break
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1232,7 +1281,7 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
   public static func ==(lhs: WireChangesPlace, rhs: WireChangesPlace) -> Bool {
     if lhs._start != rhs._start {return false}
     if lhs._token != rhs._token {return false}
-    if lhs.item != rhs.item {return false}
+    if lhs.last != rhs.last {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -55,6 +55,11 @@ extension RecordsService {
                 .limitExceeded, "The predicate compares texts too often. Divide the query.",
                 details: ["maximum": "\(RecordLimits.textPassesMax)"])
         }
+        guard compiled?.listPasses ?? 0 <= RecordLimits.listPassesMax else {
+            throw CloudError(
+                .limitExceeded, "The predicate goes over lists too often. Ask for several values with IN.",
+                details: ["maximum": "\(RecordLimits.listPassesMax)"])
+        }
         let asked = try AskedRecords(in: zone, access, fields: request.desiredFields)
         let sort = try Self.sort(request.sort)
         let cursors = QueryCursors(asked.opener, caller.app, type: request.type, predicate, sort)
@@ -117,9 +122,10 @@ struct QueryCursors: Sendable {
 
     private static let versionByte: UInt8 = 1
 
+    /// - Throws: ``CloudError`` `.internalError`: the owner's key is gone. No place would say that this was all.
     func text(of position: QueryPosition) throws -> String {
         guard isSealed else { return position.name.rawValue }
-        guard let key else { return "" }
+        guard let key else { throw RecordOpener.keyIsGone }
         // Within 3 keys.
         let length = UInt16(clamping: position.sortKey.count)
         let bytes =

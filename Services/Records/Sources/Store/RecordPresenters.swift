@@ -57,6 +57,8 @@ struct ZonePresenter: ScopePresenter {
         }
     }
 
+    var placeSeal: PlaceSeal? { isPublic ? PlaceSeal(opener.scope, opener.key) : nil }
+
     /// A `Record`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
         guard let parts = StoredRecord.parts(of: item.body) else { return PresentedItem(isDamaged: !item.deleted) }

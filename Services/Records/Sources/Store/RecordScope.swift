@@ -190,9 +190,9 @@ struct RecordOpener: Sendable {
     }
 
     func open(_ sealed: ArraySlice<UInt8>, as place: Place) throws(CloudError) -> [UInt8] {
-        guard let key else {
-            throw CloudError(.internalError, "The account's key is gone, and what it sealed with it.")
-        }
+        guard let key else { throw Self.keyIsGone }
         return try key.open(Sealed(bytes: Array(sealed)), boundTo: place.context(in: scope))
     }
+
+    static let keyIsGone = CloudError(.internalError, "The account's key is gone, and what it sealed with it.")
 }
