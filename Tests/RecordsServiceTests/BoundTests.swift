@@ -1,4 +1,5 @@
 import Foundation
+import NephosBus
 import NephosCore
 import NephosSimulation
 import NephosStorage
