@@ -197,7 +197,7 @@ import Testing
             return try creator.zones()[name] != nil
         case .deleteZone:
             let mine = scene.isPublic ? nil : try creator.makeZone(name)
-            try device.deleteZone(name)
+            try device.deleteZone(name, id: mine ?? RecordDevice.zoneID())
             return try mine != nil && creator.zones()[name] == nil
         case .readDatabase:
             if !scene.isPublic { try creator.makeZone(name) }

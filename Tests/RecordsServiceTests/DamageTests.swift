@@ -111,7 +111,7 @@ import Testing
         try device.save("a", ["text": .string("kept")])
         try damage("Work", from: 34)
         #expect(try device.makeZone("Work", id: RecordDevice.zoneID()) == zone)
-        try device.deleteZone("Work")
+        try device.deleteZone("Work", id: zone)
         #expect(throws: CloudError.self) { try device.list() }
         #expect(try house.used(of: device.mover.account) == 0)
         #expect(try device.makeZone("Work") != zone)
