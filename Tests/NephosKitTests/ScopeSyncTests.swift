@@ -222,7 +222,7 @@ import Testing
         for _ in 0..<8 {
             if pauses.isEmpty { _ = sync.pull(everything: true) } else { #expect(sync.due(.pull) == [.find]) }
             _ = sync.found(token(5))
-            _ = sync.page(page(6))
+            _ = sync.page(page(6, complete: pauses.isEmpty))
             let actions = sync.applied(AppliedPages(needsEverything: true), wasListing: true)
             #expect(!actions.contains(.find))
             pauses.append(try #require(pause(actions)))
