@@ -51,6 +51,7 @@ extension RecordsCommand {
                         try await job.add(page)
                     }
                     try await job.finish()
+                    try await job.nameDamaged()
                 } catch {
                     job.failures.list("not exported")
                     throw error
@@ -237,6 +238,13 @@ private struct ExportJob {
             let ids = names[start..<min(start + RecordLimits.itemsMax, names.count)].map { RecordID($0, zone: zone) }
             let found = try await database.records(ids, from: source)
             for record in ids.compactMap({ found[$0] }) { try await write(record) }
+        }
+    }
+
+    /// What cannot be read is not among the lines.
+    mutating func nameDamaged() async throws {
+        for name in try await database.damagedRecords(in: zone, from: source) {
+            failures.add(name, RecordsCommand.damaged(name, in: zone))
         }
     }
 
