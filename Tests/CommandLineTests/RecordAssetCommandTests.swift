@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import NephosCore
 import NephosServiceKit
 import NephosSimulation
@@ -114,6 +115,56 @@ import Testing
             let got = try await other.run("records", "asset", "a", "photo", "-o", house.folder + "/got")
             #expect(
                 got.status == 8 && got.errors.contains("record: a\n") && got.errors.contains("field: photo"), "\(got)")
+        }
+    }
+
+    /// A file of an asset that has other bytes, and a line that is no record: the lines before are saved, whatever failed.
+    @Test func whatCameBeforeALineThatIsNoneIsSavedThoughAnotherFailed() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let one = house.person
+            let (source, file, folder) = (
+                house.folder + "/source", house.folder + "/records.jsonl", house.folder + "/assets"
+            )
+            try bytes(300_000).write(to: URL(fileURLWithPath: source))
+            #expect(try await one.run("records", "save", "a", "--asset", "photo=\(source)", "--type", "T").status == 0)
+            var lines = try await one.run("records", "export", "--assets", folder).output
+            for name in try FileManager.default.contentsOfDirectory(atPath: folder) {
+                try Data("other".utf8).write(to: URL(fileURLWithPath: folder + "/" + name))
+            }
+            lines += #"{"name":"b","type":"T","fields":{"n":1}}"# + "\n"
+            try Data(lines.utf8).write(to: URL(fileURLWithPath: file))
+            let failed = try await one.run("records", "import", file, "--assets", folder)
+            #expect(failed.status == 1 && failed.errors.contains("line 1: a: The file of an asset"), "\(failed)")
+            #expect(try await one.run("records", "get", "b").status == 0)
+
+            lines += #"{"name":"c","type":"T","fields":{"n":1}}"# + "\n{\n"
+            try Data(lines.utf8).write(to: URL(fileURLWithPath: file))
+            let ended = try await one.run("records", "import", file, "--assets", folder)
+            #expect(ended.status == 64 && ended.errors.contains("line 1: a: The file of an asset"), "\(ended)")
+            #expect(ended.errors.contains("What came before it was saved, but for what is named."), "\(ended)")
+            #expect(try await one.run("records", "get", "c").status == 0)
+        }
+    }
+
+    @Test func aRecordThatNobodyHereCanReadIsNamed() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let one = house.person
+            for name in ["a", "b"] {
+                #expect(try await one.run("records", "save", name, "n=1", "--type", "T").status == 0)
+            }
+            let changed = try await DatabaseQueue(path: house.folder + "/home/device.sqlite").write { database in
+                try database.execute(sql: "UPDATE record_items SET body = x'' WHERE name = 'a'")
+                return database.changesCount
+            }
+            #expect(changed == 1)
+            let got = try await one.run("records", "get", "a", "b", "--offline")
+            #expect(got.status == 8 && got.errors.contains("record: a"), "\(got)")
+            #expect(try await one.run("records", "get", "nobody", "--offline").status == 2)
+            let exported = try await one.run("records", "export", "--offline")
+            #expect(exported.status == 8 && exported.errors.contains("not exported: a"), "\(exported)")
+            #expect(exported.output.split(separator: "\n").count == 1, "\(exported)")
         }
     }
 

@@ -231,6 +231,29 @@ import Testing
         }
     }
 
+    @Test func whatWasRefusedOfADeletedZoneIsShownUntilItIsDismissed() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            #expect(try await one.run("records", "zones", "make", "work").status == 0)
+            #expect(try await one.run("records", "save", "a", "n=1", "--type", "T", "--zone", "work").status == 0)
+            #expect(try await other.run("records", "get", "a", "--zone", "work").status == 0)
+            let kept = try await other.run("records", "save", "b", "n=2", "--type", "T", "--zone", "work", "--offline")
+            #expect(kept.status == 0, "\(kept)")
+            #expect(try await one.run("records", "zones", "delete", "work", "--yes").status == 0)
+            #expect(try await other.run("records", "zones").status == 0)
+            let refused = try await other.run("records", "refused")
+            #expect(refused.output.contains("work/b"), "\(refused)")
+            let status = try await other.run("status")
+            #expect(status.status == 6 && status.output.contains("The server refused: b"), "\(status)")
+            let why = try await other.run("why", "b")
+            #expect(why.status == 6 && why.output.contains("b: refused"), "\(why)")
+            #expect(try await other.run("discard", "b").status == 0)
+            #expect(try await other.run("records", "refused").output == "Nothing was refused.\n")
+            #expect(try await other.run("verify").status == 0)
+        }
+    }
+
     @Test func whatIsExportedIsImportedIntoAnotherAccountToTheByte() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -215,6 +215,26 @@ import Testing
         #expect(try #require(request(sync.found(token(5)))).after.sequence == 0)
     }
 
+    /// Another process of the home may have left the scope: what comes is brought in nowhere.
+    @Test func everythingThatDoesNotGoWithTheCopyIsAskedForAgainAfterAPauseThatGrows() throws {
+        var sync = current()
+        var pauses: [Duration] = []
+        for _ in 0..<8 {
+            if pauses.isEmpty { _ = sync.pull(everything: true) } else { #expect(sync.due(.pull) == [.find]) }
+            _ = sync.found(token(5))
+            _ = sync.page(page(6, complete: pauses.isEmpty))
+            let actions = sync.applied(AppliedPages(needsEverything: true), wasListing: true)
+            #expect(!actions.contains(.find))
+            pauses.append(try #require(pause(actions)))
+        }
+        #expect(pauses[0] <= .seconds(1) && pauses[7] > .seconds(29) && pauses[7] <= .seconds(60))
+        _ = sync.due(.pull)
+        _ = sync.found(token(5))
+        _ = sync.page(page(6))
+        _ = sync.applied(AppliedPages(head: token(6), digestAgrees: true), wasListing: true)
+        #expect(sync.failures == 0)
+    }
+
     // MARK: Heads and digests
 
     @Test func aHeadThatIsTheCopysOwnIsNotPulled() {

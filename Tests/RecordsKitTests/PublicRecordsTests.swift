@@ -127,6 +127,29 @@ import Testing
         }
     }
 
+    /// Whoever keeps it in step for the home hears of it.
+    @Test func aCopyThatAnotherProcessDropsIsGone() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await other(of: cloud))
+            let (here, there) = (try await database(one), try await database(two))
+            try await here.keepCopy()
+            try await settle(here)
+            let guest = try await database(cloud.open(home: one.session.home))
+            try await guest.dropCopy()
+            for name in ["a", "b"] {
+                try await there.save(Record(name, ["n": 1]))
+                try await there.waitUntilSent(timeout: .seconds(60))
+                cloud.simulation.pass(.seconds(20))
+                for database in [here, guest] { #expect(try await !database.keepsCopy()) }
+            }
+            // It is kept again by whoever says so, and followed by whoever keeps the home in step.
+            try await guest.keepCopy()
+            try await settle(guest)
+            #expect(try await guest.recordCount() == 2)
+            #expect(try await here.recordCount() == 2)
+        }
+    }
+
     @Test func whatTheRolesDoNotAllowIsRefusedAndListed() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await other(of: cloud))

@@ -160,6 +160,24 @@ import Testing
         }
     }
 
+    /// Also before the server knows.
+    @Test func aZoneThatAnotherProcessDeletesIsFollowedNoMore() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            try await here.database.makeZone("work")
+            try await here.database.save(Record("a", zone: "work", ["n": 1]))
+            try await here.settle("work")
+            let guest = try await cloud.open(home: here.session.home)
+            here.setOffline(true)
+            try await guest.database.deleteZone("work")
+            cloud.simulation.pass(.seconds(5))
+            let isOpen: Bool = try await here.database.scope(of: "work").perform { driver, completion in
+                completion(.success(driver.scope != nil))
+            }
+            #expect(!isOpen)
+        }
+    }
+
     @Test func whatNoZoneCanBeCalledIsRefusedAtOnce() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()

@@ -37,7 +37,7 @@ extension RecordsCommand {
     struct Get: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Print records, from this device's copy.",
-            discussion: "Exit code 2: one of them is not there; the others are printed.")
+            discussion: "Exit code 2: one of them is not there, 8: the server cannot read one; the others are printed.")
 
         @Argument(help: "The records' names.") var names: [String]
         @OptionGroup var database: DatabaseOptions
@@ -66,7 +66,13 @@ extension RecordsCommand {
                     let devices = network.offline ? nil : await DeviceNames(session, within: .seconds(1))
                     try StandardOutput.line(records.flatMap { $0.lines(devices) }.joined(separator: "\n"))
                 }
-                if let missing = ids.first(where: { found[$0] == nil }) {
+                let absent = ids.filter { found[$0] == nil }
+                guard !absent.isEmpty else { return }
+                let damaged = try await database.damagedRecords(
+                    in: zone.zone, among: absent.map(\.name), from: network.source(asksServer: server),
+                    timeout: network.limit)
+                if let name = damaged.first { throw RecordsCommand.damaged(name, in: zone.zone) }
+                if let missing = absent.first {
                     throw CloudError(
                         .unknownItem, "There is no such record.",
                         details: ["record": missing.name, "zone": missing.zone])

@@ -51,6 +51,7 @@ extension RecordsCommand {
                         try await job.add(page)
                     }
                     try await job.finish()
+                    try await job.nameDamaged()
                 } catch {
                     job.failures.list("not exported")
                     throw error
@@ -124,7 +125,11 @@ extension RecordsCommand {
                                 RecordID(moved.id.name, zone: zone), type: moved.type, fields: moved.fields,
                                 parent: moved.parent)
                         }
-                        if let folder { record = try await folder.read(record) }
+                        do { record = try await folder?.read(record) ?? record } catch let error as CloudError
+                        where error.code != .operationCancelled {
+                            try job.fail(record, line: lines.number, error)
+                            continue
+                        }
                         try await job.add(record, line: lines.number, bytes: line.count)
                         job.show(lines.bytes, of: lines.size)
                     }
@@ -133,10 +138,13 @@ extension RecordsCommand {
                     job.progress.clear()
                     // What came before the line that is none stays saved, and what waits in the batch is saved too.
                     var error = CloudError(wrapping: error)
-                    if job.failures.isEmpty { try await job.finish() }
-                    if job.saved > 0, error.code == .invalidArguments {
+                    if !job.isOver {
+                        do { try await job.finish() } catch let own { error = CloudError(wrapping: own) }
+                    }
+                    if job.saved > 0, !job.isOver, error.code == .invalidArguments {
+                        let others = job.failures.isEmpty ? "" : ", but for what is named"
                         error = CloudError(
-                            error.code, "A line cannot be taken over as it is. What came before it was saved.",
+                            error.code, "A line cannot be taken over as it is. What came before it was saved\(others).",
                             details: error.details)
                     }
                     error.details["saved"] = "\(job.saved)"
@@ -235,6 +243,13 @@ private struct ExportJob {
         }
     }
 
+    /// What cannot be read is not among the lines.
+    mutating func nameDamaged() async throws {
+        for name in try await database.damagedRecords(in: zone, from: source) {
+            failures.add(name, RecordsCommand.damaged(name, in: zone))
+        }
+    }
+
     private mutating func write(_ record: Record) async throws {
         if record.isDamaged { damaged.append(record.id.name) }
         // Before its line: whoever reads that finds them.
@@ -272,6 +287,8 @@ private struct ImportJob {
     private(set) var saved = 0
     private(set) var unchanged = 0
     private(set) var failures: [Failure] = []
+    /// It has ended by itself: nothing more is saved.
+    private(set) var isOver = false
     /// Why it is only kept here; nil: the server has it so far.
     private(set) var reason: String?
 
@@ -303,7 +320,21 @@ private struct ImportJob {
     mutating func finish() async throws {
         let lines = batch
         (batch, ids, bytes) = ([], [], 0)
-        if !lines.isEmpty { try await save(lines) }
+        guard !lines.isEmpty else { return }
+        do { try await save(lines) } catch {
+            isOver = true
+            throw error
+        }
+    }
+
+    /// A line's record cannot be saved.
+    ///
+    /// - Throws: The error, where nothing more is tried.
+    mutating func fail(_ record: Record, line: Int, _ error: CloudError) throws {
+        do { try fail(Line(number: line, record: record), error) } catch {
+            isOver = true
+            throw error
+        }
     }
 
     private mutating func save(_ lines: [Line]) async throws {

@@ -57,6 +57,15 @@ extension RecordsCommand.ReadOptions {
     func source(asksServer: Bool = false) -> RecordSource { asksServer ? .server : offline ? .localOnly : .local }
 }
 
+extension RecordsCommand {
+    static func damaged(_ name: String, in zone: String) -> CloudError {
+        CloudError(
+            .storageFailure,
+            "The server cannot read the record any more, and this device does not have it. Another that does may bring it back.",
+            details: ["record": name, "zone": zone, "reason": "damaged"])
+    }
+}
+
 extension RecordDatabase {
     /// How long a server is waited for of which nothing has to be known.
     private static let patience: Duration = .seconds(1)

@@ -18,7 +18,8 @@ struct SignInCommand: AsyncParsableCommand {
     @Option(
         help: "A code from a signed-in device (nephos devices allow-sign-in), when others guess at the password.")
     var code: String?
-    @Flag(help: "Throw away changes of another account that were never sent, were refused or are in conflict.") var discardUnsent = false
+    @Flag(help: "Throw away changes of another account that were never sent, were refused or are in conflict.")
+    var discardUnsent = false
     @OptionGroup var wait: WaitOptions
     @OptionGroup var device: DeviceOptionGroup
     @OptionGroup var output: OutputOptions

@@ -41,6 +41,13 @@ struct ScopeTransaction {
             info: row["info"])
     }
 
+    /// Whether anything was saved of where it stands: it is here, or about to be.
+    func hasState() throws -> Bool {
+        try Bool.fetchOne(
+            cached("SELECT EXISTS (SELECT 1 FROM scopes WHERE account = ?1 AND service = ?2 AND scope = ?3)"),
+            arguments: [account, service, scope.name]) ?? false
+    }
+
     func save(_ state: ScopeState) throws {
         try cached(
             "INSERT INTO scopes (account, service, scope, epoch, sequence, digest, digest_key, synced, info, "

@@ -7,8 +7,14 @@ internal import SwiftProtobuf
 extension RecordDatabase {
     func fetch(
         _ ids: [RecordID], _ desired: Set<String>?, _ timeout: Duration?
-    ) async throws(CloudError) -> [RecordID: Record] {
+    ) async throws(CloudError) -> [RecordID: Record] { try await fetchEach(ids, desired, timeout).found }
+
+    /// - Returns: Those that there are, and those that the server cannot read.
+    func fetchEach(
+        _ ids: [RecordID], _ desired: Set<String>?, _ timeout: Duration?
+    ) async throws(CloudError) -> (found: [RecordID: Record], damaged: [RecordID]) {
         var found: [RecordID: Record] = [:]
+        var damaged: [RecordID] = []
         for (zone, ids) in Dictionary(grouping: ids, by: \.zone).sorted(by: { $0.key < $1.key }) {
             let zoneID = try id(of: zone)
             var left = Set(ids.map(\.name)).sorted()[...]
@@ -23,13 +29,17 @@ extension RecordDatabase {
                     .records, request, as: WireFetchRecordsReply.self, app: app, timeout: timeout, account: account)
                 guard !reply.records.isEmpty, reply.records.count <= left.count else { throw Self.misfit }
                 left = left.dropFirst(reply.records.count)
-                for change in reply.records where !change.deleted && !change.damaged {
+                for change in reply.records where !change.deleted {
                     let id = RecordID(change.item, zone: zone)
+                    guard !change.damaged else {
+                        damaged.append(id)
+                        continue
+                    }
                     found[id] = try record(id, change, desired)
                 }
             }
         }
-        return found
+        return (found, damaged)
     }
 
     func record(_ id: RecordID, _ change: WireChange, _ desired: Set<String>?) throws(CloudError) -> Record {

@@ -75,11 +75,7 @@ extension RecordDatabase {
     func publicPlace(keepsCopy: Bool) -> RecordPlace { keepsCopy ? .publicZone(container) : .publicOutbox(container) }
 
     func keepsCopy(_ database: Database) throws -> Bool {
-        let rows = try publicRows(true, database)
-        return try Bool.fetchOne(
-            database,
-            sql: "SELECT EXISTS (SELECT 1 FROM scopes WHERE account = ?1 AND service = ?2 AND scope = ?3)",
-            arguments: [account.rawValue, ServiceName.records.rawValue, rows.scope.name]) ?? false
+        try publicRows(true, database).hasState()
     }
 
     /// Whether what is here is read: of a public database where there is a copy.

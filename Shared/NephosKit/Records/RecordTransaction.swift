@@ -125,6 +125,15 @@ struct RecordTransaction {
         return visible.record.map { visible.made(id, $0, desired) }
     }
 
+    /// Names of records that the server cannot read, and of which nothing is here: reading passes them over.
+    func damagedNames() throws -> [String] {
+        try String.fetchAll(
+            rows.cached(
+                "SELECT name FROM record_items WHERE account = ?1 AND scope = ?2 AND length(body) = 0 ORDER BY name"),
+            arguments: [rows.account, rows.scope.name]
+        ).filter { try visible($0).record == nil }
+    }
+
     func visibleCount() throws -> Int {
         try pendingNames().reduce(items.liveCount()) { count, name in
             let isThere = try items.item(ItemName(name))?.body != nil

@@ -31,7 +31,8 @@ final class RecordZoneModel: ContentSending {
     func scope(in session: SessionRecord) -> LocalScope? {
         guard DeviceEngine.lists(container, app, in: session) else { return nil }
         if place.isPublic {
-            return session.publicOwner(of: container).map { place.scope(of: session.accountID, owner: $0) }
+            let scope = session.publicOwner(of: container).map { place.scope(of: session.accountID, owner: $0) }
+            return scope.flatMap { isKept($0) ? $0 : nil }
         }
         guard !session.isPublic else { return nil }
         let id = try? engine.local.read { database in
@@ -40,6 +41,12 @@ final class RecordZoneModel: ContentSending {
             ).id(of: zone)
         }
         return id.flatMap { $0 }.map { place.scope(of: session.accountID, zoneID: $0) }
+    }
+
+    /// Whether a copy is kept: any process of the home may have dropped it.
+    private func isKept(_ scope: LocalScope) -> Bool {
+        guard case .publicZone = place else { return true }
+        return (try? engine.local.read { try ScopeTransaction($0, scope).hasState() }) ?? false
     }
 
     /// The zone was deleted, and nobody has made another of its name.
@@ -61,7 +68,8 @@ final class RecordZoneModel: ContentSending {
 
     /// The database tells, and the session which databases there are, and whose the public ones.
     var isToldByToken: Bool {
-        place.isPublic || engine.session.map { !DeviceEngine.lists(container, app, in: $0) } ?? true
+        guard let session = engine.session, DeviceEngine.lists(container, app, in: session) else { return true }
+        return place.isPublic && session.publicOwner(of: container) == nil
     }
 
     var absence: CloudError {
@@ -126,8 +134,10 @@ final class RecordZoneModel: ContentSending {
         }
     }
 
-    /// Whether the zone is still the one that is called so: what comes late of another must not come into this one.
+    /// Whether the zone is still the one that is called so: what comes late of another must not come into this one. And
+    /// whether a copy is kept still.
     func isStillThis(_ rows: ScopeTransaction) throws -> Bool {
+        if case .publicZone = place { return try rows.hasState() }
         if place.isPublic { return true }
         let database = RecordPlace.database(container).scope(of: rows.scope.account)
         let id = try ZoneTransaction(ScopeTransaction(rows.database, database)).id(of: zone)

@@ -106,9 +106,13 @@ final class ScopeDriver {
     }
 
     /// Which scope it is may have become known, or be another than it was.
-    func reconsider() {
-        guard let session = engine.session, session.signedIn, model.scope(in: session) != scope else { return }
+    ///
+    /// - Returns: Whether it is.
+    @discardableResult
+    func reconsider() -> Bool {
+        guard let session = engine.session, session.signedIn, model.scope(in: session) != scope else { return false }
         restart()
+        return true
     }
 
     /// The app has never had a token on this device: its token tells its scopes.
@@ -189,6 +193,8 @@ final class ScopeDriver {
     func foreignWrite() {
         guard scope != nil else { return begin() }
         tellNews()
+        // It may have left what this is of, or made another in its place.
+        if reconsider() { return }
         perform(sync.push() + [.changed])
     }
 

@@ -185,8 +185,13 @@ extension ScopeSync {
     ///
     /// - Parameter wasListing: They were everything.
     mutating func applied(_ applied: AppliedPages, wasListing: Bool) -> [Action] {
+        if applied.needsEverything {
+            guard wasListing else { return pull(everything: true) }
+            // What has come, all of it, is of no use here: another process may be about to leave the scope.
+            failures += 1
+            return plan(after: Backoff.pause(attempts: failures, using: &generator))
+        }
         failures = 0
-        if applied.needsEverything { return pull(everything: true) }
         // A reply that continues another tells only of what has changed since.
         if wasListing {
             damaged = []
