@@ -79,10 +79,10 @@ import Testing
     /// What it belongs to was never made.
     @Test func aFurtherContentOfWhatWasRefusedIsKept() async throws {
         try await withDevices { cloud, one, _ in
-            try cloud.setPlan(bytes: 1000)
+            try cloud.setPlan(bytes: 20_000)
             one.setOffline(true)
             try await one.container.put(bytes(300_000, seed: 1), at: "x")
-            try await one.container.setRendition(bytes(200_000, seed: 2), named: "icon", of: "x")
+            try await one.container.setRendition(bytes(5, seed: 2), named: "icon", of: "x")
             one.setOffline(false)
             try await one.settle()
             let refused = try await one.container.status().refused
