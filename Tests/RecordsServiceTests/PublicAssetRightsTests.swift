@@ -45,7 +45,7 @@ import Testing
         // What is written there is nothing to the other, and does not end what is known of that.
         let there = own.ofPublic()
         let other = try there.connectUpload(bytes: 1 << 20, for: "sea")
-        #expect(there.store([TestContent(seed: 2, chunks: [300_000]).chunks[0]], with: other) == 1)
+        #expect(there.store([TestContent(seed: 2, chunks: [20_000]).chunks[0]], with: other) == 1)
         #expect(own.store([TestContent(seed: 3, chunks: [300_000]).chunks[0]], with: open) == 0)
     }
 
