@@ -43,8 +43,8 @@ public struct Backup {
         /// Chunks of content that the services have found damaged, as the snapshot has them too; one before may have them
         /// whole.
         public var damagedChunks = 0
-        /// Files of content in the deployment that are not what was copied of them before. The snapshot has of each what
-        /// is whole in the file or in the copy.
+        /// Files of content in the deployment that cannot be read whole, or are not what was copied of them before. The
+        /// snapshot has of each what is whole in the file or in the copy, and zeros for the rest.
         public var damagedFiles: [String] = []
         /// Copies of the backups that were damaged or gone, and were made anew.
         public var damagedCopies: [String] = []

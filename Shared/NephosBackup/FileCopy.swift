@@ -5,11 +5,11 @@ internal import NephosCore
 /// Bytes of files as a backup moves them: hashed, flushed, and looked at whether to go on.
 enum FileCopy {
     /// Read and written at once.
-    private static let pieceBytes = 1 << 20
+    static let pieceBytes = 1 << 20
 
     /// An open file, closed with its value.
     final class Opened {
-        fileprivate let descriptor: Int32
+        let descriptor: Int32
         let path: String
 
         /// No link is followed: whoever may write to the folder could have root read or write anything by one.
@@ -76,36 +76,19 @@ enum FileCopy {
     ///
     /// - Parameters:
     ///   - target: Open for writing, and empty.
-    ///   - midway: A length and the hash that the bytes up to there have to have.
+    ///   - gaps: Bytes that are hashed as zeros, and copied as they are.
     ///   - went: Called after each piece with its bytes; what it throws ends the copying.
     /// - Returns: Their SHA-256, in hex; nil: the file is shorter.
-    /// - Throws: ``CloudError``; `.storageFailure` with the detail `midway` when that hash is another.
     static func copy(
-        _ source: String, first count: Int, to target: Opened, midway: (bytes: Int, sha256: String)? = nil,
-        went: (Int) throws -> Void
+        _ source: String, first count: Int, to target: Opened, gaps: [Range<Int>] = [], went: (Int) throws -> Void
     ) throws -> String? {
-        let hash = try read(source, first: count, midway: midway.map { [$0.bytes: $0.sha256] } ?? [:], went: went) {
-            try write($0, to: target)
-        }
+        let hash = try read(source, first: count, gaps: gaps, midway: [:], went: went) { try write($0, to: target) }
         guard let hash else { return nil }
         guard fsync(target.descriptor) == 0 else { throw failure(target.path) }
         return hash
     }
 
-    /// The same of bytes of several files, one behind the other.
-    ///
-    /// - Returns: The SHA-256 of all of them, in hex; nil: a file is shorter.
-    static func copy(_ pieces: [Piece], to target: Opened, went: (Int) throws -> Void) throws -> String? {
-        var sum = SHA256()
-        for piece in pieces {
-            let isRead = try read(piece, into: &sum, midway: [:], went: went) { try write($0, to: target) }
-            guard isRead else { return nil }
-        }
-        guard fsync(target.descriptor) == 0 else { throw failure(target.path) }
-        return hex(sum.finalize())
-    }
-
-    private static func write(_ bytes: UnsafeRawBufferPointer, to file: Opened) throws {
+    static func write(_ bytes: UnsafeRawBufferPointer, to file: Opened) throws {
         var rest = bytes
         while !rest.isEmpty {
             let count = Foundation.write(file.descriptor, rest.baseAddress, rest.count)
@@ -117,35 +100,27 @@ enum FileCopy {
 
     /// Hashes the first bytes of a file as they are on the disk, as far as the system lets one ask for that.
     ///
-    /// - Parameter midway: Lengths on the way, with the hashes that the bytes up to there have to have.
+    /// - Parameters:
+    ///   - gaps: Bytes that are hashed as zeros, whatever they are.
+    ///   - midway: Lengths on the way, with the hashes that the bytes up to there have to have.
     /// - Returns: Their SHA-256, in hex; nil: the file is shorter.
     static func hash(
-        _ path: String, first count: Int, midway: [Int: String] = [:], went: (Int) throws -> Void
+        _ path: String, first count: Int, gaps: [Range<Int>] = [], midway: [Int: String] = [:],
+        went: (Int) throws -> Void
     ) throws -> String? {
-        try read(path, first: count, isFromDisk: true, midway: midway, went: went) { _ in }
+        try read(path, first: count, isFromDisk: true, gaps: gaps, midway: midway, went: went) { _ in }
     }
 
     private static func read(
-        _ path: String, first count: Int, isFromDisk: Bool = false, midway: [Int: String], went: (Int) throws -> Void,
-        _ take: (UnsafeRawBufferPointer) throws -> Void
-    ) throws -> String? {
-        var sum = SHA256()
-        let piece = Piece(path: path, range: 0..<count)
-        let isRead = try read(piece, isFromDisk: isFromDisk, into: &sum, midway: midway, went: went, take)
-        return isRead ? hex(sum.finalize()) : nil
-    }
-
-    /// - Returns: Whether the file has so many bytes.
-    private static func read(
-        _ piece: Piece, isFromDisk: Bool = false, into sum: inout SHA256, midway: [Int: String],
+        _ path: String, first count: Int, isFromDisk: Bool = false, gaps: [Range<Int>], midway: [Int: String],
         went: (Int) throws -> Void, _ take: (UnsafeRawBufferPointer) throws -> Void
-    ) throws -> Bool {
-        let (path, count) = (piece.path, piece.range.upperBound)
+    ) throws -> String? {
+        var sum = SumWithGaps(gaps)
         let file = try Opened(path, O_RDONLY)
         if isFromDisk { posix_fadvise(file.descriptor, 0, 0, POSIX_FADV_DONTNEED) }
         posix_fadvise(file.descriptor, 0, 0, POSIX_FADV_SEQUENTIAL)
         var stops = midway.keys.filter { $0 < count }.sorted()[...]
-        var place = piece.range.lowerBound
+        var place = 0
         var buffer = [UInt8](repeating: 0, count: pieceBytes)
         while place < count {
             let end = min(count, place + pieceBytes, stops.first ?? .max)
@@ -154,23 +129,20 @@ enum FileCopy {
             }
             if got < 0, errno == EINTR { continue }
             guard got >= 0 else { throw failure(path) }
-            guard got > 0 else { return false }
+            guard got > 0 else { return nil }
             try buffer.withUnsafeBytes {
                 let got = UnsafeRawBufferPointer(rebasing: $0[..<got])
-                sum.update(bufferPointer: got)
+                sum.update(got, at: place)
                 try take(got)
             }
             place += got
             if stops.first == place {
-                let expected = midway[place] ?? ""
-                // A copy of what was fed so far: the sum goes on.
-                let soFar = sum
-                guard hex(soFar.finalize()) == expected else { throw differs(path, at: place) }
+                guard sum.hash == midway[place] else { throw differs(path, at: place) }
                 stops = stops.dropFirst()
             }
             try went(got)
         }
-        return true
+        return sum.hash
     }
 
     static func differs(_ path: String, at place: Int) -> CloudError {

@@ -45,16 +45,30 @@ public struct Manifest: Codable, Hashable, Sendable {
         public var partition: Int
         public var number: Int64
         public var bytes: Int
-        /// SHA-256, in hex.
+        /// SHA-256, in hex; of what lies in gaps as if it were zeros.
         public var sha256: String
+        /// Bytes that could not be read when it was copied, in order, whole pages but for the ends; nil: none. They are
+        /// zeros in the copy until another backup can read them.
+        public var gaps: [Range<Int>]?
 
         public var id: ServiceSegment {
             ServiceSegment(ServiceName(service), SegmentID(partition: partition, number: number))
         }
 
-        init(_ id: ServiceSegment, bytes: Int, sha256: String) {
+        init(_ id: ServiceSegment, bytes: Int, sha256: String, gaps: [Range<Int>] = []) {
             (service, partition, number) = (id.service.rawValue, id.segment.partition, id.segment.number)
-            (self.bytes, self.sha256) = (bytes, sha256)
+            (self.bytes, self.sha256, self.gaps) = (bytes, sha256, gaps.isEmpty ? nil : gaps)
+        }
+
+        /// Whether the gaps are such as a backup writes.
+        fileprivate var isPossible: Bool {
+            guard let gaps else { return true }
+            var end = -1
+            for gap in gaps {
+                guard gap.lowerBound > end, !gap.isEmpty, gap.upperBound <= bytes else { return false }
+                end = gap.upperBound
+            }
+            return !gaps.isEmpty
         }
     }
 
@@ -143,7 +157,8 @@ public struct Manifest: Codable, Hashable, Sendable {
     private var isPossible: Bool {
         guard (1...Self.bytesMax).contains(number), createdAt <= UInt64(Self.bytesMax),
             databases.map(\.service).sorted() == ServiceName.all.map(\.rawValue).sorted(),
-            segments.allSatisfy({ $0.id.filePath != nil }), Set(segments.map(\.id)).count == segments.count
+            segments.allSatisfy({ $0.id.filePath != nil && $0.isPossible }),
+            Set(segments.map(\.id)).count == segments.count
         else { return false }
         var sum = 0
         for bytes in databases.map(\.bytes) + segments.map(\.bytes) + [keys?.bytes ?? 0] {

@@ -272,7 +272,9 @@ public struct Restore {
             )
             let target = try partitions[partition] ?? content.makeFolder(partition)
             partitions[partition] = target
-            try copy(source, segment.bytes, segment.sha256, to: try target.makeFile(file), counting)
+            try copy(
+                source, segment.bytes, segment.sha256, gaps: segment.gaps ?? [], to: try target.makeFile(file), counting
+            )
             try fault("segment")
         }
         for partition in partitions.values {
@@ -284,9 +286,11 @@ public struct Restore {
     }
 
     private func copy(
-        _ source: String, _ bytes: Int, _ sha256: String, to target: FileCopy.Opened, _ counting: Counting
+        _ source: String, _ bytes: Int, _ sha256: String, gaps: [Range<Int>] = [], to target: FileCopy.Opened,
+        _ counting: Counting
     ) throws {
-        guard try FileCopy.copy(source, first: bytes, to: target, went: { try counting.went($0) }) == sha256 else {
+        let hash = try FileCopy.copy(source, first: bytes, to: target, gaps: gaps) { try counting.went($0) }
+        guard hash == sha256 else {
             throw CloudError(
                 .storageFailure, "A file of the backups is not what it was a moment ago. Its disk is failing.",
                 details: ["file": source])

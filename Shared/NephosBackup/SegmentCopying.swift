@@ -67,7 +67,7 @@ struct SegmentCopying {
         for id in named.map(\.id) where suspect.contains(id) {
             guard let path = folder.path(of: id), let before = copied[id] else { continue }
             let checking = Counting(.verifying, observer)
-            let damage = try Verification.damage(of: path, before.bytes, before.sha256) { try checking.went($0) }
+            let damage = try Verification.damage(of: path, before) { try checking.went($0) }
             if damage != nil { damaged.insert(id) }
         }
         // A longer copy is written as a whole, beside the shorter one.
@@ -92,7 +92,7 @@ struct SegmentCopying {
     }
 
     private func isCopied(_ id: ServiceSegment, _ bytes: Int) -> Bool {
-        copied[id]?.bytes == bytes && !damaged.contains(id)
+        copied[id]?.bytes == bytes && copied[id]?.gaps == nil && !damaged.contains(id)
             && (folder.path(of: id).flatMap { FileCopy.byteCount($0) } ?? 0) >= bytes
     }
 
@@ -105,56 +105,64 @@ struct SegmentCopying {
         let origin = place.contentFolder(of: id.service) + "/" + name
         try FileCopy.makeFolder(folderPath(of: id))
         let there = FileCopy.byteCount(target) ?? 0
-        if there >= bytes, let before = copied[id], before.bytes > bytes || !damaged.contains(id) {
+        let before = copied[id]
+        if let before, before.gaps == nil, there >= bytes, before.bytes > bytes || !damaged.contains(id) {
             // A longer copy than this database needs, as when it was brought back itself. It stays.
-            let hash = try FileCopy.hash(target, first: bytes) { try counting.went($0) }
-            let own =
-                FileCopy.byteCount(origin) == nil
-                ? hash : try FileCopy.hash(origin, first: bytes) { try counting.went($0) }
-            if let hash, hash == own { return Manifest.Segment(id, bytes: bytes, sha256: hash) }
+            guard let hash = try FileCopy.hash(target, first: bytes, went: { try counting.went($0) }) else {
+                throw FileCopy.failure(target, EIO)
+            }
+            let isSame =
+                try FileCopy.byteCount(origin) == nil
+                || Verification.damage(of: origin, bytes, hash) { try counting.went($0) } == nil
+            if isSame { return Manifest.Segment(id, bytes: bytes, sha256: hash) }
             return try settle(id, bytes, origin, target, before, namedIn: making, counting)
         }
-        guard FileCopy.byteCount(origin) ?? bytes >= bytes else { throw Self.gone(origin) }
-        let before = copied[id]
+        if FileCopy.byteCount(origin) ?? 0 < bytes { try requireNamed(id, origin) }
+        if let before, before.gaps != nil {
+            return try settle(id, bytes, origin, target, before, namedIn: making, counting)
+        }
         do {
             // In the place of a damaged copy comes what it was, and nothing else.
-            let segment = try write(id, bytes, to: target, expecting: before?.bytes == bytes ? before?.sha256 : nil) {
-                try FileCopy.copy(
-                    origin, first: bytes, to: $0,
-                    midway: before.flatMap { $0.bytes < bytes ? (bytes: $0.bytes, sha256: $0.sha256) : nil }
-                ) { try counting.went($0) }
-            } went: {
+            let segment = try write(
+                id, bytes, to: target, [FileCopy.Piece(path: origin, range: 0..<bytes)], from: origin,
+                expecting: before?.bytes == bytes ? before?.sha256 : nil,
+                midway: before.flatMap { $0.bytes < bytes ? (bytes: $0.bytes, sha256: $0.sha256) : nil }
+            ) {
                 try counting.went($0)
             }
-            guard let segment else { throw Self.gone(origin) }
             if let before, damaged.contains(id) || there < before.bytes { damagedCopies.append(target) }
             return segment
-        } catch let error as CloudError where error.details["file"] == origin && access(origin, F_OK) != 0 {
-            throw Self.gone(origin)
         } catch let error as CloudError where error.details["midway"] != nil {
             guard let before else { throw error }
             return try settle(id, bytes, origin, target, before, namedIn: making, counting)
         }
     }
 
-    /// Writes a copy beside its place, reads it back, and puts it there.
+    /// Writes a copy beside its place, reads it back, and puts it there. What cannot be read is a gap.
     ///
     /// - Parameters:
-    ///   - hash: What it has to have; nil: anything.
-    ///   - copy: Writes all of it, and says its hash.
-    /// - Returns: What is named of it; nil: there is not so much.
+    ///   - bytes: What is named of it; the pieces may have more.
+    ///   - origin: Is named as damaged where anything is a gap.
+    ///   - known: Gaps that the pieces have already.
+    ///   - expected: The hash that all of it has to have; nil: any.
+    ///   - midway: A length, and the hash that the bytes up to there have to have.
     /// - Throws: ``CloudError`` `.storageFailure`, with the detail `midway` when it has another hash.
     private mutating func write(
-        _ id: ServiceSegment, _ bytes: Int, of length: Int? = nil, to target: String, expecting expected: String? = nil,
-        _ copy: (FileCopy.Opened) throws -> String?, went: (Int) throws -> Void
-    ) throws -> Manifest.Segment? {
+        _ id: ServiceSegment, _ bytes: Int, to target: String, _ pieces: [FileCopy.Piece], from origin: String,
+        knowing known: [Range<Int>] = [], expecting expected: String? = nil,
+        midway: (bytes: Int, sha256: String)? = nil, went: @escaping (Int) throws -> Void
+    ) throws -> Manifest.Segment {
         let part = target + BackupFolder.unfinished
-        let length = length ?? bytes
+        let length = pieces.last?.range.upperBound ?? 0
         defer { unlink(part) }
-        guard let hash = try copy(try FileCopy.Opened(part, O_WRONLY | O_CREAT | O_TRUNC)) else { return nil }
+        var salvage = Salvage(
+            to: try FileCopy.Opened(part, O_WRONLY | O_CREAT | O_TRUNC), midway: midway, went: went)
+        let hash = try salvage.run(pieces)
         if let expected, hash != expected { throw FileCopy.differs(target, at: bytes) }
+        let gaps = Self.merged(known + salvage.gaps, below: bytes)
         guard try FileCopy.hash(part, first: length, went: went) == hash,
-            let named = length == bytes ? hash : try FileCopy.hash(part, first: bytes, went: { _ in })
+            let named = length == bytes && gaps.isEmpty
+                ? hash : try FileCopy.hash(part, first: bytes, gaps: gaps, went: { _ in })
         else {
             throw CloudError(
                 .storageFailure,
@@ -162,9 +170,23 @@ struct SegmentCopying {
                 details: ["file": target])
         }
         try FileCopy.rename(part, to: target)
+        if !gaps.isEmpty { noteDamaged(origin) }
         copiedSegments += 1
         copiedBytes += length
-        return Manifest.Segment(id, bytes: bytes, sha256: named)
+        return Manifest.Segment(id, bytes: bytes, sha256: named, gaps: gaps)
+    }
+
+    private mutating func noteDamaged(_ origin: String) {
+        if damagedFiles.last != origin { damagedFiles.append(origin) }
+    }
+
+    /// Gaps in order, those that meet as one.
+    private static func merged(_ gaps: [Range<Int>], below bytes: Int) -> [Range<Int>] {
+        let within = gaps.map { $0.clamped(to: 0..<bytes) }.filter { !$0.isEmpty }
+        return within.sorted { $0.lowerBound < $1.lowerBound }.reduce(into: []) { merged, gap in
+            guard let last = merged.last, gap.lowerBound <= last.upperBound else { return merged.append(gap) }
+            merged[merged.count - 1] = last.lowerBound..<max(last.upperBound, gap.upperBound)
+        }
     }
 
     /// Of a file of the deployment that is not what was copied of it: takes what is whole in either.
@@ -181,20 +203,24 @@ struct SegmentCopying {
         let dispute = SegmentDispute(id: id, origin: origin, target: target, before: before, bytes: bytes)
         // How much is read once more was not known before.
         let verdict = try dispute.settle(marks: marks) { _ in try counting.went(0) }
-        if verdict.isOriginDamaged { damagedFiles.append(origin) }
+        if verdict.isOriginDamaged { noteDamaged(origin) }
         if verdict.isCopyDamaged { damagedCopies.append(target) }
         let length = verdict.pieces.last?.range.upperBound ?? 0
-        if verdict.pieces.allSatisfy({ $0.path == target }), length >= bytes,
-            let hash = try FileCopy.hash(target, first: bytes, went: { _ in try counting.went(0) })
-        {
-            return Manifest.Segment(id, bytes: bytes, sha256: hash)
+        // Of what comes from the copy its gaps come too.
+        let known = verdict.pieces.filter { $0.path == target }.flatMap { piece in
+            (before.gaps ?? []).map { $0.clamped(to: piece.range) }
         }
-        let segment = try write(id, bytes, of: length, to: target) {
-            try FileCopy.copy(verdict.pieces, to: $0) { _ in try counting.went(0) }
-        } went: { _ in
+        let gaps = Self.merged(known, below: bytes)
+        if verdict.pieces.allSatisfy({ $0.path == target }), length >= bytes,
+            FileCopy.byteCount(target) ?? 0 >= bytes,
+            let hash = try FileCopy.hash(target, first: bytes, gaps: gaps, went: { _ in try counting.went(0) })
+        {
+            if !gaps.isEmpty { noteDamaged(origin) }
+            return Manifest.Segment(id, bytes: bytes, sha256: hash, gaps: gaps)
+        }
+        let segment = try write(id, bytes, to: target, verdict.pieces, from: origin, knowing: known) { _ in
             try counting.went(0)
         }
-        guard let segment else { throw Self.gone(origin) }
         if verdict.isCopyDamaged { try noteDamage(of: id, target, counting) }
         return segment
     }
@@ -203,19 +229,30 @@ struct SegmentCopying {
     private func noteDamage(of id: ServiceSegment, _ target: String, _ counting: Counting) throws {
         for snapshot in snapshots {
             for segment in snapshot.manifest?.segments ?? [] where segment.id == id {
-                let damage = try Verification.damage(of: target, segment.bytes, segment.sha256) { _ in
-                    try counting.went(0)
-                }
+                let damage = try Verification.damage(of: target, segment) { _ in try counting.went(0) }
                 if damage != nil { try folder.note(snapshot.name, isDamaged: true) }
             }
         }
     }
 
+    /// What is not there any more is lost, and a gap, if its service still counts on it.
+    ///
     /// Its file stays for a day after the last row that names it is gone, unless the disk has little room.
-    private static func gone(_ path: String) -> CloudError {
-        CloudError(
-            .storageFailure,
-            "A segment that the snapshot names is gone, or shorter. Either the backup took longer than a day, or the disk of the content has little room and gave it up early: run it again. Or the disk has lost it: see nephos status, and docs/operation.md.",
-            details: ["file": path])
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`: the service has let it go since its database was copied; or there is
+    ///   no folder of contents at all.
+    private func requireNamed(_ id: ServiceSegment, _ origin: String) throws {
+        let query = """
+            SELECT 1 FROM content_segments
+            WHERE partition_number = \(id.segment.partition) AND segment_number = \(id.segment.number)
+            """
+        guard access(place.contentFolder(of: id.service), F_OK) == 0,
+            try !DatabaseCopy.integers(query, ofLive: place.database(of: id.service)).isEmpty
+        else {
+            throw CloudError(
+                .storageFailure,
+                "A segment that the snapshot names is gone, or shorter. Either the backup took longer than a day, or the disk of the content has little room and gave it up early: run it again. Or the disk of the content is not mounted: see nephos status, and docs/operation.md.",
+                details: ["file": origin])
+        }
     }
 }

@@ -26,8 +26,8 @@ struct SegmentDispute {
     /// - Parameter marks: Where its records begin, as far as the database knows.
     /// - Throws: ``CloudError`` `.storageFailure` where both are whole and go on differently; and what `went` throws.
     func settle(marks: [Int], went: (Int) throws -> Void) throws -> Verdict {
-        let isCopyWhole = try Verification.damage(of: target, before.bytes, before.sha256, went) == nil
-        let isOriginWhole = try Verification.damage(of: origin, before.bytes, before.sha256, went) == nil
+        let isCopyWhole = try Verification.damage(of: target, before, went) == nil
+        let isOriginWhole = try Verification.damage(of: origin, before, went) == nil
         let paths = [origin, target]
         let lengths = paths.map { FileCopy.byteCount($0) ?? 0 }
         let files = paths.map { try? FileCopy.Opened($0, O_RDONLY) }
@@ -36,7 +36,8 @@ struct SegmentDispute {
         guard let runs = try merge.merged(length: length, marks: marks) else { throw wentApart }
         var verdict = Verdict(isCopyDamaged: !isCopyWhole)
         let merged = runs.map { FileCopy.Piece(path: paths[$0.copy], range: $0.range) }
-        if isCopyWhole || isOriginWhole {
+        // What has gaps may be had from either by now.
+        if before.gaps == nil, isCopyWhole || isOriginWhole {
             verdict.pieces = [FileCopy.Piece(path: isCopyWhole ? target : origin, range: 0..<before.bytes)]
             verdict.pieces += merged.compactMap { piece in
                 let range = max(piece.range.lowerBound, before.bytes)..<max(piece.range.upperBound, before.bytes)

@@ -73,11 +73,11 @@ public struct Verification {
         _ wanted: [ServiceSegment: Set<Manifest.Segment>], _ counting: Counting
     ) throws -> [Manifest.Segment: CloudError] {
         var damaged: [Manifest.Segment: CloudError] = [:]
-        for (id, segments) in wanted.sorted(by: { $0.key < $1.key }) {
+        for (_, segments) in wanted.sorted(by: { $0.key < $1.key }) {
             var read = 0
             for segment in segments.sorted(by: { ($0.bytes, $0.sha256) < ($1.bytes, $1.sha256) }) {
                 damaged[segment] = try damage(
-                    of: id, segment.bytes, segment.sha256, { try counting.went($0) }, countingFrom: read)
+                    of: segment, { try counting.went($0) }, countingFrom: read)
                 read = segment.bytes
             }
         }
@@ -85,18 +85,27 @@ public struct Verification {
     }
 
     private func damage(
-        of id: ServiceSegment, _ bytes: Int, _ hash: String, _ went: (Int) throws -> Void, countingFrom before: Int
+        of segment: Manifest.Segment, _ went: (Int) throws -> Void, countingFrom before: Int
     ) throws -> CloudError? {
-        guard let path = folder.path(of: id) else { return CloudError(.storageFailure, "There is no such segment.") }
-        guard var failure = try Self.damage(of: path, bytes, hash, skipping: before, went) else { return nil }
+        guard let path = folder.path(of: segment.id) else {
+            return CloudError(.storageFailure, "There is no such segment.")
+        }
+        guard var failure = try Self.damage(of: path, segment, skipping: before, went) else { return nil }
         failure.message += " The next backup copies it anew, if the deployment has it whole."
         return failure
     }
 
+    /// What is wrong with a file that has to begin as it was copied once, but for what could not be read then; nil: nothing.
+    static func damage(
+        of path: String, _ segment: Manifest.Segment, skipping: Int = 0, _ went: (Int) throws -> Void
+    ) throws -> CloudError? {
+        try damage(of: path, segment.bytes, segment.sha256, gaps: segment.gaps ?? [], skipping: skipping, went)
+    }
+
     /// What is wrong with a file that has to begin with so many bytes of this hash; nil: nothing.
     static func damage(
-        of path: String, _ bytes: Int, _ hash: String, skipping: Int = 0, isExact: Bool = false,
-        _ went: (Int) throws -> Void
+        of path: String, _ bytes: Int, _ hash: String, gaps: [Range<Int>] = [], skipping: Int = 0,
+        isExact: Bool = false, _ went: (Int) throws -> Void
     ) throws -> CloudError? {
         guard let size = FileCopy.byteCount(path) else { return FileCopy.failure(path) }
         guard isExact ? size == bytes : size >= bytes else {
@@ -105,7 +114,7 @@ public struct Verification {
         var skipped = 0
         var cancelled = false
         do {
-            let found = try FileCopy.hash(path, first: bytes) { count in
+            let found = try FileCopy.hash(path, first: bytes, gaps: gaps) { count in
                 let counted = max(0, count - max(0, skipping - skipped))
                 skipped += count
                 do { try went(counted) } catch {

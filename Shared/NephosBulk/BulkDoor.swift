@@ -76,8 +76,8 @@ final class BulkDoor {
     func add(_ ticket: Ticket, _ standing: Upload.Standing?, _ writing: Writing?) {
         guard let over = tickets.add(ticket, now: loop.monotonicNow) else { return }
         tellWhoWaits(under: over)
-        if let upload = ticket.upload, let standing { receiving.note(standing, of: upload) }
-        if let writing { receiving.note(writing, of: ticket.account) }
+        if let upload = ticket.upload, let standing { receiving.note(standing, of: upload, in: ticket.turn) }
+        if let writing { receiving.note(writing, of: ticket.turn) }
     }
 
     /// Ends tickets, and tells it where they were used.

@@ -41,7 +41,7 @@ struct IncomingChunk: Sendable {
     var counted: Int { BulkLimits.counted(frame.contentBytes) }
     /// What it takes of its upload's room, and so of the plan.
     var filling: UInt64 { UInt64(BulkLimits.counted(contentLength)) }
-    var turn: Turn { Turn(account: ticket.account, partition: ticket.partition) }
+    var turn: Turn { ticket.turn }
     var holder: Room.Holder { Room.Holder(account: ticket.account, key: ticket.key) }
 }
 

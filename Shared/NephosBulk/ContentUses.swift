@@ -158,9 +158,8 @@ public struct ContentUses {
             upload: upload.flatMap { try openUpload($0) })
         for content in contents where !content.isInline { try taking.add(content) }
         try taking.checkNodes(upload)
-        let nodeBytes = taking.newNodes.reduce(UInt64(0)) { $0 + UInt64($1.bytes.count) }
         let borrowed = taking.borrowed.values.reduce(0, +)
-        try charges.charge(inline + nodeBytes + borrowed, and: changes, app: app, device: device)
+        try charges.charge(inline + taking.countedOfNew + borrowed, and: changes, app: app, device: device)
         try write(taking)
     }
 
@@ -203,7 +202,7 @@ public struct ContentUses {
         for id in taking.unnamed {
             guard let upload = taking.upload else { continue }
             try HoldStore.add(node: id, to: store.container, for: upload.id, at: store.place, in: transaction)
-            let counted = taking.bytes(ofNew: id)
+            let counted = taking.counted(ofNew: id)
             guard counted > 0 else { continue }
             try store.set(
                 UseStore.Use(count: 0, counted: counted, app: app, device: device, room: charges.room),
@@ -217,7 +216,7 @@ public struct ContentUses {
             if use.count == 0, use.counted == 0 {
                 (use.app, use.device) = (app, device)
                 if part.isNode {
-                    use.counted = taking.bytes(ofNew: part.id)
+                    use.counted = taking.counted(ofNew: part.id)
                 } else if let bytes = taking.borrowed[part.id] {
                     use.counted = bytes
                 } else if let upload = taking.upload, try store.other(using: part, on: charges.room) == nil {

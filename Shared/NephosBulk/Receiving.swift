@@ -21,8 +21,8 @@ final class Receiving {
         var errors: [CloudError?]
         /// How full the uploads are now that it filled.
         var standings: [Upload: Upload.Standing] = [:]
-        /// What their accounts have written of late.
-        var writings: [AccountID: Writing] = [:]
+        /// What their accounts have written of late, each in the partition.
+        var writings: [Turn: Writing] = [:]
         /// Bytes of chunks that their uploads had already, or had no room for, by a part, for accounts (``WastedWork``).
         var repeated: [AccountID: Int] = [:]
         /// Whether the database has room for what makes room alone.
@@ -35,6 +35,8 @@ final class Receiving {
     /// What an upload has room for, so that nothing is written that would be refused afterwards.
     private struct Filling {
         var standing: Upload.Standing
+        /// Where it stores, and for whom.
+        let turn: Turn
         /// Bytes that are on their way to it.
         var pending: UInt64 = 0
 
@@ -69,7 +71,8 @@ final class Receiving {
     private var wasted = WastedWork()
     private var running = 0
     private var fillings: [Upload: Filling] = [:]
-    private var spendings: [AccountID: Spending] = [:]
+    /// Each partition counts by itself: what is written to a public database is not what its account's own has.
+    private var spendings: [Turn: Spending] = [:]
     /// Whether the database's disk was full when rows were to be committed last. Nothing is written then that would
     /// have none; what comes asks the database again.
     private var isShortOfRoom = false
@@ -90,28 +93,28 @@ final class Receiving {
     /// Uploads, and their accounts, of which it knows how full they are.
     var knownCount: Int { fillings.count + spendings.count }
 
-    /// Notes how full an upload is.
-    func note(_ standing: Upload.Standing, of upload: Upload) {
-        fillings[upload, default: Filling(standing: standing)].standing = standing
+    /// Notes how full a ticket's upload is.
+    func note(_ standing: Upload.Standing, of upload: Upload, in turn: Turn) {
+        fillings[upload, default: Filling(standing: standing, turn: turn)].standing = standing
     }
 
     /// Notes what an account has written of late.
-    func note(_ writing: Writing, of account: AccountID) {
-        let pending = spendings[account]?.pending ?? 0
-        spendings[account] = Spending(writing: writing, since: loop.monotonicNow, pending: pending)
+    func note(_ writing: Writing, of turn: Turn) {
+        let pending = spendings[turn]?.pending ?? 0
+        spendings[turn] = Spending(writing: writing, since: loop.monotonicNow, pending: pending)
     }
 
     /// Forgets all uploads but these, and those to which something is on its way; and whose they are.
     func keep(_ uploads: Set<Upload>) {
         fillings = fillings.filter { $1.pending > 0 || uploads.contains($0) }
-        let accounts = Set(fillings.keys.map(\.account))
-        spendings = spendings.filter { $1.pending > 0 || accounts.contains($0) }
+        let turns = Set(fillings.values.map(\.turn))
+        spendings = spendings.filter { $1.pending > 0 || turns.contains($0) }
         wasted.forget(at: loop.monotonicNow)
     }
 
     /// - Returns: Why the chunk is not taken; nil: it is, and will be answered.
     func take(_ frame: BulkFrame, _ ticket: Ticket, of peer: Peer) -> CloudError? {
-        guard let upload = ticket.upload, let filling = fillings[upload], let spending = spendings[upload.account]
+        guard let upload = ticket.upload, let filling = fillings[upload], let spending = spendings[ticket.turn]
         else { return Self.onlyFetching }
         if let refusal = wasted.refusal(of: ticket.account, at: loop.monotonicNow) { return refusal }
         let length: Int
@@ -133,7 +136,7 @@ final class Receiving {
         }
         if chunk.shortage == nil {
             fillings[upload]?.pending += chunk.filling
-            spendings[upload.account]?.pending += onDisk
+            spendings[ticket.turn]?.pending += onDisk
         }
         waiting.add(chunk, of: chunk.turn)
         return nil
@@ -188,14 +191,14 @@ final class Receiving {
 
     private func end(_ chunks: [IncomingChunk], _ committed: Committed) {
         isShortOfRoom = committed.isShortOfRoom
-        for (upload, standing) in committed.standings where fillings[upload] != nil { note(standing, of: upload) }
+        for (upload, standing) in committed.standings { fillings[upload]?.standing = standing }
         for (account, bytes) in committed.repeated { wasted.note(bytes, of: account, at: loop.monotonicNow) }
-        for (account, writing) in committed.writings where spendings[account] != nil { note(writing, of: account) }
+        for (turn, writing) in committed.writings where spendings[turn] != nil { note(writing, of: turn) }
         for (chunk, error) in zip(chunks, committed.errors) {
             room.give(chunk.counted, of: chunk.holder)
             if chunk.shortage == nil, let upload = chunk.ticket.upload {
                 fillings[upload]?.pending -= chunk.filling
-                spendings[upload.account]?.pending -= UInt64(chunk.counted)
+                spendings[chunk.turn]?.pending -= UInt64(chunk.counted)
             }
             answer(chunk, error)
         }

@@ -4,7 +4,7 @@ internal import NephosCore
 internal import NephosServiceKit
 internal import NephosStorage
 
-/// Gives the disk back: notes segments that a crash left without rows, removes those that were emptied long enough ago,
+/// Gives the disk back: notes segments and ends of segments that a crash left without rows, removes those that were emptied long enough ago,
 /// then rewrites those that are mostly dead, one after the other, with the copying on a work pool and the rows in the
 /// service's groups.
 ///
@@ -62,6 +62,12 @@ final class SegmentUpkeep {
         }
     }
 
+    /// What files have that no row knows.
+    private struct Unknown: Sendable {
+        var segments: [SegmentID] = []
+        var lengths: [SegmentID: Int] = [:]
+    }
+
     /// Of some partitions, so that all have had their turn after a few hours. It is not known when the rows of such a
     /// segment went, and an older database may have been brought back: so they are kept from now on as long as the
     /// emptied.
@@ -71,13 +77,19 @@ final class SegmentUpkeep {
         let partitions = nextPartition..<min(nextPartition + Self.comparedMax, partitionCount)
         nextPartition = partitions.upperBound % partitionCount
         host.loop.offload(to: .content) {
-            try partitions.flatMap { try SegmentRewrite.unknown(in: $0, of: store, through: snapshots) }
+            try partitions.reduce(into: Unknown()) { unknown, partition in
+                unknown.segments += try SegmentRewrite.unknown(in: partition, of: store, through: snapshots)
+                let lengths = try SegmentRewrite.outgrown(in: partition, of: store, through: snapshots)
+                unknown.lengths.merge(lengths) { max($0, $1) }
+            }
         } then: { [weak self] result in
             guard let self, let host = transfers.host else { return }
-            guard let unknown = try? result.get(), !unknown.isEmpty else { return removeEmptied() }
+            let unknown = (try? result.get()) ?? Unknown()
             let now = host.loop.wallClock.now
             host.submit {
-                try ChunkIndex.noteEmptied(unknown, at: now, in: $0)
+                try ChunkIndex.noteEmptied(unknown.segments, at: now, in: $0)
+                try ChunkIndex.noteLengths(unknown.lengths, in: $0)
+                try ChunkIndex.bringEmptiedForward(to: now, in: $0)
             } then: { [weak self] _ in
                 self?.removeEmptied()
             }

@@ -20,7 +20,7 @@ struct Taking {
     /// Those that are there, and damaged: what rests on them is counted.
     private(set) var healed: [Node] = []
     private var known: [ChunkID: (level: Int, length: UInt64)] = [:]
-    /// Bytes of those that are new.
+    /// What those count that are new: their bytes, and their rows.
     private var sizes: [ChunkID: UInt64] = [:]
     /// Those that were there already.
     private var present: [ChunkID] = []
@@ -61,7 +61,7 @@ struct Taking {
                 uses[UseStore.Part(id: child.id, isNode: node.level > 0), default: 0] += 1
             }
             known[id] = (Int(node.level), node.length)
-            sizes[id] = UInt64(bytes.count)
+            sizes[id] = UInt64(bytes.count + DocumentLimits.rowBytes)
             newNodes.append(Node(id: id, bytes: bytes, level: Int(node.level), length: node.length))
         }
     }
@@ -83,8 +83,11 @@ struct Taking {
         uses[UseStore.Part(id: content.root, isNode: content.depth > 0), default: 0] += 1
     }
 
-    /// 0: it was there.
-    func bytes(ofNew node: ChunkID) -> UInt64 { sizes[node] ?? 0 }
+    /// What it counts. 0: it was there.
+    func counted(ofNew node: ChunkID) -> UInt64 { sizes[node] ?? 0 }
+
+    /// What all that are new count.
+    var countedOfNew: UInt64 { sizes.values.reduce(0, +) }
 
     /// Nodes that are ahead of what names them.
     var unnamed: [ChunkID] {

@@ -39,6 +39,8 @@ final class Ticket: Sendable {
     let upload: Upload?
     let lifetime: Duration
 
+    var turn: Turn { Turn(account: account, partition: partition) }
+
     init(
         id: BulkTicket, key: PublicKey, caller: Caller, at place: ContentPlace, sealer: ChunkSealer, upload: Upload?,
         lifetime: Duration

@@ -97,6 +97,8 @@ extension Transfers {
             // Those that came meanwhile another way are replaced too: these bytes are as good.
             try ChunkIndex.replace(chunks, of: owner, in: transaction)
         }
+        // Of what was put and is refused here nothing else would tell that it is dead.
+        try ChunkIndex.noteLengths(with: batch.groups.flatMap(\.chunks), in: transaction)
         try fillings.save(until: now.advanced(by: configuration.retention))
         return Receiving.Committed(
             errors: errors, standings: fillings.standings,
@@ -113,11 +115,11 @@ extension Transfers {
     /// Counts what was written to disk, also of what was refused afterwards.
     private func writings(
         of batch: ChunkWork.Batch, at now: Timestamp, _ host: any ServiceRuntime, in transaction: any HandlerTransaction
-    ) throws -> [AccountID: Writing] {
-        var writings: [AccountID: Writing] = [:]
+    ) throws -> [Turn: Writing] {
+        var writings: [Turn: Writing] = [:]
         guard let partition = batch.chunks.first?.ticket.partition else { return [:] }
         for account in Set(batch.chunks.map(\.ticket.account)) {
-            writings[account] = try writing(
+            writings[Turn(account: account, partition: partition)] = try writing(
                 of: account, in: partition, adding: batch.written[account, default: 0], at: now, host, in: transaction)
         }
         return writings

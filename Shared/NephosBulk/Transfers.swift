@@ -298,22 +298,26 @@ public final class Transfers {
     private static let endingsStep = 128
 
     private func endSome(in transaction: any HandlerTransaction) throws -> Bool {
-        let some = try UseStore.endings(after: lastEnding, limit: Self.endingsStep, in: transaction)
-        guard let place = some.first?.place else {
+        guard let some = try UseStore.endings(after: lastEnding, limit: Self.endingsStep, in: transaction) else {
             // All owners have had their turn.
             defer { lastEnding = nil }
             return lastEnding != nil
         }
         guard let host else { return false }
+        let place = some.place
         lastEnding = place
         transaction.afterCommit { [damage] in damage.recountIfAny() }
         var work = 0
-        for (place, container, part) in some where work < Self.endingsStep {
+        for (container, id, isNode) in some.rows where work < Self.endingsStep {
+            guard let chunk = ChunkID(bytes: id) else {
+                try UseStore.removeEnding(of: id, isNode: isNode, in: container, at: place, in: transaction)
+                continue
+            }
             // It says itself on what it counts.
             let uses = ContentUses(
                 ItemName(container), at: place, ledger: host.storage, on: .plan, app: AppID(""), device: DeviceID(""),
                 now: host.loop.wallClock.now, in: transaction)
-            work += try uses.end(part)
+            work += try uses.end(UseStore.Part(id: chunk, isNode: isNode))
         }
         // What has ended may have been all that used others.
         return true

@@ -15,6 +15,8 @@ final class UploadRemoval {
 
     private unowned let transfers: Transfers
     private var isRunning = false
+    /// One has ended while the last step was under way, which may have looked before.
+    private var wasCalled = false
     /// Whose uploads could not be removed in this round.
     private var failed: Set<Owner> = []
     /// Whose turn was last.
@@ -32,6 +34,7 @@ final class UploadRemoval {
 
     /// One has ended.
     func beginSoon() {
+        wasCalled = true
         guard !isRunning, let host = transfers.host else { return }
         isRunning = true
         next(host, after: .zero)
@@ -44,13 +47,15 @@ final class UploadRemoval {
     private func run() {
         guard let host = transfers.host else { return }
         var hasMore = false
+        wasCalled = false
         host.submit { [unowned self] in
             hasMore = try removeSome(host, in: $0)
         } then: { [weak self] failure in
             guard let self else { return }
             // One that cannot be removed keeps those of other owners waiting no longer than its turn.
             if failure != nil, let last { failed.insert(last) }
-            guard failure == nil ? hasMore : last != nil && failed.count < Self.failuresMax else { return end(host) }
+            let isToGoOn = failure == nil ? hasMore || wasCalled : last != nil && failed.count < Self.failuresMax
+            guard isToGoOn else { return end(host) }
             next(host, after: Self.pause)
         }
     }
@@ -134,7 +139,7 @@ final class UploadRemoval {
         let chunks = try ChunkIndex.removeAll(
             of: place.owner, in: place.partition, limit: Self.step, in: transaction)
         let uses = try UseStore.removeAll(at: place, limit: Self.step, in: transaction)
-        try WrittenStore.remove(at: place, in: transaction)
+        try WrittenStore.remove(of: place.owner, in: transaction)
         transaction.afterCommit { [transfers] in transfers.damage.recountIfAny() }
         return holds || chunks || uses
     }

@@ -298,18 +298,34 @@ struct UseStore {
         try transaction.execute(Self.deleteEnding, place.values + [.text(container)] + part.values)
     }
 
-    /// Of the first owner in its partition behind this one.
+    /// What nothing uses any more, of one owner in its partition.
+    struct Endings {
+        var place: HoldStore.Place
+        var rows: [(container: String, id: [UInt8], isNode: Bool)]
+    }
+
+    /// Of the first owner in its partition behind this one; nil: none has any there.
     static func endings(
         after last: HoldStore.Place?, limit: Int, in transaction: any ReadTransaction
-    ) throws -> [(place: HoldStore.Place, container: String, part: Part)] {
+    ) throws -> Endings? {
         let start = last?.values ?? [.integer(-1), .text("")]
         let next = try transaction.first(selectOwner, start) { row in
             HoldStore.Place(owner: Owner(rawValue: row.text(1)), partition: Int(row.integer(0)))
         }
-        guard let next else { return [] }
-        return try transaction.all(selectEndings, next.values + [.integer(Int64(limit))]) { row in
-            ChunkID(bytes: row.blob(2)).map { (next, row.text(1), Part(id: $0, isNode: row.integer(3) != 0)) }
-        }.compactMap { $0 }
+        return try next.map { place in
+            let rows = try transaction.all(selectEndings, place.values + [.integer(Int64(limit))]) { row in
+                (container: row.text(1), id: row.blob(2), isNode: row.integer(3) != 0)
+            }
+            return Endings(place: place, rows: rows)
+        }
+    }
+
+    /// Removes a row that is damaged: no chunk and no node has such an id.
+    static func removeEnding(
+        of id: [UInt8], isNode: Bool, in container: String, at place: HoldStore.Place, in transaction: any Transaction
+    ) throws {
+        try transaction.execute(
+            deleteEnding, place.values + [.text(container), .blob(id), .integer(isNode ? 1 : 0)])
     }
 
     // MARK: The end of an account

@@ -16,7 +16,8 @@ enum WrittenStore {
                 -- When so many counted: milliseconds since 1970.
                 noted_at BIGINT NOT NULL,
                 PRIMARY KEY (partition_number, owner)) WITHOUT ROWID
-            """
+            """,
+            "CREATE INDEX content_written_by_owner ON content_written (owner)",
         ])
 
     private static let select = SQL(
@@ -27,7 +28,7 @@ enum WrittenStore {
         ON CONFLICT (partition_number, owner) DO UPDATE SET
             byte_count = excluded.byte_count, noted_at = excluded.noted_at
         """)
-    private static let delete = SQL("DELETE FROM content_written WHERE partition_number = ?1 AND owner = ?2")
+    private static let delete = SQL("DELETE FROM content_written WHERE owner = ?1")
 
     /// What counts now.
     ///
@@ -51,8 +52,9 @@ enum WrittenStore {
             place.values + [.integer(Int64(clamping: writing.bytes)), .integer(Int64(clamping: now.milliseconds))])
     }
 
-    static func remove(at place: HoldStore.Place, in transaction: any Transaction) throws {
-        try transaction.execute(delete, place.values)
+    /// In all partitions: an account writes to its own, and to those of public databases.
+    static func remove(of owner: Owner, in transaction: any Transaction) throws {
+        try transaction.execute(delete, [.text(owner.rawValue)])
     }
 }
 

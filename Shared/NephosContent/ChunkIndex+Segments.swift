@@ -62,6 +62,21 @@ extension ChunkIndex {
         try transaction.all(ContentStatements.mostlyDeadSegments, after(segment, limit), segmentUse)
     }
 
+    /// Notes how long segments are that a row knows: what lies behind their chunks is dead room, also where none of it
+    /// ever had a row.
+    public static func noteLengths(_ segments: [SegmentID: Int], in transaction: any Transaction) throws {
+        for (segment, length) in segments {
+            let key: [SQLValue] = [.integer(Int64(segment.partition)), .integer(segment.number)]
+            try transaction.execute(ContentStatements.lengthenSegment, key + [.integer(Int64(length))])
+        }
+    }
+
+    /// The same with chunks that were put, whatever becomes of them.
+    public static func noteLengths(with chunks: [StoredChunk], in transaction: any Transaction) throws {
+        let ends = Dictionary(chunks.map { ($0.place.segment, $0.place.end) }, uniquingKeysWith: max)
+        try noteLengths(ends, in: transaction)
+    }
+
     /// Moves chunks' rows to where the chunks were copied, but for those that were removed or moved meanwhile.
     ///
     /// - Parameter moves: Rows as they were read, and the new places.
@@ -102,6 +117,13 @@ extension ChunkIndex {
             let values: [SQLValue] = [.integer(Int64(segment.partition)), .integer(segment.number), now]
             try transaction.execute(ContentStatements.addEmptied, values)
         }
+    }
+
+    /// What was emptied at a time that is still to come, since the clock was ahead, counts as emptied now: else it would
+    /// stay on disk until then.
+    public static func bringEmptiedForward(to now: Timestamp, in transaction: any Transaction) throws {
+        try transaction.execute(
+            ContentStatements.bringEmptiedForward, [.integer(Int64(clamping: now.milliseconds))])
     }
 
     /// Segments that were emptied before this time.

@@ -43,7 +43,7 @@ struct ChunkRow: Hashable {
 /// What rows say of a segment.
 public struct SegmentUse: Hashable, Sendable {
     public var segment: SegmentID
-    /// Bytes to the end of the last chunk that had a row. The file may be longer.
+    /// Bytes to the end of the last chunk that had a row, or is known to have none. The file may be longer.
     public var length: Int
     /// Bytes of those chunks that have one now, their records' headers included.
     public var liveBytes: Int

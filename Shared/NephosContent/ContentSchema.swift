@@ -4,8 +4,8 @@ public import NephosStorage
 ///
 /// - `content_chunks`: where each chunk lies, how it was sealed, and how long it is by itself, clustered by owner; the
 ///   index gives a segment's chunks in their order.
-/// - `content_segments`: how long each segment is as far as rows know, and how much of it is live. What is dead is the
-///   difference, so that the room of a group whose rows were never committed counts by itself.
+/// - `content_segments`: how long each segment is as far as is known here, and how much of it is live. What is dead is
+///   the difference, so that the room of a group whose rows were never committed counts by itself.
 /// - `content_owners`: what each owner stores.
 /// - `content_emptied`: segments that no chunk lies in any more, and since when. Their files are kept for a time: they
 ///   are all that an older copy of these tables has of its chunks.
@@ -151,6 +151,10 @@ enum ContentStatements {
                 THEN excluded.length ELSE content_segments.length END,
             live_bytes = content_segments.live_bytes + excluded.live_bytes
         """)
+    static let lengthenSegment = SQL(
+        """
+        UPDATE content_segments SET length = ?3 WHERE partition_number = ?1 AND segment_number = ?2 AND length < ?3
+        """)
     static let shrinkSegment = SQL(
         """
         UPDATE content_segments SET live_bytes = live_bytes - ?3
@@ -173,6 +177,7 @@ enum ContentStatements {
         SELECT partition_number, segment_number FROM content_emptied WHERE emptied_at < ?1
         ORDER BY emptied_at LIMIT ?2
         """)
+    static let bringEmptiedForward = SQL("UPDATE content_emptied SET emptied_at = ?1 WHERE emptied_at > ?1")
     static let forgetEmptied = SQL("DELETE FROM content_emptied WHERE partition_number = ?1 AND segment_number = ?2")
     static let segment = SQL(
         """

@@ -164,6 +164,25 @@ public struct SegmentRewrite: Sendable {
         return unknown.count
     }
 
+    /// The partition's closed segments that are longer than rows know, and how long they are: a crash, or a failed
+    /// transaction, left dead room in them that nothing counts. To be noted with ``ChunkIndex/noteLengths(_:in:)``. On a
+    /// work pool's thread.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    public static func outgrown(
+        in partition: Int, of store: any BlobStore, through snapshots: any Snapshots
+    ) throws -> [SegmentID: Int] {
+        // Before the rows are read, as above.
+        let closed = try store.segments(in: partition).filter(\.isClosed)
+        guard !closed.isEmpty else { return [:] }
+        return try snapshots.read { transaction in
+            let longer = try closed.filter { state in
+                try ChunkIndex.use(of: state.id, in: transaction).map { $0.length < state.length } ?? false
+            }
+            return Dictionary(longer.map { ($0.id, $0.length) }) { first, _ in first }
+        }
+    }
+
     /// The partition's closed segments that no row knows, and that are not noted as emptied either. Whoever cannot say
     /// since when the rows are as they are notes these with ``ChunkIndex/noteEmptied(_:at:in:)``, and they go as those
     /// that were emptied then. On a work pool's thread.

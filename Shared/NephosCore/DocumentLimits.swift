@@ -16,7 +16,7 @@ public enum DocumentLimits {
     public static let itemCountMax = 2_000_000
     /// What an item counts besides its name, its attributes and its contents, in bytes: its rows.
     public static let itemBytes = 256
-    /// What a version, a further content, an announcement and a link count besides, each: its row.
+    /// What a version, a further content, an announcement, a link and a manifest node count besides, each: its row.
     public static let rowBytes = 512
     /// Changes of one batch.
     public static let changesMax = 500

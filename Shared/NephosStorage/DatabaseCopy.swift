@@ -82,6 +82,11 @@ public enum DatabaseCopy {
         try Connection(immutable: path).integers(query)
     }
 
+    /// The same of a database whose service may be running, as it is at this moment.
+    public static func integers(_ query: String, ofLive path: String) throws -> [[Int64]] {
+        try Connection(path, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOFOLLOW).integers(query)
+    }
+
     /// Notes in a copy that it is being brought back: at its service's next start another epoch begins, in the
     /// transaction that forgets the note.
     ///

@@ -32,6 +32,12 @@ import Testing
         let good = try ticket(house.open(mover, upload: upload(1), bytes: 1 << 20))
         #expect(try send(frame(good, content(1)), mover, house)?.kind == .stored)
         #expect(try count("content_written", of: mover.account, in: house) == 1)
+        // It has written to a public database too, which is in another partition.
+        let elsewhere = SQL("INSERT INTO content_written VALUES (?1, ?2, 1, 1)")
+        _ = try house.cloud.storage(of: .documents).write {
+            let partition = (ScopeName(mover.account, ItemName("")).partition + 1) % partitionCount
+            try $0.execute(elsewhere, [.integer(Int64(partition)), .text(mover.account.rawValue)])
+        }
         mover.clear()
         var request = WireCloseAccount()
         request.accountName = TestCloud.accountName
@@ -43,6 +49,39 @@ import Testing
         house.cloud.network.run(for: .seconds(10))
         for table in ["content_written", "content_chunks", "content_holds", "content_owners"] {
             #expect(try count(table, of: mover.account, in: house) == 0)
+        }
+    }
+
+    /// Owners behind it have their turn, and it does not come again.
+    @Test func aDamagedEndingKeepsNoOthersWaiting() throws {
+        let house = try BulkHouse()
+        let storage = try house.cloud.storage(of: .documents)
+        let insert = SQL("INSERT INTO content_endings VALUES (?1, ?2, 'T.a', ?3, 0)")
+        _ = try storage.write {
+            try $0.execute(insert, [.integer(1), .text("acc_one"), .blob([0])])
+            try $0.execute(insert, [.integer(2), .text("acc_two"), .blob(id(of: content(1)).bytes)])
+        }
+        house.cloud.network.run(for: .seconds(130))
+        #expect(
+            try storage.write { try $0.first(SQL("SELECT COUNT(*) FROM content_endings"), []) { $0.integer(0) } } == 0)
+    }
+
+    /// Also in the very group in which the removal of others finds that nothing is left.
+    @Test func anUploadThatEndsWheneverIsRemovedAtOnce() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        house.cloud.network.faults.latency = .milliseconds(1)...(.milliseconds(1))
+        for step in 0..<60 {
+            let (first, second) = (upload(UInt8(2 * step)), upload(UInt8(2 * step + 1)))
+            for (number, id) in [first, second].enumerated() {
+                let good = try ticket(house.open(mover, upload: id, bytes: 1 << 20))
+                #expect(try send(frame(good, content(number, count: 1000)), mover, house)?.kind == .stored)
+            }
+            try house.close(mover, upload: first)
+            house.cloud.network.run(for: .milliseconds(Int64(step)))
+            try house.close(mover, upload: second)
+            house.cloud.network.run(for: .milliseconds(500))
+            #expect(try house.chunkCount(of: mover.account) == 0, "after \(step) ms")
         }
     }
 

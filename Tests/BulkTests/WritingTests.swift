@@ -3,6 +3,7 @@ import NephosContent
 import NephosCore
 import NephosKit
 import NephosSimulation
+import NephosStorage
 import NephosWire
 import Testing
 
@@ -98,6 +99,66 @@ import Testing
         }
         #expect(refused >= 10)
         #expect(try house.diskBytes(of: mover.account) < 9 * Self.megabyte)
+    }
+
+    /// Else a small chunk that stays keeps a whole segment of them on disk, and so does the next.
+    @Test func whatIsWrittenAndRefusedIsKnownToBeDeadRoom() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        #expect(house.store([content(0, count: 4096)], with: client).allSatisfy { $0.isSuccess })
+        let partition = ScopeName(mover.account, ItemName("")).partition
+        let segment = try #require(try house.store.segments(in: partition).first).id
+        house.cloud.network.faults.latency = .milliseconds(1)...(.milliseconds(1))
+        let good = try ticket(house.open(mover, upload: upload(2), bytes: UInt64(Self.megabyte)))
+        house.cloud.network.offloadTime = .milliseconds(20)
+        try mover.send(frame(good, content(1, count: Self.megabyte / 2)))
+        house.cloud.network.run(for: .milliseconds(5))
+        // It is being written.
+        try house.close(mover, upload: upload(2))
+        house.cloud.network.run(for: .milliseconds(300))
+        #expect(mover.frames.contains { $0.kind == .refused })
+        let length = try house.store.segments(in: partition).first { $0.id == segment }?.length
+        let use = try house.cloud.storage(of: .documents).write { try ChunkIndex.use(of: segment, in: $0) }
+        #expect(try #require(use?.length) == length && #require(length) > Self.megabyte / 2)
+        #expect(try #require(use?.liveBytes) < 8192)
+    }
+
+    /// The same where a crash, or a disk that was full, kept the transaction from saying so.
+    @Test func whatACrashLeftInASegmentIsFoundAndFreed() throws {
+        var configuration = Transfers.Configuration()
+        configuration.upkeepInterval = .seconds(1)
+        let house = try BulkHouse(configuration: configuration)
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 1 << 20))
+        #expect(house.store([content(0, count: 4096)], with: client).allSatisfy { $0.isSuccess })
+        let partition = ScopeName(mover.account, ItemName("")).partition
+        let segment = try #require(try house.store.segments(in: partition).first).id
+        var group = ChunkGroup()
+        try group.append(id(of: content(1)), sealed: content(1))
+        try house.store.put(&group, in: partition).release()
+        house.store.drop(partition: partition)
+        house.cloud.network.run(for: .seconds(60))
+        #expect(try house.cloud.storage(of: .documents).write { try ChunkIndex.use(of: segment, in: $0) } == nil)
+        let kept = content(0, count: 4096)
+        #expect(try house.fetch([id(of: kept)], with: client).first?.get() == kept)
+    }
+
+    /// It would stay on disk until then.
+    @Test func whatWasEmptiedInTheFutureIsNotKeptUntilThen() throws {
+        var configuration = Transfers.Configuration()
+        configuration.upkeepInterval = .seconds(10)
+        configuration.emptiedRetention = .seconds(100)
+        let house = try BulkHouse(configuration: configuration)
+        let segment = SegmentID(partition: 3, number: 7)
+        let storage = try house.cloud.storage(of: .documents)
+        let later = Timestamp(milliseconds: 4_000_000_000_000)
+        _ = try storage.write { try ChunkIndex.noteEmptied([segment], at: later, in: $0) }
+        let emptied = SQL("SELECT COUNT(*) FROM content_emptied")
+        house.cloud.network.run(for: .seconds(60))
+        #expect(try storage.write { try $0.first(emptied, []) { $0.integer(0) } } == 1)
+        house.cloud.network.run(for: .seconds(100))
+        #expect(try storage.write { try $0.first(emptied, []) { $0.integer(0) } } == 0)
     }
 
     @Test func aClockThatWasSetBackForgivesNothingAndKeepsNobodyOutForLong() throws {

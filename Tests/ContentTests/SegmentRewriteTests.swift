@@ -350,6 +350,25 @@ import Testing
         }
     }
 
+    /// A crash, or a commit that failed, between bytes and rows: they lie behind a chunk that keeps the segment.
+    @Test func whatNoRowEverNamedIsDeadRoom() throws {
+        let store = try store(folder)
+        let chunk = try #require(try store.put(0..<1).first)
+        _ = try engine.write { try ChunkIndex.add([chunk], of: owner, in: $0) }
+        _ = try store.put(1..<9, count: 1000)
+        let segment = chunk.place.segment
+        // It may still be written to, and rows may be on their way.
+        #expect(try SegmentRewrite.outgrown(in: 7, of: store, through: engine.snapshots).isEmpty)
+        store.drop(partition: 7)
+        let lengths = try SegmentRewrite.outgrown(in: 7, of: store, through: engine.snapshots)
+        #expect(lengths == [segment: try folder.bytes(of: segment).count])
+        #expect(try engine.write { try ChunkIndex.segmentsWorthRewriting(limit: 9, in: $0).isEmpty })
+        _ = try engine.write { try ChunkIndex.noteLengths(lengths, in: $0) }
+        let worth = try engine.write { try ChunkIndex.segmentsWorthRewriting(limit: 9, in: $0).map(\.segment) }
+        #expect(worth == [segment])
+        #expect(try SegmentRewrite.outgrown(in: 7, of: store, through: engine.snapshots).isEmpty)
+    }
+
     /// Rows that are committed after rows were read: whether the segment is closed was asked before.
     @Test(arguments: [false, true])
     func whatGetsItsRowsMeanwhileStays(isRewritten: Bool) throws {

@@ -153,7 +153,7 @@ struct ContainerAudit {
         guard rows.items == counted else { throw Violation("Items count \(rows.items), and should \(counted)") }
         charged += counted.values.reduce(0, +)
         for (name, node) in rows.nodes {
-            charged += Int64(node.count)
+            charged += Int64(node.count + DocumentLimits.rowBytes)
             let manifest = try node.withUnsafeBytes { try ManifestNode(decoding: $0) }
             for child in manifest.children {
                 uses[Part(container: name, id: child.id.bytes, isNode: manifest.level > 0), default: 0] += 1

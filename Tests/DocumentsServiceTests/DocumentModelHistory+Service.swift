@@ -142,7 +142,10 @@ extension DocumentModelHistory {
 
     private var stored: Int {
         let nodes = Self.containers.reduce(0) { sum, name in
-            sum + self.nodes(of: name).reduce(0) { $0 + (DocumentContents.nodeLengths[$1] ?? 0) }
+            sum
+                + self.nodes(of: name).reduce(0) {
+                    $0 + (DocumentContents.nodeLengths[$1] ?? 0) + DocumentLimits.rowBytes
+                }
         }
         return models.values.reduce(0) { $0 + $1.countedBytes } + nodes + chunks(of: allRoots).bytes
     }

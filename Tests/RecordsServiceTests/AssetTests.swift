@@ -555,23 +555,13 @@ extension RecordDevice {
         let missing = found.missing.map { asset.chunks[Int($0)] }
         let room = found.storedBytes + UInt64(missing.reduce(0) { $0 + BulkLimits.counted($1.count) })
         let client = try mover.connect(BulkClient.Purpose(upload: upload, uploadBytes: room))
-        let stored = Stored()
-        for chunk in missing {
-            client.store(bytes: chunk.count) { target in
-                target.copyBytes(from: chunk)
-                return chunk.withUnsafeBytes { ChunkID(hashing: $0) }
-            } then: { result in
-                if case .success = result { stored.count += 1 }
-            }
-        }
-        run(until: { stored.count == missing.count })
+        #expect(store(missing, with: client) == missing.count)
         if missing.isEmpty {
             // Nodes are an upload's, also where it has no chunks.
             var open = WireOpenTransfer()
             (open.transferID, open.container) = (Data(upload), content(of: record))
             try call("OpenTransfer", open, as: WireOpenTransferReply.self)
         }
-        #expect(stored.count == missing.count)
         guard nodes, !asset.nodes.isEmpty else { return upload }
         var request = WireStoreNodes()
         request.container = content(of: record, nodesOf: asset)
@@ -590,6 +580,28 @@ extension RecordDevice {
 
     func fetch(_ chunk: ChunkID, of record: String = "") throws -> [UInt8] {
         try fetch(chunk, by: connectBulk(for: record))
+    }
+
+    /// A client that stores assets of the record.
+    func connectUpload(bytes: UInt64, for record: String = "") throws -> BulkClient {
+        (mover.service, mover.container) = (.records, content(of: record))
+        return try mover.connect(
+            BulkClient.Purpose(upload: [UInt8](RecordDevice.version()), uploadBytes: bytes))
+    }
+
+    /// - Returns: How many were stored within two minutes.
+    func store(_ chunks: [[UInt8]], with client: BulkClient) -> Int {
+        let stored = Stored()
+        for chunk in chunks {
+            client.store(bytes: chunk.count) { target in
+                target.copyBytes(from: chunk)
+                return chunk.withUnsafeBytes { ChunkID(hashing: $0) }
+            } then: { result in
+                if case .success = result { stored.count += 1 }
+            }
+        }
+        run(until: { stored.count == chunks.count })
+        return stored.count
     }
 
     /// A client that fetches assets of the record.

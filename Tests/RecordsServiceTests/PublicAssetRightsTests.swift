@@ -34,6 +34,21 @@ import Testing
         try device.close(upload, for: name)
     }
 
+    /// They lie in two partitions, whose rows count apart.
+    @Test func whatAnAccountWritesADayIsBoundedInEachDatabase() throws {
+        var configuration = Transfers.Configuration()
+        (configuration.writtenADayPlans, configuration.writtenADayLeast) = (0, 400_000)
+        let house = try PublicHouse(configuration: configuration)
+        let own = try house.house.device()
+        let open = try own.connectUpload(bytes: 1 << 20)
+        #expect(own.store([TestContent(seed: 1, chunks: [300_000]).chunks[0]], with: open) == 1)
+        // What is written there is nothing to the other, and does not end what is known of that.
+        let there = own.ofPublic()
+        let other = try there.connectUpload(bytes: 1 << 20, for: "sea")
+        #expect(there.store([TestContent(seed: 2, chunks: [20_000]).chunks[0]], with: other) == 1)
+        #expect(own.store([TestContent(seed: 3, chunks: [300_000]).chunks[0]], with: open) == 0)
+    }
+
     private func code(_ body: () throws -> Void) -> CloudError.Code? {
         do { try body() } catch { return (error as? CloudError)?.code }
         return nil

@@ -1,3 +1,4 @@
+import NephosBulk
 import NephosBus
 import NephosCore
 import NephosServiceKit
@@ -15,8 +16,11 @@ final class PublicHouse {
     let house: RecordHouse
     var cloud: TestCloud { house.cloud }
 
-    init(seed: UInt64 = 1, budgets: BudgetConfiguration = .unlimited) throws {
-        house = try RecordHouse(seed: seed, budgets: budgets)
+    init(
+        seed: UInt64 = 1, budgets: BudgetConfiguration = .unlimited,
+        configuration: Transfers.Configuration = Transfers.Configuration()
+    ) throws {
+        house = try RecordHouse(seed: seed, budgets: budgets, configuration: configuration)
         try cloud.createAccount(Self.administrator)
         try cloud.createAccount(Self.other)
         var request = WireSaveContainer()

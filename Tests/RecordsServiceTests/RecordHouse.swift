@@ -1,4 +1,5 @@
 import Foundation
+import NephosBulk
 import NephosBus
 import NephosContent
 import NephosCore
@@ -21,13 +22,13 @@ final class RecordHouse {
 
     init(
         seed: UInt64 = 1, engine: SQLiteEngine? = nil, store: (any BlobStore)? = nil,
-        budgets: BudgetConfiguration = .unlimited
+        budgets: BudgetConfiguration = .unlimited, configuration: Transfers.Configuration = Transfers.Configuration()
     ) throws {
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         let store = try store ?? SegmentStore(folder: folder, segmentBytesMax: 1 << 20)
         cloud = try TestCloud(
             seed: seed, budgets: budgets, engines: engine.map { [.records: $0] } ?? [:],
-            contentServices: [.records: .init(store: store) { RecordsService($0) }])
+            contentServices: [.records: .init(store: store, configuration: configuration) { RecordsService($0) }])
         try createApp(Self.app, [Self.container, "T.shared"])
         try createApp("T.other", ["T.elsewhere", "T.shared"])
     }

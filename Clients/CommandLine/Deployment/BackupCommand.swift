@@ -105,8 +105,8 @@ struct BackupCommand: ParsableCommand {
             }
             say(
                 outcome.damagedFiles,
-                "of the deployment differing from what was copied of them before: its disk may be failing. The snapshot has of "
-                    + "each what is whole in the file or in the copy")
+                "in the deployment cannot be read whole, or are not what was copied of them before: its disk may be "
+                    + "failing. The snapshot has of each what is whole in the file or in the copy")
             say(
                 outcome.damagedCopies,
                 "in the folder of backups were damaged or gone, and were made anew: look at its disk")

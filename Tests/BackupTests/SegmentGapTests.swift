@@ -1,0 +1,122 @@
+import Foundation
+import NephosContent
+import NephosCore
+import NephosServiceKit
+import Testing
+
+@testable import NephosBackup
+
+/// What the deployment's disk cannot read, or has lost, ends no backup: the copy has gaps for it, and is filled once it
+/// can be read.
+@Suite struct SegmentGapTests {
+    private static func data(_ path: String) -> Data? { FileManager.default.contents(atPath: path) }
+
+    private static func restored(_ house: BackupHouse, _ segment: SegmentID, _ snapshot: String?) throws -> Data? {
+        let place = house.elsewhere(UUID().uuidString)
+        try house.restore(to: place, snapshot)
+        return data(try place.contentFolder(of: .documents) + "/" + #require(segment.filePath))
+    }
+
+    @Test func aSegmentThatTheDiskHasLostEndsNoBackups() throws {
+        let house = try BackupHouse()
+        let place = try house.put("a", partition: 1)
+        try house.put("b", partition: 2)
+        let own = try house.file(place.segment)
+        let whole = try #require(Self.data(own))
+        unlink(own)
+        let first = try house.backup()
+        #expect(first.damagedFiles == [own] && first.damagedCopies.isEmpty)
+        #expect(first.manifest.segments.map(\.gaps) == [[0..<whole.count], nil])
+        #expect(try house.verify() == [[]])
+        #expect(try Self.restored(house, place.segment, nil) == Data(count: whole.count))
+        // It is looked for each time, and said.
+        let second = try house.backup(at: 1)
+        #expect(second.damagedFiles == [own] && second.manifest.segments == first.manifest.segments)
+        #expect(try house.verify() == [[], []])
+        // It was brought back.
+        try whole.write(to: URL(fileURLWithPath: own))
+        let third = try house.backup(at: 2)
+        #expect(third.damagedFiles.isEmpty && third.manifest.segments.allSatisfy { $0.gaps == nil })
+        #expect(try house.verify() == [[], [], []])
+        for snapshot in [first.snapshot, third.snapshot] {
+            #expect(try Self.restored(house, place.segment, snapshot) == whole)
+        }
+        #expect(try house.backup(at: 3).copiedSegments == 0)
+    }
+
+    /// Also where later snapshots that have it whole are gone, and where it is damaged afterwards.
+    @Test func aCopyThatWasFilledIsComparedButForItsGaps() throws {
+        let house = try BackupHouse()
+        let places = try ["a", "b", "c"].map { try house.put($0, partition: 1) }
+        let own = try house.file(places[0].segment)
+        let whole = try #require(Self.data(own))
+        try whole.prefix(places[1].offset + 100).write(to: URL(fileURLWithPath: own))
+        let first = try house.backup()
+        #expect(first.damagedFiles == [own])
+        #expect(first.manifest.segments.map(\.gaps) == [[places[1].offset + 100..<whole.count]])
+        try whole.write(to: URL(fileURLWithPath: own))
+        let second = try house.backup(at: 1)
+        #expect(second.damagedFiles.isEmpty && second.damagedCopies.isEmpty)
+        try FileManager.default.removeItem(atPath: house.folder.path(of: second.snapshot))
+        #expect(try house.verify() == [[]])
+        #expect(try Self.restored(house, places[0].segment, first.snapshot) == whole)
+        try BackupTests.flip(try house.copy(places[0].segment), at: places[0].offset + 10)
+        #expect(try house.verify().map(\.isEmpty) == [false])
+    }
+
+    /// What was copied before is not lost by it, and what comes after is copied.
+    @Test func whatIsLostOfASegmentThatGrowsIsAGapAlone() throws {
+        let house = try BackupHouse()
+        let first = try house.put("a", partition: 1)
+        try house.backup()
+        try house.put("b", partition: 1)
+        let third = try house.put("c", partition: 1)
+        let own = try house.file(first.segment)
+        let whole = try #require(Self.data(own))
+        try whole.prefix(third.offset).write(to: URL(fileURLWithPath: own))
+        let made = try house.backup(at: 1)
+        #expect(made.damagedFiles == [own] && made.manifest.segments[0].gaps == [third.offset..<whole.count])
+        #expect(try house.verify() == [[], []])
+        let got = try #require(try Self.restored(house, first.segment, nil))
+        #expect(got.count == whole.count && got.prefix(third.offset) == whole.prefix(third.offset))
+        // Of each record it takes the copy that is whole.
+        var other = whole
+        other.replaceSubrange(first.offset..<third.offset, with: Data(count: third.offset - first.offset))
+        try other.write(to: URL(fileURLWithPath: own))
+        let last = try house.backup(at: 2)
+        #expect(last.damagedFiles == [own] && last.manifest.segments[0].gaps == nil)
+        #expect(try house.verify() == [[], [], []])
+        #expect(try Self.restored(house, first.segment, nil) == whole)
+    }
+
+    /// It is not mounted: nothing is made that looks like a snapshot of it.
+    @Test func aFolderOfContentsThatIsNotThereEndsTheBackup() throws {
+        let house = try BackupHouse()
+        try house.put("a", partition: 1)
+        try FileManager.default.removeItem(atPath: house.place.contentFolder(of: .documents))
+        #expect { try house.backup() } throws: { ($0 as? CloudError)?.message.contains("not mounted") == true }
+        #expect(try house.folder.snapshots().isEmpty)
+    }
+
+    /// A real error of reading, in the middle: of this process's own memory the page that no file is behind.
+    @Test func aPageThatCannotBeReadIsZerosAndTheRestIsCopied() throws {
+        let (page, house) = (4096, try BackupHouse())
+        let path = house.root + "/empty"
+        let empty = open(path, O_RDWR | O_CREAT, 0o600)
+        defer { close(empty) }
+        let memory = try #require(
+            mmap(nil, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), "No memory.")
+        defer { munmap(memory, 3 * page) }
+        memset(memory, 7, 3 * page)
+        #expect(mmap(memory + page, page, PROT_READ, MAP_PRIVATE | MAP_FIXED, empty, 0) == memory + page)
+        let start = Int(bitPattern: memory)
+        let target = house.root + "/target"
+        var salvage = Salvage(to: try FileCopy.Opened(target, O_WRONLY | O_CREAT | O_TRUNC)) { _ in }
+        let hash = try salvage.run([FileCopy.Piece(path: "/proc/self/mem", range: start..<start + 3 * page)])
+        #expect(salvage.gaps == [start + page..<start + 2 * page])
+        let sevens = Data(repeating: 7, count: page)
+        #expect(Self.data(target) == sevens + Data(count: page) + sevens)
+        #expect(try FileCopy.hash(target, first: 3 * page) { _ in } == hash)
+        #expect(try FileCopy.hash(target, first: 3 * page, gaps: [page..<2 * page]) { _ in } == hash)
+    }
+}
