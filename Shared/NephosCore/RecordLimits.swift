@@ -51,11 +51,14 @@ public enum RecordLimits {
     /// Bytes of records in a reply; what does not fit is fetched.
     public static let replyBytesMax = 1 << 20
 
-    /// Records that one call of a query looks at, and bytes of them: as often as the predicate goes over their texts.
+    /// Records that one call of a query looks at, and bytes of them: as often as the predicate goes over their texts, and
+    /// 4 for each value of a list that it asks for, as often as it goes over lists.
     public static let examinedMax = 1000
     public static let examinedBytesMax = 1 << 20
     /// How often a predicate of a query may go over a record's texts.
     public static let textPassesMax = 64
+    /// How often it may go over the values of a record's lists.
+    public static let listPassesMax = 64
 
     /// Indexes of a database, and of one type in it.
     public static let indexesMax = 64

@@ -20,6 +20,8 @@ public struct CompiledPredicate: Sendable {
     public let fields: [FieldName]
     /// How many passes over texts of a record one test may need at worst, so that a service can charge for it.
     public let textPasses: Int
+    /// How many passes over values of a record's lists one test may need at worst, of texts and of others.
+    public let listPasses: Int
     /// Whether texts are asked for, of whatever fields.
     public let readsTexts: Bool
 
@@ -33,6 +35,9 @@ public struct CompiledPredicate: Sendable {
         case words([[UInt8]])
     }
 
+    /// Whether a field is asked for more than once.
+    private let asksAgain: Bool
+
     private let nodes: [Node]
     private let children: [Int]
     private let root: Int
@@ -44,12 +49,23 @@ public struct CompiledPredicate: Sendable {
         children = builder.children
         fields = builder.fields
         textPasses = builder.textPasses
+        listPasses = builder.listPasses
+        asksAgain = builder.fieldTests > fields.count
         readsTexts = builder.nodes.contains { if case .words = $0 { true } else { false } }
     }
 
     /// Whether the predicate is true of this record.
     public func matches(_ record: some PredicateRecord) -> Bool {
-        matches(valueAt: { record.value(of: fields[$0]) }, texts: { record.texts })
+        guard asksAgain else { return matches(valueAt: { record.value(of: fields[$0]) }, texts: { record.texts }) }
+        // To make the value of a list takes as long as to go over it.
+        var known = [PredicateValue??](repeating: nil, count: fields.count)
+        return matches(
+            valueAt: { place in
+                if let value = known[place] { return value }
+                let value = record.value(of: fields[place])
+                known[place] = .some(value)
+                return value
+            }, texts: { record.texts })
     }
 
     /// Whether it is true of the fields that the closure tells. To `self CONTAINS` they have no words.
@@ -97,6 +113,8 @@ public struct CompiledPredicate: Sendable {
         var children: [Int] = []
         var fields: [FieldName] = []
         var textPasses = 0
+        var listPasses = 0
+        var fieldTests = 0
         private var indexes: [FieldName: Int] = [:]
 
         mutating func add(_ predicate: PredicateNode) -> Int {
@@ -109,11 +127,13 @@ public struct CompiledPredicate: Sendable {
             case .comparison(let comparison):
                 node = .field(index(of: comparison.field), FieldTest(comparison))
                 if case .string? = comparison.operands.first { textPasses += 1 }
+                if comparison.any || comparison.relation == .contains { listPasses += 1 }
             case .isMissing(let field): node = .field(index(of: field), .missing)
             case .isPresent(let field): node = .field(index(of: field), .present)
             case .fullText(let text):
                 node = .words(FoldingRule.current.words(of: text.rawValue).map { Array($0.utf8) })
                 textPasses += 1
+                listPasses += 1
             case .distance(let distance): node = .field(index(of: distance.field), .distance(distance))
             }
             nodes.append(node)
@@ -128,6 +148,7 @@ public struct CompiledPredicate: Sendable {
         }
 
         private mutating func index(of field: FieldName) -> Int {
+            fieldTests += 1
             if let index = indexes[field] { return index }
             fields.append(field)
             indexes[field] = fields.count - 1

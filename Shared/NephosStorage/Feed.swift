@@ -336,7 +336,7 @@ public final class Feed: FeedTransaction {
 
     /// Tombstones of one scope. With more, the oldest eighth is forgotten, and
     /// a reader whose token is from before it has to fetch everything.
-    static let tombstonesMax = 4096
+    public static let tombstonesMax = 4096
 
     public func keepTombstones(of scope: ScopeName, atMost max: Int) throws {
         let place = try place(of: scope)

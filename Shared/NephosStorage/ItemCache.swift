@@ -6,8 +6,9 @@ internal import NephosCore
 final class ItemCache {
     /// Items of one generation; there are two.
     private static let generationMax = 8192
-    /// A larger body is not kept.
+    /// A larger body is not kept, nor what has a longer name: also of what there is not, the names come from outside.
     private static let bodyBytesMax = 1024
+    private static let nameBytesMax = 1024
 
     private struct Key: Hashable {
         var scope: Int64
@@ -27,6 +28,9 @@ final class ItemCache {
     /// less than hashing.
     private var latest: (key: Key, place: [Key: Entry].Index)?
 
+    /// How many are known.
+    var count: Int { young.count + old.count }
+
     /// What is known of the item; nil: nothing.
     func entry(_ scope: Int64, _ name: ItemName) -> Entry? {
         let key = Key(scope: scope, name: name)
@@ -37,6 +41,8 @@ final class ItemCache {
     }
 
     func store(_ item: FeedItem?, _ scope: Int64, _ name: ItemName) {
+        // So it never was: there is nothing to forget.
+        guard name.utf8.count <= Self.nameBytesMax else { return }
         let key = Key(scope: scope, name: name)
         guard let item else { return insert(.none, key) }
         guard item.body.count <= Self.bodyBytesMax else { return remove(key) }

@@ -5,6 +5,15 @@ private import Synchronization
 
 private import func Foundation.usleep
 
+/// How long a read may last.
+final class ReadDeadline {
+    var end: ContinuousClock.Instant?
+    var hasPassed: Bool { end.map { $0 < .now } ?? false }
+
+    static let passed = CloudError(
+        .serviceBusy, "The read took too long. Ask for less, or later.", retryAfter: .seconds(1))
+}
+
 /// Snapshots of one SQLite file, each on a connection that is opened read-only.
 final class SQLiteSnapshots: Snapshots {
     /// A connection that cannot write.
@@ -13,7 +22,7 @@ final class SQLiteSnapshots: Snapshots {
         let database: DatabaseQueue
         let connection: OpaquePointer
         let transaction: SQLiteTransaction
-        let deadline = Deadline()
+        let deadline = ReadDeadline()
 
         init(path: String) throws {
             var configuration = Configuration()
@@ -25,14 +34,14 @@ final class SQLiteSnapshots: Snapshots {
                 throw CloudError(.storageFailure, "The database could not be opened for reading.")
             }
             self.connection = connection
-            transaction = SQLiteTransaction(on: connection, isReadOnly: true)
+            transaction = SQLiteTransaction(on: connection, isReadOnly: true, until: deadline)
             // The context is this reader's own, and goes after its connection.
             let context = Unmanaged.passUnretained(deadline).toOpaque()
             sqlite3_progress_handler(
                 connection, 1000,
                 { context in
                     guard let context else { return 0 }
-                    return Unmanaged<Deadline>.fromOpaque(context).takeUnretainedValue().hasPassed ? 1 : 0
+                    return Unmanaged<ReadDeadline>.fromOpaque(context).takeUnretainedValue().hasPassed ? 1 : 0
                 }, context)
         }
 
@@ -40,11 +49,6 @@ final class SQLiteSnapshots: Snapshots {
             transaction.finalize()
             try? database.close()
         }
-    }
-
-    private final class Deadline {
-        var end: ContinuousClock.Instant?
-        var hasPassed: Bool { end.map { $0 < .now } ?? false }
     }
 
     private let path: String
@@ -79,8 +83,7 @@ final class SQLiteSnapshots: Snapshots {
             return try body(reader.transaction)
         } catch {
             guard reader.deadline.hasPassed else { throw error }
-            throw CloudError(
-                .serviceBusy, "The read took too long. Ask for less, or later.", retryAfter: .seconds(1))
+            throw ReadDeadline.passed
         }
     }
 

@@ -122,6 +122,7 @@ final class SQLiteTransaction: Transaction {
 
     private let connection: OpaquePointer
     private let isReadOnly: Bool
+    private let deadline: ReadDeadline?
     /// By the statements' numbers.
     private var statements: [Prepared?] = []
     private var isOpen = false
@@ -137,10 +138,13 @@ final class SQLiteTransaction: Transaction {
     /// could not write, so that a later flush would promise what is not there.
     private var hasLostFlush = false
 
-    /// - Parameter isReadOnly: Whether the connection cannot write.
-    init(on connection: OpaquePointer, isReadOnly: Bool = false) {
+    /// - Parameters:
+    ///   - isReadOnly: Whether the connection cannot write.
+    ///   - deadline: After it no row is handed out: what is done with one may take longer than SQLite took to find it.
+    init(on connection: OpaquePointer, isReadOnly: Bool = false, until deadline: ReadDeadline? = nil) {
         self.connection = connection
         self.isReadOnly = isReadOnly
+        self.deadline = deadline
     }
 
     /// Finalises the statements, which has to happen before the connection closes.
@@ -207,6 +211,7 @@ final class SQLiteTransaction: Transaction {
             let code = sqlite3_step(prepared.handle)
             if code == SQLITE_DONE { return }
             guard code == SQLITE_ROW else { throw failed(code) }
+            if let deadline, deadline.hasPassed { throw ReadDeadline.passed }
             guard try row(Row(handle: prepared.handle)) else { return }
         }
     }

@@ -189,7 +189,9 @@ def bombs(one, victim):
     zone, _ = one.make_zone()
     text = "a" * 20_000
     for number in range(40):
-        one.modify(zone, save(f"b{number}", title=text + str(number), count=number))
+        bomb = save(f"b{number}", title=text + str(number), count=number)
+        bomb.save.fields.add(name="numbers").integers.values.extend([number] * 10_000)
+        one.modify(zone, bomb)
     slow = "title LIKE '" + "*a" * 20 + "*b'"
     kinds = {
         "deep": "(" * 5000 + "count = 1" + ")" * 5000,
@@ -202,6 +204,8 @@ def bombs(one, victim):
         "matches": "title MATCHES '(a+)+$'",
         "crossed": " AND ".join(f"(count = {number} OR count = {number + 1})" for number in range(40)),
         "folded": " OR ".join("title CONTAINS[cd] 'á%d'" % number for number in range(60)),
+        "lists": " OR ".join(f"ANY numbers == {1000 + number}" for number in range(60)),
+        "more lists": " OR ".join(f"ANY numbers == {1000 + number}" for number in range(240)),
     }
     while one.goes_on:
         for name, predicate in kinds.items():

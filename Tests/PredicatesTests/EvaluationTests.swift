@@ -86,6 +86,28 @@ struct TestRecord: PredicateRecord {
         let predicate = try QueryPredicate(parsing: "a LIKE '*x' AND (b == 1 OR c CONTAINS 'x') AND self CONTAINS 'y'")
         #expect(predicate.compiled().textPasses == 3)
     }
+
+    @Test func passesOverListsAreCounted() throws {
+        let predicate = try QueryPredicate(
+            parsing: "ANY a == 1 AND (b == 1 OR c CONTAINS 2) AND NOT ANY a IN {3, 4} AND self CONTAINS 'y'")
+        #expect(predicate.compiled().listPasses == 4)
+    }
+
+    @Test func aValueThatIsAskedForTwiceIsMadeOnce() throws {
+        final class Record: PredicateRecord {
+            var asked: [String] = []
+            var texts: [String] { [] }
+
+            func value(of field: FieldName) -> PredicateValue? {
+                asked.append(field.rawValue)
+                return field.rawValue == "none" ? nil : .list([.integer(1)])
+            }
+        }
+        let record = Record()
+        let predicate = try QueryPredicate(parsing: "ANY a == 2 OR ANY a == 3 OR none == 1 OR none == 2 OR ANY a == 1")
+        #expect(predicate.compiled().matches(record))
+        #expect(record.asked == ["a", "none"])
+    }
 }
 
 @Suite struct SchemaTests {

@@ -1,4 +1,5 @@
 import Foundation
+import NephosBus
 import NephosCore
 import NephosSimulation
 import NephosStorage
@@ -42,6 +43,24 @@ import Testing
         #expect(try device.modify([.save("a", ["more": .integer(1)], base: version)]).codes == [.limitExceeded])
         #expect(try device.modify([.save("a", ["more": .integer(1)], policy: .changedKeys)]).codes == [.limitExceeded])
         #expect(try device.modify([.save("a", ["f1": .integer(2)], base: version)]).codes == [nil])
+    }
+
+    /// Also where the disk says that there is one: nobody looks.
+    @Test func whatNothingCanBeCalledIsNotThere() throws {
+        try device.save("odd")
+        for name in ["_odd", String(repeating: "x", count: 256)] {
+            try house.cloud.storage(of: .records).write { transaction in
+                _ = try transaction.execute(
+                    SQL("UPDATE feed_items SET name = ?1 WHERE name NOT LIKE 'new%'"), [.text(name)])
+            }
+            house.cloud.crash(.records)
+            try house.cloud.start(.records)
+            house.cloud.network.run(for: .seconds(1))
+            #expect(try device.fetch([name]).isEmpty)
+            var condition = WireRecordCondition()
+            condition.record = name
+            #expect(try !device.modify([.save("new \(name.utf8.count)")], if: [condition]).hasFailure)
+        }
     }
 
     /// Of a megabyte of the smallest places each save would take half a second.

@@ -50,6 +50,17 @@ import Testing
         #expect(names == (0..<count).map { "r\($0 + 10_000)" })
     }
 
+    @Test func aSmallZoneWithManyDeletionsIsPutInOrderWithoutAnIndex() throws {
+        try save(4100) { ["n": .integer(Int64(4100 - $0))] }
+        for start in stride(from: 50, to: 4100, by: 405) {
+            try device.modify((start..<min(start + 400, 4100)).map { .delete("r\($0 + 10_000)") })
+            try device.modify((min(start + 400, 4100)..<min(start + 405, 4100)).map { .delete("r\($0 + 10_000)") })
+        }
+        let reply = try device.page("n > 0", sort: ["n"])
+        #expect(reply.plan.way == .scanSorted && reply.after.isEmpty)
+        #expect(reply.records.map(\.item) == (0..<50).reversed().map { "r\($0 + 10_000)" })
+    }
+
     @Test func manyWordsThatManyRecordsHaveAreFound() throws {
         try device.index("Note(words)")
         let words = (0..<20).map { "word\($0)" }.joined(separator: " ")

@@ -121,6 +121,23 @@ import Testing
         #expect(error?.code == .limitExceeded)
     }
 
+    @Test func whatGoesOverListsOftenLooksAtLess() throws {
+        let numbers = [Int64](repeating: 1, count: 40_000)
+        for number in 0..<6 { try device.save("r\(number)", ["l": .list(numbers), "n": .integer(1)]) }
+        // Values that are not asked for are not gone over.
+        #expect(try page("n == 2").examined == 6)
+        // 40,000 bytes, and 160,000 for the values, are gone over once, or thirty times.
+        #expect(try page("ANY l == 2 AND n == 1").examined == 6)
+        let often = (2..<32).map { "ANY l == \($0)" }.joined(separator: " OR ")
+        let reply = try page(often)
+        #expect(reply.examined == 1 && reply.after == "r0")
+        #expect(try query(often).isEmpty && query("\(often) OR ANY l == 1").count == 6)
+        let error = #expect(throws: CloudError.self) { try page("\(often) OR \(often) OR l CONTAINS 5 OR \(often)") }
+        #expect(error?.code == .limitExceeded)
+        // As many single values are asked for in one pass.
+        #expect(try query("ANY l IN {\((1..<900).map(String.init).joined(separator: ", "))}").count == 6)
+    }
+
     @Test func whatIsNoPredicateSaysWhere() throws {
         let error = #expect(throws: CloudError.self) { try page("title = = 3") }
         #expect(error?.code == .invalidArguments && error?.details["offset"] == "8")

@@ -79,6 +79,26 @@ import Testing
         }
     }
 
+    @Test func whatTakesTooLongWithEachRowIsEndedToo() throws {
+        try withEngine { engine, _ in
+            try engine.write {
+                for number in 0..<100 { try $0.execute(Self.insert, [.integer(Int64(number)), .blob([])]) }
+            }
+            var rows = 0
+            let error = #expect(throws: CloudError.self) {
+                try engine.snapshots.read { snapshot in
+                    // Far fewer than SQLite looks at the clock after.
+                    try snapshot.query(Self.numbers, []) { _ in
+                        rows += 1
+                        usleep(500_000)
+                        return rows < 20
+                    }
+                }
+            }
+            #expect(error?.code == .serviceBusy && rows >= 4 && rows < 10)
+        }
+    }
+
     /// Of two that read all the time one always reads.
     @Test func readersDoNotMakeTheLogGrow() throws {
         try withEngine { engine, path in

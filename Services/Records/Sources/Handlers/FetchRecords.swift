@@ -59,7 +59,7 @@ extension RecordsService {
         // Also what is read and not sent, since only some fields were asked for.
         var readLeft = RecordLimits.touchedBytesMax
         for name in asked.names {
-            let item = try feed.item(asked.opener.scope, name)
+            let item = try asked.item(name, in: feed)
             readLeft -= item?.body.count ?? 0
             // One is always sent, or whoever asks again would ask for ever.
             guard readLeft >= 0 || reply.records.isEmpty else { break }
@@ -129,10 +129,15 @@ extension RecordsService.AskedRecords {
         guard names.count <= Self.smallCount else { return false }
         var bytes = 0
         for name in names {
-            bytes += try reader.item(opener.scope, name)?.body.count ?? 0
+            bytes += try item(name, in: reader)?.body.count ?? 0
             guard bytes <= Self.smallBytes else { return false }
         }
         return true
+    }
+
+    /// Nil: there never was a record of the name, or none can be called so.
+    fileprivate func item(_ name: ItemName, in reader: any FeedReader) throws -> FeedItem? {
+        RecordLimits.isName(name.rawValue) ? try reader.item(opener.scope, name) : nil
     }
 
     /// A record of the zone as it is sent. One that is damaged is told of, since nobody knows what it had.

@@ -197,9 +197,9 @@ extension RecordsService {
     ) throws -> [EndedZone] {
         try ends.compactMap { end in
             let name = ItemName(end.name)
-            guard let known = try database.zone(name), known.zoneID.hasSameBytes(as: end.zone.zoneID) else {
-                return nil
-            }
+            guard RecordLimits.isName(end.name), let known = try database.zone(name),
+                known.zoneID.hasSameBytes(as: end.zone.zoneID)
+            else { return nil }
             let isOwn = try OwnWords(end.zone, named: name, isEnded: true, in: database.scope).areOwn(
                 end.zone.seal, at: end.zone.created, ofPartition: database.scope.partition,
                 in: database.transaction, now: now)

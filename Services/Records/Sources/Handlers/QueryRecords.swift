@@ -55,6 +55,11 @@ extension RecordsService {
                 .limitExceeded, "The predicate compares texts too often. Divide the query.",
                 details: ["maximum": "\(RecordLimits.textPassesMax)"])
         }
+        guard compiled?.listPasses ?? 0 <= RecordLimits.listPassesMax else {
+            throw CloudError(
+                .limitExceeded, "The predicate goes over lists too often. Ask for several values with IN.",
+                details: ["maximum": "\(RecordLimits.listPassesMax)"])
+        }
         let asked = try AskedRecords(in: zone, access, fields: request.desiredFields)
         let sort = try Self.sort(request.sort)
         let cursors = QueryCursors(asked.opener, caller.app, type: request.type, predicate, sort)

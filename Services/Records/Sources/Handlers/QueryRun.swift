@@ -11,8 +11,8 @@ final class QueryRun {
     private let query: RecordsService.AskedQuery
     private let feed: any FeedReader
     private let scope: ScopeName
-    /// How often a record's bytes are gone over.
-    private let passes: Int
+    /// How often a record's bytes are gone over, and values of its lists.
+    private let passes: (texts: Int, lists: Int)
     private var bytesLeft = RecordLimits.replyBytesMax
     private var examinedBytes = 0
     private var indexRows = 0
@@ -24,7 +24,7 @@ final class QueryRun {
         self.query = query
         self.feed = feed
         scope = query.asked.opener.scope
-        passes = max(1, query.predicate?.textPasses ?? 0)
+        passes = (max(1, query.predicate?.textPasses ?? 0), max(1, query.predicate?.listPasses ?? 0))
         last = query.position
     }
 
@@ -146,8 +146,12 @@ final class QueryRun {
                 return false
             }
             reply.examined += 1
-            examinedBytes += row.bodyBytes * passes
-            if !row.deleted, let change = try query.match(row.item), !send(change) { return false }
+            guard !row.deleted else {
+                examinedBytes += row.bodyBytes
+                last = QueryPosition(name: row.name)
+                return true
+            }
+            if let change = try match(row.item, &examinedBytes), !send(change) { return false }
             last = QueryPosition(name: row.name)
             return true
         }
@@ -201,16 +205,19 @@ final class QueryRun {
         return Array(names)
     }
 
-    /// All of the zone; nil: there are too many that were deleted among them.
+    /// As many as are put in order, and as many deletions as a zone remembers.
+    private static let allRowsMax = RecordLimits.sortedMax + Feed.tombstonesMax
+
+    /// All of the zone; nil: there are too many.
     private func allNames() throws -> [ItemName]? {
         var names: [ItemName] = []
         var rows = 0
         try feed.rows(scope, afterName: ItemName("")) { row in
             rows += 1
             if !row.deleted { names.append(row.name) }
-            return rows <= RecordLimits.indexRowsReadMax
+            return rows <= Self.allRowsMax
         }
-        return rows <= RecordLimits.indexRowsReadMax ? names : nil
+        return rows <= Self.allRowsMax ? names : nil
     }
 
     /// Puts records in order that were found in another one.
@@ -235,11 +242,10 @@ final class QueryRun {
         var found: [(position: QueryPosition, change: WireChange)] = []
         for name in names {
             guard let item = try feed.item(scope, name), !item.deleted else { continue }
-            bytes += item.body.count * passes
-            guard bytes <= RecordLimits.sortedBytesMax || names.count == 1 else { return false }
+            guard bytes + textCost(of: item) <= RecordLimits.sortedBytesMax || names.count == 1 else { return false }
             examined += 1
             var key: [UInt8] = []
-            guard let change = try query.match(item, { key = self.query.sortKey(of: $0) }) else { continue }
+            guard let change = try match(item, &bytes, { key = self.query.sortKey(of: $0) }) else { continue }
             guard query.position.map({ $0.precedes(key, name) }) ?? true else { continue }
             found.append((QueryPosition(sortKey: key, name: name, isReversed: position.isReversed), change))
         }
@@ -256,6 +262,19 @@ final class QueryRun {
     }
 
     // MARK: Records
+
+    private func textCost(of item: FeedItem) -> Int { item.body.count * passes.texts }
+
+    /// The record as it is sent, if it is meant.
+    ///
+    /// - Parameter bytes: Rises by what it takes to look at the record.
+    private func match(
+        _ item: FeedItem, _ bytes: inout Int, _ found: (QueriedRecord) -> Void = { _ in }
+    ) throws -> WireChange? {
+        var listed = 0
+        defer { bytes += textCost(of: item) + RequestRoom.bytesPerListed * listed * passes.lists }
+        return try query.match(item, { listed = $0 }, found)
+    }
 
     private var hasRoom: Bool {
         reply.examined < RecordLimits.examinedMax && examinedBytes < RecordLimits.examinedBytesMax
@@ -280,11 +299,9 @@ final class QueryRun {
     private func look(at name: ItemName, as key: [UInt8]) throws -> Bool {
         guard let item = try feed.item(scope, name), !item.deleted else { return true }
         reply.examined += 1
-        examinedBytes += item.body.count * passes
         var isFoundSo = true
-        guard let change = try query.match(item, { isFoundSo = self.query.sortKey(of: $0) == key }), isFoundSo else {
-            return true
-        }
+        guard let change = try match(item, &examinedBytes, { isFoundSo = self.query.sortKey(of: $0) == key }), isFoundSo
+        else { return true }
         return send(change)
     }
 
@@ -313,10 +330,15 @@ final class QueryRun {
 }
 
 extension RecordsService.AskedQuery {
-    /// - Parameter found: Called with what matches.
+    /// - Parameters:
+    ///   - listed: Called with the number of values in the lists of what is looked at.
+    ///   - found: Called with what matches.
     /// - Returns: The record as it is sent; nil: it is not meant.
-    fileprivate func match(_ item: FeedItem, _ found: (QueriedRecord) -> Void = { _ in }) throws -> WireChange? {
+    fileprivate func match(
+        _ item: FeedItem, _ listed: (Int) -> Void, _ found: (QueriedRecord) -> Void
+    ) throws -> WireChange? {
         try asked.change(of: item, asking: parts) { record in
+            listed(record.listedCount)
             guard shape.type.isEmpty || record.type.hasSameBytes(as: shape.type) else { return false }
             let queried = QueriedRecord(name: item.name, record: record)
             guard predicate?.matches(queried) ?? true else { return false }

@@ -19,7 +19,7 @@ final class RequestRoom {
     private var indexes: [RecordIndex]?
 
     /// What a value of a list takes besides its bytes, opened.
-    private static let bytesPerListed = 4
+    static let bytesPerListed = 4
 
     /// Notes a record that was read, before others are. One always can be.
     ///

@@ -283,7 +283,9 @@ final class ZoneBatch {
     func unmet(_ conditions: [WireRecordCondition], _ changes: [WireRecordChange]) throws -> CloudError? {
         let named = Set(changes.map { ItemName($0.record) })
         for (index, condition) in conditions.enumerated() where !named.contains(ItemName(condition.record)) {
-            var state = try stored(ItemName(condition.record)).state
+            // Nothing is called otherwise, and nobody has to look.
+            let isName = RecordLimits.isName(condition.record)
+            var state = isName ? try stored(ItemName(condition.record)).state : SaveRule.State()
             if !isVisible(state) { state = SaveRule.State() }
             guard state.isDamaged || state.record?.version ?? Data() != condition.version else { continue }
             return CloudError(
