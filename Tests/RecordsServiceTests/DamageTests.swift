@@ -75,6 +75,100 @@ import Testing
         #expect(try house.rows(of: "record_mendings") == 0)
     }
 
+    // MARK: An account's key
+
+    /// Two accounts, of which the first, whose turn is before the other's, has a key that does not open any more.
+    private func accountsOfWhichOneIsDamaged(
+        _ prepare: (RecordDevice) throws -> Void, _ change: (any Transaction, [RecordDevice]) throws -> Void
+    ) throws -> (bad: RecordDevice, good: RecordDevice, mend: () throws -> Void) {
+        try house.cloud.createAccount("other")
+        var devices = [device, try house.device(account: "other")]
+        func place(_ device: RecordDevice) -> (Int, String) {
+            let owner = Owner(device.mover.account)
+            return (ScopeName(owner, ItemName(device.container)).partition, owner.rawValue)
+        }
+        devices.sort { place($0) < place($1) }
+        for device in devices {
+            try device.save("a", ["n": .integer(1)])
+            try prepare(device)
+        }
+        let bad = SQLValue.text(Owner(devices[0].mover.account).rawValue)
+        house.cloud.crash(.records)
+        let storage = try house.cloud.storage(of: .records)
+        let wrapped = try storage.write { transaction in
+            let wrapped = try transaction.first(SQL("SELECT wrapped FROM owner_keys WHERE owner = ?1"), [bad]) {
+                $0.blob(0)
+            }
+            try change(transaction, devices)
+            try transaction.execute(SQL("UPDATE owner_keys SET wrapped = zeroblob(60) WHERE owner = ?1"), [bad])
+            return try #require(wrapped)
+        }
+        try house.cloud.start(.records)
+        return (
+            devices[0], devices[1],
+            {
+                _ = try self.house.cloud.storage(of: .records).write { transaction in
+                    try transaction.execute(
+                        SQL("UPDATE owner_keys SET wrapped = ?2 WHERE owner = ?1"), [bad, .blob(wrapped)])
+                }
+            }
+        )
+    }
+
+    @Test func anAccountWhoseKeyIsDamagedHoldsUpNoOthersIndexes() throws {
+        let (_, good, mend) = try accountsOfWhichOneIsDamaged(
+            { device in
+                try device.index("Note(n)")
+                try device.settleIndexes()
+            },
+            { transaction, devices in
+                for (turn, device) in devices.enumerated() {
+                    try transaction.execute(
+                        SQL("UPDATE record_indexes SET state = ?1, record = '', turn = ?2 WHERE owner = ?3"),
+                        [
+                            .integer(IndexRows.State.building.rawValue), .integer(Int64(turn)),
+                            .text(Owner(device.mover.account).rawValue),
+                        ])
+                }
+            })
+        func building() throws -> Int64 {
+            try house.cloud.storage(of: .records).write { transaction in
+                try transaction.first(
+                    SQL("SELECT COUNT(*) FROM record_indexes WHERE state = ?1"),
+                    [.integer(IndexRows.State.building.rawValue)]
+                ) { $0.integer(0) } ?? 0
+            }
+        }
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try good.indexes().map(\.state) == [.ready] && building() == 1)
+        // Another one is made while that one waits.
+        try good.index("Note(m)")
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try good.indexes().map(\.state) == [.ready, .ready] && building() == 1)
+        try mend()
+        house.cloud.network.run(for: .seconds(70))
+        #expect(try building() == 0)
+    }
+
+    @Test(arguments: ["record_mendings", "record_role_changes"])
+    func anAccountWhoseKeyIsDamagedHoldsUpNoOthersZones(_ table: String) throws {
+        let (_, good, mend) = try accountsOfWhichOneIsDamaged(
+            { _ in },
+            { transaction, devices in
+                for device in devices {
+                    let scope = ScopeName(
+                        Owner(device.mover.account), ItemName("\(device.container)/\(device.zone)"))
+                    try transaction.execute(
+                        SQL("INSERT INTO \(table) VALUES (?1, ?2, ?3, '')"), ZoneRows.place(of: scope))
+                }
+            })
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.rows(of: table) == 1 && good.list().count == 1)
+        try mend()
+        house.cloud.network.run(for: .seconds(70))
+        #expect(try house.rows(of: table) == 0)
+    }
+
     @Test func aDamagedRecordIsSavedAnew() throws {
         let version = try device.save("a", ["text": .string("lost"), "to": .with("target")])
         try damage("a")

@@ -33,6 +33,25 @@ import Testing
         house.cloud.network.run(for: .seconds(10))
     }
 
+    /// The key of the digests of a zone does not open any more, and is made anew as soon as somebody reads.
+    private func damageDigestKey(of device: RecordDevice) throws {
+        try house.cloud.storage(of: .records).write { transaction in
+            let path = SQLValue.text("\(device.container)/\(device.zone)")
+            let metadata = try transaction.first(SQL("SELECT metadata FROM feed_scopes WHERE path = ?1"), [path]) {
+                $0.blob(0)
+            }
+            let damaged = try #require(metadata).dropLast(4) + [1, 2, 3, 4]
+            try transaction.execute(
+                SQL("UPDATE feed_scopes SET metadata = ?2 WHERE path = ?1"), [path, .blob(Array(damaged))])
+        }
+        house.cloud.crash(.records)
+        try house.cloud.start(.records)
+        house.cloud.network.run(for: .seconds(1))
+        _ = try device.list()
+        house.cloud.network.run(for: .seconds(5))
+        #expect(try house.rows(of: "record_mendings") == 0)
+    }
+
     private func pass() { house.cloud.network.run(for: .seconds(60)) }
 
     /// What was told of the deletions.
@@ -158,6 +177,52 @@ import Testing
         if isDeleted { try bert.delete("a", base: lost.version) }
         let offered = try ann.modify([.offer("a", lost)])
         #expect(offered.codes == [isDeleted ? .unknownItem : .serverRecordChanged])
+    }
+
+    @Test(arguments: [1, 2]) func whatIsMadeAnewForADamagedKeyIsNoChange(times: Int) throws {
+        let version = try there.save("a", ["n": .integer(1)])
+        try there.save("b", ["n": .integer(1)])
+        let base = try #require(try here.list()["b"]).version
+        let copy = try copy()
+        pass()
+        try there.save("a", ["n": .integer(2)], base: version)
+        try there.save("b", ["n": .integer(2)], base: base)
+        let lost = try here.list()
+        try lose(since: copy)
+        // Somebody changes one of the two.
+        let own = try there.save("b", ["n": .integer(9)], base: base)
+        for _ in 0..<times { try damageDigestKey(of: here) }
+        let outcome = try here.modify(
+            [.offer("a", lost["a"], base: version), .offer("b", lost["b"], base: base)], atomic: false)
+        #expect(outcome.codes == [nil, .serverRecordChanged])
+        let after = try here.list()
+        #expect(after["a"] == lost["a"] && after["b"]?.version == own)
+    }
+
+    @Test(arguments: [1, 2]) func aZoneThatWasMadeAnewForADamagedKeyEndsAsItDid(times: Int) throws {
+        let devices = try ["ended", "used", "usedBefore"].map { name in
+            let device = try house.device()
+            device.zone = try device.makeZone(name)
+            // Of more than one step.
+            for start in [0, 200] { try device.modify((start..<start + 200).map { .save("r\($0)") }) }
+            return (name, device)
+        }
+        let copy = try copy()
+        pass()
+        let tombs = try devices.map { ($0.0, try there.end($0.0)) }
+        try lose(since: copy)
+        try devices[2].1.save("new")
+        for _ in 0..<times { for (_, device) in devices { try damageDigestKey(of: device) } }
+        try devices[1].1.save("new")
+        var request = WireModifyZones()
+        request.container = here.container
+        request.ended = tombs.map { name, zone in
+            var end = WireEndedZone()
+            (end.name, end.zone) = (name, zone)
+            return end
+        }
+        try here.call("ModifyZones", request, as: WireModifyZonesReply.self)
+        #expect(try Set(here.zones().keys) == ["used", "usedBefore"])
     }
 
     @Test func nobodyGetsAnothersNameOrDateInAnyOtherWay() throws {

@@ -26,20 +26,25 @@ public final class RecordsService: CloudService {
     private(set) lazy var removals = SteppedWork("Removing a zone's records", every: .seconds(60)) { [unowned self] in
         try removeSome(in: $0)
     }
-    private(set) lazy var indexing = SteppedWork("Making an index of records", every: .seconds(60)) { [unowned self] in
-        try indexSome(in: $0)
-    }
-    private(set) lazy var mendings = SteppedWork("Making digests of records anew", every: .seconds(60)) {
-        [unowned self] in
-        try mendSome(in: $0)
-    }
+    private(set) lazy var indexing = SteppedWork(
+        "Making an index of records", every: .seconds(60),
+        inTurns: {
+            [unowned self] in try indexSome(in: $0, &$1)
+        })
+    private(set) lazy var mendings = SteppedWork(
+        "Making digests of records anew", every: .seconds(60),
+        inTurns: {
+            [unowned self] in try mendSome(in: $0, &$1)
+        })
     private(set) lazy var pruning = SteppedWork("Removing former records", every: .seconds(600)) { [unowned self] in
         try pruneSome(in: $0)
     }
 
-    private(set) lazy var showing = SteppedWork("Showing records as their roles say", every: .seconds(60)) {
-        [unowned self] in try showSome(in: $0)
-    }
+    private(set) lazy var showing = SteppedWork(
+        "Showing records as their roles say", every: .seconds(60),
+        inTurns: {
+            [unowned self] in try showSome(in: $0, &$1)
+        })
 
     private(set) lazy var assetEndings = SteppedWork("Giving assets of records back", every: .seconds(60)) {
         [unowned self] in try endAssets(in: $0)

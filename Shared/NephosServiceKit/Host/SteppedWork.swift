@@ -1,5 +1,5 @@
 internal import NephosBus
-internal import NephosCore
+public import NephosCore
 internal import NephosStorage
 
 /// Work that is done in short steps, each in a group of its own, so that nobody waits for it: when something has called
@@ -11,8 +11,11 @@ public final class SteppedWork {
 
     private let name: String
     private let interval: Duration
-    private let step: (any HandlerTransaction) throws -> Bool
+    private let step: (any HandlerTransaction, inout SteppedTurn) throws -> Bool
     private weak var host: (any ServiceRuntime)?
+    private var turn = SteppedTurn()
+    /// Of this round the last one.
+    private var failure: CloudError?
     private var isRunning = false
     /// It was called for while the last step was under way, which may have looked before.
     private var wasCalled = false
@@ -21,7 +24,19 @@ public final class SteppedWork {
     ///   - name: What an operator reads when it fails, such as "Removing folders".
     ///   - interval: How often it is looked whether there is anything to do.
     ///   - step: Does some of it; returns whether there may be more.
-    public init(_ name: String, every interval: Duration, _ step: @escaping (any HandlerTransaction) throws -> Bool) {
+    public convenience init(
+        _ name: String, every interval: Duration, _ step: @escaping (any HandlerTransaction) throws -> Bool
+    ) {
+        self.init(name, every: interval, inTurns: { transaction, _ in try step(transaction) })
+    }
+
+    /// The same, of work that is done for many scopes: where a step for one fails, the others go on.
+    ///
+    /// - Parameter step: Says whose turn it is before it does anything that may fail, and passes over whose has failed.
+    public init(
+        _ name: String, every interval: Duration,
+        inTurns step: @escaping (any HandlerTransaction, inout SteppedTurn) throws -> Bool
+    ) {
         self.name = name
         self.interval = interval
         self.step = step
@@ -54,19 +69,49 @@ public final class SteppedWork {
         var hasMore = false
         wasCalled = false
         host.submit { [weak self] in
-            hasMore = try self?.step($0) ?? false
+            guard let self else { return }
+            turn.scope = nil
+            hasMore = try step($0, &turn)
         } then: { [weak self, weak host] failure in
             guard let self, let host else { return }
-            if let failure {
-                host.report("\(name) has failed. It is tried again later", details: ["error": failure.code.description])
-            }
-            guard failure == nil, hasMore || wasCalled else {
-                isRunning = false
-                return
-            }
+            if let failure { self.failure = failure }
+            guard failure == nil ? hasMore || wasCalled : turn.passesOver() else { return end(host) }
             host.loop.schedule(after: Self.pause) { [weak self, weak host] in
                 if let self, let host { run(host) }
             }
         }
+    }
+
+    private func end(_ host: any ServiceRuntime) {
+        if let failure {
+            var details = ["error": failure.code.description]
+            if !turn.failed.isEmpty {
+                details["count"] = "\(turn.failed.count)"
+                details["scopes"] = turn.failed.map(\.description).sorted().prefix(8).joined(separator: " ")
+            }
+            host.report("\(name) has failed. It is tried again later", details: details)
+        }
+        failure = nil
+        turn = SteppedTurn()
+        isRunning = false
+    }
+}
+
+/// Whose turn a step is, of work that is done for many.
+public struct SteppedTurn {
+    /// With more the round ends, and those behind them wait for the next one.
+    private static let failedMax = 1000
+
+    /// Whose the step is.
+    public var scope: ScopeName?
+    /// Whose steps have failed in this round.
+    public private(set) var failed: Set<ScopeName> = []
+
+    /// The step has failed.
+    ///
+    /// - Returns: Whether others may go on.
+    fileprivate mutating func passesOver() -> Bool {
+        guard let scope, failed.count < Self.failedMax else { return false }
+        return failed.insert(scope).inserted
     }
 }

@@ -19,9 +19,10 @@ extension RecordsService {
     /// Zones that are found to be done in one step.
     private static let zonesMax = 50
 
-    func indexSome(in transaction: any HandlerTransaction) throws -> Bool {
+    func indexSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
         // What goes makes room.
-        if let ending = try IndexRows.first(.removing, in: transaction) {
+        if let ending = try IndexRows.first(.removing, passingOver: turn.failed, in: transaction) {
+            turn.scope = ending.database
             let removed = try IndexRows.removeSome(
                 of: ending.index.number, in: ending.database, limit: Self.removedRowsMax, transaction)
             if let removed {
@@ -33,9 +34,10 @@ extension RecordsService {
             return true
         }
         if try IndexRows.renewFirst(in: transaction) { return true }
-        guard !transaction.isShortOfRoom, var building = try IndexRows.first(.building, in: transaction) else {
-            return false
-        }
+        guard !transaction.isShortOfRoom,
+            var building = try IndexRows.first(.building, passingOver: turn.failed, in: transaction)
+        else { return false }
+        turn.scope = building.database
         let database = try scope(building.database, transaction)
         for _ in 0..<Self.zonesMax {
             if let zone = try zone(building.zone, of: database) {

@@ -57,8 +57,9 @@ extension RecordsService {
     /// did, the digests differ.
     ///
     /// - Returns: Whether there may be more.
-    func mendSome(in transaction: any HandlerTransaction) throws -> Bool {
-        guard let (name, after) = try MendingRows.first(in: transaction) else { return false }
+    func mendSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
+        guard let (name, after) = try MendingRows.first(passingOver: turn.failed, in: transaction) else { return false }
+        turn.scope = name
         let scope = try scope(name, transaction)
         guard try scope.isAlive() else {
             try MendingRows.remove(name, in: transaction)
@@ -67,6 +68,7 @@ extension RecordsService {
         guard let key = try scope.digestKey() else { return false }
         let opener = try scope.opener()
         let isZone = name.path.rawValue.contains("/")
+        let (isAsRestored, epochStart) = try (scope.isAsRestored(), scope.head().epochStart)
         var (items, told): ([FeedItem], [ChangedItem]) = ([], [])
         var (last, rows, bytes, isDone) = (after, 0, 0, true)
         try transaction.rows(name, afterName: after) { row in
@@ -81,9 +83,14 @@ extension RecordsService {
             var item = try row.item
             // What is not in the feed has no share in the digest.
             guard !isZone || StoredRecord.standing(of: item.body) == .shown else { return true }
-            let sealed = isZone ? StoredRecord.parts(of: item.body)?.sealed : StoredZone.parts(of: item.body)?.sealed
+            let stored = isZone ? StoredRecord.parts(of: item.body) : nil
+            let sealed = isZone ? stored?.sealed : StoredZone.parts(of: item.body)?.sealed
             // One that does not open keeps its digest: nobody who has it agrees until it is whole again.
             guard let body = sealed.flatMap({ try? opener.open($0, as: .item(item.name)) }) else { return true }
+            // It is as it was, and no change since the service was restored.
+            if let stored, !stored.isOffered, item.sequence <= epochStart {
+                item.body[0] = StoredRecord.layout(stored.standing, true)
+            }
             item.digest = SetDigest(ofItem: item.name, body: body, key: key)
             items.append(item)
             told.append(ChangedItem(name: item.name, body: body))
@@ -96,6 +103,7 @@ extension RecordsService {
         }
         if !items.isEmpty {
             var change = try transaction.put(name, items)
+            if isZone, isAsRestored { try scope.noteAsRestored() }
             if isDone { change.digest = try transaction.correctHead(name) }
             transaction.publish(OutgoingEvent(self.name, told, by: change, device: nil, nil))
         } else if isDone {

@@ -207,8 +207,7 @@ extension RecordsService {
             let isOwn = try OwnWords(end.zone, named: name, isEnded: true, in: database.scope).areOwn(
                 end.zone.seal, at: end.zone.created, ofPartition: database.scope.partition,
                 in: database.transaction, now: now)
-            let head = try zone(known.zoneID, of: database).head()
-            guard isOwn, head.token.sequence <= head.epochStart else { return nil }
+            guard isOwn, try zone(known.zoneID, of: database).isAsRestored() else { return nil }
             return EndedZone(name, told: end.zone)
         }
     }

@@ -12,8 +12,9 @@ extension RecordsService {
     private static let shownRecordsMax = 100
     private static let shownBytesMax = 512 << 10
 
-    func showSome(in transaction: any HandlerTransaction) throws -> Bool {
-        guard let change = try RoleRows.firstChange(in: transaction) else { return false }
+    func showSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
+        guard let change = try RoleRows.firstChange(passingOver: turn.failed, in: transaction) else { return false }
+        turn.scope = change.zone
         let zone = try scope(change.zone, transaction)
         let roles = try RoleRows.roles(of: change.zone, in: transaction)
         var items: [FeedItem] = []

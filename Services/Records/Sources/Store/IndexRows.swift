@@ -122,7 +122,7 @@ enum IndexRows {
     private static let firstOfState = SQL(
         """
         SELECT \(columns) FROM record_indexes
-        WHERE state = ?1 ORDER BY turn, partition_number, number LIMIT 1
+        WHERE state = ?1 ORDER BY turn, partition_number, number
         """)
     private static let setPlace = SQL(
         """
@@ -141,8 +141,19 @@ enum IndexRows {
     }
 
     /// The one whose turn it is.
-    static func first(_ state: State, in reader: any ReadTransaction) throws -> Unfinished? {
-        try reader.first(firstOfState, [.integer(state.rawValue)], unfinished)
+    ///
+    /// - Parameter failed: Databases whose indexes could not be made or removed just now.
+    static func first(
+        _ state: State, passingOver failed: Set<ScopeName>, in reader: any ReadTransaction
+    ) throws -> Unfinished? {
+        var found: Unfinished?
+        try reader.query(firstOfState, [.integer(state.rawValue)]) { row in
+            let next = unfinished(row)
+            guard !failed.contains(next.database) else { return true }
+            found = next
+            return false
+        }
+        return found
     }
 
     private static func unfinished(_ row: any SQLRow) -> Unfinished {

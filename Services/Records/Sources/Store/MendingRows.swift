@@ -12,7 +12,7 @@ enum MendingRows {
         """)
     private static let delete = SQL("DELETE FROM record_mendings WHERE \(key)")
     private static let select = SQL(
-        "SELECT owner, scope, item FROM record_mendings ORDER BY partition_number, owner, scope LIMIT 1")
+        "SELECT owner, scope, item FROM record_mendings ORDER BY partition_number, owner, scope")
 
     static func add(_ scope: ScopeName, in transaction: any HandlerTransaction) throws {
         try set(ItemName(""), scope, in: transaction)
@@ -27,9 +27,17 @@ enum MendingRows {
         try transaction.execute(delete, ZoneRows.place(of: scope))
     }
 
-    static func first(in transaction: any HandlerTransaction) throws -> (scope: ScopeName, after: ItemName)? {
-        try transaction.first(select, []) {
-            (ScopeName(Owner(rawValue: $0.text(0)), ItemName($0.text(1))), ItemName($0.text(2)))
+    /// - Parameter failed: Scopes whose digests could not be made anew just now.
+    static func first(
+        passingOver failed: Set<ScopeName>, in transaction: any HandlerTransaction
+    ) throws -> (scope: ScopeName, after: ItemName)? {
+        var found: (scope: ScopeName, after: ItemName)?
+        try transaction.query(select, []) { row in
+            let scope = ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1)))
+            guard !failed.contains(scope) else { return true }
+            found = (scope, ItemName(row.text(2)))
+            return false
         }
+        return found
     }
 }

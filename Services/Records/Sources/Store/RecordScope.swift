@@ -35,12 +35,43 @@ final class RecordScope {
     private enum Mark {
         /// The sealed digest key follows.
         static let alive: UInt8 = 1
+        /// The same, behind 8 bytes with the sequence, the least significant first, up to which nobody has changed anything
+        /// since a restore, though it has moved.
+        static let aliveAsRestored: UInt8 = 2
         /// The zone was deleted, and its records are being removed.
         static let ended: UInt8 = 0
     }
 
     /// Whether it was ever made, and not deleted since.
-    func isAlive() throws -> Bool { try head().metadata.first == Mark.alive }
+    func isAlive() throws -> Bool { try Self.digestKey(in: head().metadata) != nil }
+
+    /// - Returns: The sealed digest key; nil: the scope is not alive.
+    private static func digestKey(in metadata: [UInt8]) -> ArraySlice<UInt8>? {
+        switch metadata.first {
+        case Mark.alive: metadata.dropFirst()
+        case Mark.aliveAsRestored: metadata.dropFirst(1 + UInt64.bitWidth / 8)
+        default: nil
+        }
+    }
+
+    /// Whether nobody has changed anything since the service was restored: what has moved was made anew by itself.
+    func isAsRestored() throws -> Bool {
+        let head = try head()
+        guard head.token.sequence > head.epochStart else { return true }
+        let metadata = head.metadata
+        guard metadata.first == Mark.aliveAsRestored, metadata.count > UInt64.bitWidth / 8 else { return false }
+        let unchanged = metadata[1...8].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+        return head.token.sequence == unchanged
+    }
+
+    /// Notes that what has moved is no change.
+    func noteAsRestored() throws {
+        let head = try head()
+        guard head.epochStart > 0, let key = Self.digestKey(in: head.metadata) else { return }
+        let sequence = head.token.sequence
+        let bytes = (0..<8).map { UInt8(truncatingIfNeeded: sequence >> (8 * $0)) }
+        try transaction.setMetadata(scope, [Mark.aliveAsRestored] + bytes + key)
+    }
 
     /// Whether it was never made.
     func isNew() throws -> Bool { try head().metadata.isEmpty }
@@ -68,11 +99,10 @@ final class RecordScope {
     ///
     /// - Throws: ``DamagedKey``.
     func digestKey() throws -> [UInt8]? {
-        let metadata = try head().metadata
-        guard metadata.first == Mark.alive else { return nil }
+        guard let sealed = try Self.digestKey(in: head().metadata) else { return nil }
         let opener = try opener()
-        return try digestKeys.key(of: scope, sealed: metadata) {
-            do { return try opener.open(metadata.dropFirst(), as: .digestKey) } catch { throw DamagedKey(scope: scope) }
+        return try digestKeys.key(of: scope, sealed: Array(sealed)) {
+            do { return try opener.open(sealed, as: .digestKey) } catch { throw DamagedKey(scope: scope) }
         }
     }
 
@@ -85,7 +115,9 @@ final class RecordScope {
 
     /// What it had was made with another one, and is to be made anew.
     func renewDigestKey() throws {
+        let isAsRestored = try isAsRestored()
         try transaction.setMetadata(scope, [Mark.alive] + seal(DigestKeys.random(), as: .digestKey))
+        if isAsRestored { try noteAsRestored() }
     }
 
     /// The same; makes it at the first write.

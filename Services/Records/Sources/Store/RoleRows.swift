@@ -43,17 +43,26 @@ enum RoleRows {
     private static let deleteChange = SQL("DELETE FROM record_role_changes WHERE \(ZoneRows.key)")
     private static let selectChange = SQL("SELECT record FROM record_role_changes WHERE \(ZoneRows.key)")
     private static let firstChange = SQL(
-        "SELECT owner, zone, record FROM record_role_changes ORDER BY partition_number, owner, zone LIMIT 1")
+        "SELECT owner, zone, record FROM record_role_changes ORDER BY partition_number, owner, zone")
 
     static func isChanging(_ zone: ScopeName, in reader: any ReadTransaction) throws -> Bool {
         try reader.first(selectChange, ZoneRows.place(of: zone)) { _ in true } ?? false
     }
 
     /// A zone whose records are gone through, and the last that was.
-    static func firstChange(in reader: any ReadTransaction) throws -> (zone: ScopeName, record: ItemName)? {
-        try reader.first(firstChange) {
-            (ScopeName(Owner(rawValue: $0.text(0)), ItemName($0.text(1))), ItemName($0.text(2)))
+    ///
+    /// - Parameter failed: Zones that could not be gone through just now.
+    static func firstChange(
+        passingOver failed: Set<ScopeName>, in reader: any ReadTransaction
+    ) throws -> (zone: ScopeName, record: ItemName)? {
+        var found: (zone: ScopeName, record: ItemName)?
+        try reader.query(firstChange, []) { row in
+            let zone = ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1)))
+            guard !failed.contains(zone) else { return true }
+            found = (zone, ItemName(row.text(2)))
+            return false
         }
+        return found
     }
 
     /// - Parameter record: The last that was gone through; empty: from the beginning; nil: all were.
