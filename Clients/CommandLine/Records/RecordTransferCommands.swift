@@ -126,7 +126,8 @@ extension RecordsCommand {
                                 parent: moved.parent)
                         }
                         do { record = try await folder?.read(record) ?? record } catch let error as CloudError
-                        where error.code != .operationCancelled {
+                            where error.code != .operationCancelled
+                        {
                             try job.fail(record, line: lines.number, error)
                             continue
                         }
