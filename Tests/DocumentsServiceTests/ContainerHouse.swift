@@ -304,3 +304,6 @@ func expect(_ code: CloudError.Code, _ body: () throws -> Void, _ location: Sour
         #expect((error as? CloudError)?.code == code, "\(error)", sourceLocation: location)
     }
 }
+
+/// What manifest nodes count: their bytes, and their rows.
+func counted(_ nodes: [[UInt8]]) -> Int64 { Int64(nodes.reduce(0) { $0 + $1.count + DocumentLimits.rowBytes }) }

@@ -43,7 +43,7 @@ import Testing
         let item = try here.item(id)
         #expect(item.content.length == 370_000 && item.content.depth == 1)
         #expect(try here.missing(bytes.ids).isEmpty)
-        #expect(try house.used() == Int64(370_000 + bytes.nodes.reduce(0) { $0 + $1.count }))
+        #expect(try house.used() == 370_000 + counted(bytes.nodes))
         #expect(try here.nodes([Data(bytes.root.bytes)]) == bytes.nodes)
         #expect(try house.counts() == Counts(chunks: 3, uses: 4, nodes: 1))
     }
@@ -65,12 +65,12 @@ import Testing
         try here.put(first, as: [.create(one, "a", first.content())])
         #expect(try here.missing(second.ids) == [2])
         try here.put(second, as: [.create(two, "b", second.content())])
-        let nodes = Int64((first.nodes + second.nodes).reduce(0) { $0 + $1.count })
+        let nodes = counted(first.nodes + second.nodes)
         #expect(try house.used() == 220_000 + nodes)
         try here.apply([.trash(one), .remove(one)])
         house.cloud.network.run(for: .seconds(5))
         #expect(try house.counts() == Counts(chunks: 3, uses: 4, nodes: 1))
-        #expect(try house.used() == 220_000 + Int64(second.nodes[0].count))
+        #expect(try house.used() == 220_000 + counted([second.nodes[0]]))
         try here.apply([.trash(two), .remove(two)])
         house.cloud.network.run(for: .seconds(5))
         #expect(try house.counts() == Counts(chunks: 0, uses: 0, nodes: 0))
@@ -101,7 +101,7 @@ import Testing
         try here.closeUpload(upload)
         house.cloud.network.run(for: .seconds(5))
         #expect(try house.counts() == Counts(chunks: 2, uses: 3, nodes: 1))
-        #expect(try house.used() == Int64(170_000 + bytes.nodes[0].count))
+        #expect(try house.used() == 170_000 + counted([bytes.nodes[0]]))
         #expect(try here.fetch(bytes.ids[1]) == bytes.chunks[1])
     }
 
@@ -203,7 +203,7 @@ import Testing
         try here.closeUpload(again)
         house.cloud.network.run(for: .seconds(10))
         #expect(try house.counts() == Counts(chunks: 700, uses: 700 + bytes.nodes.count, nodes: bytes.nodes.count))
-        #expect(try house.used() == Int64(700 * 5000 + bytes.nodes.reduce(0) { $0 + $1.count }))
+        #expect(try house.used() == 700 * 5000 + counted(bytes.nodes))
     }
 
     /// Of a repeat nothing is needed that its upload has had.
@@ -267,7 +267,7 @@ import Testing
         #expect(try house.used() == before + 60_000)
         try here.closeUpload(upload)
         house.cloud.network.run(for: .seconds(5))
-        let nodes = Int64((half.nodes + bytes.nodes).reduce(0) { $0 + $1.count })
+        let nodes = counted(half.nodes + bytes.nodes)
         #expect(try house.used() == 220_000 + nodes)
     }
 

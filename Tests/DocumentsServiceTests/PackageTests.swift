@@ -29,7 +29,7 @@ import Testing
         let bytes = TestContent(seed: 1, chunks: [100_000, 70_000])
         try here.put(bytes, as: [package(id, "a.bundle", bytes.content())])
         #expect(try here.item(id).kind == .package && here.item(id).content.length == 170_000)
-        #expect(try house.used() == Int64(170_000 + bytes.nodes[0].count))
+        #expect(try house.used() == 170_000 + counted([bytes.nodes[0]]))
         // It keeps its kind, whatever its bytes are; and no file becomes one.
         try here.apply([.replace(id, .inline("short", base: try here.item(id).content.version))])
         let file = try here.makeFile("file")

@@ -23,7 +23,7 @@ import Testing
         there.container = "T.shared"
     }
 
-    private func nodeBytes(_ content: TestContent) -> Int64 { Int64(content.nodes.reduce(0) { $0 + $1.count }) }
+    private func nodeBytes(_ content: TestContent) -> Int64 { counted(content.nodes) }
 
     /// Puts it into the first container; its upload is over.
     private func put(_ content: TestContent, _ name: String = "a") throws -> DocumentID {
