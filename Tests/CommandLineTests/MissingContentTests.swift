@@ -103,7 +103,11 @@ import Testing
             try FileManager.default.removeItem(atPath: folder)
             try move(away, folder)
             var sent = try await one.run("docs", "status")
-            for _ in 0..<40 where sent.status != 0 { sent = try await one.run("docs", "status") }
+            // The service looks for the folder twice a minute.
+            for _ in 0..<120 where sent.status != 0 {
+                try await Task.sleep(for: .seconds(1))
+                sent = try await one.run("docs", "status")
+            }
             #expect(sent.status == 0, "\(sent)")
             for file in [first, second] {
                 let name = String(file.split(separator: "/").last ?? "")
