@@ -100,6 +100,26 @@ import Testing
         }
     }
 
+    /// It comes into being on the way, and nothing of it stays here.
+    @Test func aZoneThatIsMadeAndDeletedOfflineIsKeptNowhere() async throws {
+        try await withRecords { cloud in
+            let one = try await cloud.open()
+            try await one.database.waitUntilCurrent()
+            one.setOffline(true)
+            try await one.database.makeZone("work")
+            try await one.database.deleteZone("work")
+            one.setOffline(false)
+            try await one.database.waitUntilSent()
+            try await one.database.waitUntilCurrent()
+            #expect(try await one.session.scopes().allSatisfy { !$0.id.name.hasSuffix("/work") })
+            // The next of its name is one like any other.
+            try await one.database.makeZone("work")
+            try await one.database.save(Record("a", zone: "work", ["n": 1]))
+            try await one.settle("work")
+            #expect(try await one.contents("work") == ["a": ["n": 1]])
+        }
+    }
+
     @Test func aDeletionEndsTheZoneThatWasMeantAndNoOtherOfItsName() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())

@@ -130,8 +130,12 @@ final class RecordDatabaseModel: ContentKeeping {
         let zones = ZoneTransaction(rows)
         let deletions = try zones.pending() + [done].compactMap { $0 }
         for (name, id) in before.sorted(by: { $0.key < $1.key }) where after[name] != id && !kept.contains(name) {
-            // It was forgotten when it was deleted here, and what waits is for the next of its name.
-            if deletions.contains(where: { $0.deletes(name, id) }) { continue }
+            // What it had was forgotten when it was deleted here, and what waits is for the next of its name; but one that
+            // was made only after that has begun to be kept.
+            if deletions.contains(where: { $0.deletes(name, id) }) {
+                if after[name] == nil { try zones.records(of: name).items.forgetAll() }
+                continue
+            }
             try forget(zones.records(of: name), Self.gone)
         }
         engine.reconsiderZones(of: self.name)
