@@ -51,6 +51,22 @@ import Testing
         }
     }
 
+    /// It has no store to keep in step: none is missed, before and after it may have one.
+    @Test func anAppWithoutKeyValueHoldsNothingUp() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let created = try await house.nephos.run(
+                "app", "create", "TEST.notes", "--container", "TEST.papers", "--capability", "documents")
+            #expect(created.status == 0, "\(created)")
+            #expect(try await house.person.run("docs", "mkdir", "f", "--app", "TEST.notes").status == 0)
+            for command in [["status"], ["verify"], ["why"]] {
+                let outcome = try await house.person.run(command)
+                #expect(outcome.status == 0 && !outcome.output.contains("TEST.notes (keyvalue)"), "\(outcome)")
+            }
+            #expect(try await house.person.run("kv", "set", "k", "1", "--app", "TEST.notes").status == 4)
+        }
+    }
+
     @Test func everyCommandSpeaksOfAllAppsUnlessOneIsNamed() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -195,7 +195,7 @@ final class Batch {
         return height
     }
 
-    /// Folders that are looked at for how much really lies in one.
+    /// Folders and items that are looked at for how deep a folder really is.
     private static let measuredMax = 1000
 
     /// How many folders lie within each other in this one. What is noted only rises: it may have been deep once.
@@ -207,15 +207,10 @@ final class Batch {
         while true {
             var below: [DocumentID] = []
             for folder in level {
-                var last: DocumentID?
-                var inFolder: Set<DocumentID> = []
-                repeat {
-                    let page = try container.rows.children(of: folder, after: last, limit: Self.measuredMax)
-                    looks += page.count + 1
-                    guard looks <= Self.measuredMax else { return nil }
-                    inFolder.formUnion(page)
-                    last = page.count == Self.measuredMax ? page.last : nil
-                } while last != nil
+                var inFolder = Set(try container.rows.children(of: folder, limit: Self.measuredMax))
+                looks += inFolder.count + 1
+                // A page that is full may not be all.
+                guard looks <= Self.measuredMax else { return nil }
                 for (id, isThere) in children[folder] ?? [:] {
                     if isThere { inFolder.insert(id) } else { inFolder.remove(id) }
                 }
