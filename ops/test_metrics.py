@@ -53,7 +53,8 @@ expected = {
 quiet = {
     "Failed requests a second, by service, method and code", "Who is behind, in changes", "Who hears nothing of whom",
     "Devices that do not keep up", "Whom budgets hold back", "The disk is full in less than a day",
-    "Content that the disk has lost", "A service was started again", "Memory, of what it may have",
+    "The disk of contents is not mounted", "Content that the disk has lost", "A service was started again",
+    "Memory, of what it may have",
     "Descriptors, of what it may have", "A service is down", "The database was an old copy",
 }
 # These may truly be so for a moment, or on a machine whose disk fills.
