@@ -61,8 +61,10 @@ struct SegmentCopying {
     /// - Parameter making: The snapshot's folder, which has the databases' copies.
     mutating func run(namedIn making: String, _ observer: @escaping BackupObserver) throws -> [Manifest.Segment] {
         // Of all services before anything is copied: there is room for all of it, or nothing is begun.
-        let named = try Deployment.contentServices.flatMap {
-            try Self.named(by: "\(making)/\($0).sqlite", of: $0)
+        let named = try Deployment.contentServices.flatMap { service in
+            let named = try Self.named(by: "\(making)/\(service).sqlite", of: service)
+            try requireMounted(service, having: named.map(\.id.segment))
+            return named
         }
         for id in named.map(\.id) where suspect.contains(id) {
             guard let path = folder.path(of: id), let before = copied[id] else { continue }
@@ -106,7 +108,10 @@ struct SegmentCopying {
         try FileCopy.makeFolder(folderPath(of: id))
         let there = FileCopy.byteCount(target) ?? 0
         let before = copied[id]
-        if let before, before.gaps == nil, there >= bytes, before.bytes > bytes || !damaged.contains(id) {
+        // Where the file is lost, what is there and no snapshot names may be the zeros of a backup that came to no end.
+        if let before, before.gaps == nil, there >= bytes, before.bytes > bytes || !damaged.contains(id),
+            before.bytes >= bytes || FileCopy.byteCount(origin) != nil
+        {
             // A longer copy than this database needs, as when it was brought back itself. It stays.
             guard let hash = try FileCopy.hash(target, first: bytes, went: { try counting.went($0) }) else {
                 throw FileCopy.failure(target, EIO)
@@ -235,23 +240,37 @@ struct SegmentCopying {
         }
     }
 
+    /// A folder whose disk is not mounted looks as if all were lost: a snapshot of zeros would look like one. By the rule
+    /// by which its service asks no device for anything then.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    private func requireMounted(_ service: ServiceName, having segments: [SegmentID]) throws {
+        let content = place.contentFolder(of: service)
+        let there = segments.count { segment in
+            segment.filePath.map { access(content + "/" + $0, F_OK) == 0 } ?? false
+        }
+        guard 2 * there >= segments.count || access(content + "/" + SegmentStore.acceptedLoss, F_OK) == 0 else {
+            throw CloudError(
+                .storageFailure,
+                "Most files of content that the database of \(service) names are not in their folder; nothing was copied. Its disk is not mounted: mount it, and run it again. If they are lost for good, make an empty file \(SegmentStore.acceptedLoss) in the folder, and what is there is copied.",
+                details: ["folder": content, "there": String(there), "named": String(segments.count)])
+        }
+    }
+
     /// What is not there any more is lost, and a gap, if its service still counts on it.
     ///
     /// Its file stays for a day after the last row that names it is gone, unless the disk has little room.
     ///
-    /// - Throws: ``CloudError`` `.storageFailure`: the service has let it go since its database was copied; or there is
-    ///   no folder of contents at all.
+    /// - Throws: ``CloudError`` `.storageFailure`: the service has let it go since its database was copied.
     private func requireNamed(_ id: ServiceSegment, _ origin: String) throws {
         let query = """
             SELECT 1 FROM content_segments
             WHERE partition_number = \(id.segment.partition) AND segment_number = \(id.segment.number)
             """
-        guard access(place.contentFolder(of: id.service), F_OK) == 0,
-            try !DatabaseCopy.integers(query, ofLive: place.database(of: id.service)).isEmpty
-        else {
+        guard try !DatabaseCopy.integers(query, ofLive: place.database(of: id.service)).isEmpty else {
             throw CloudError(
                 .storageFailure,
-                "A segment that the snapshot names is gone, or shorter. Either the backup took longer than a day, or the disk of the content has little room and gave it up early: run it again. Or the disk of the content is not mounted: see nephos status, and docs/operation.md.",
+                "A segment that the snapshot names is gone, or shorter. Either the backup took longer than a day, or the disk of the content has little room and gave it up early: run it again.",
                 details: ["file": origin])
         }
     }

@@ -29,7 +29,8 @@ struct SegmentDispute {
         let isCopyWhole = try Verification.damage(of: target, before, went) == nil
         let isOriginWhole = try Verification.damage(of: origin, before, went) == nil
         let paths = [origin, target]
-        let lengths = paths.map { FileCopy.byteCount($0) ?? 0 }
+        // What a copy has beyond what a snapshot names may be the zeros of a backup that came to no end.
+        let lengths = [FileCopy.byteCount(origin) ?? 0, min(FileCopy.byteCount(target) ?? 0, before.bytes)]
         let files = paths.map { try? FileCopy.Opened($0, O_RDONLY) }
         var merge = SegmentMerge(of: id.segment, lengths: (lengths[0], lengths[1])) { files[$0]?.bytes(in: $1) }
         let length = max(bytes, min(before.bytes, lengths.max() ?? 0))
@@ -39,12 +40,14 @@ struct SegmentDispute {
         // What has gaps may be had from either by now.
         if before.gaps == nil, isCopyWhole || isOriginWhole {
             verdict.pieces = [FileCopy.Piece(path: isCopyWhole ? target : origin, range: 0..<before.bytes)]
-            verdict.pieces += merged.compactMap { piece in
-                let range = max(piece.range.lowerBound, before.bytes)..<max(piece.range.upperBound, before.bytes)
+        } else {
+            verdict.pieces = merged.compactMap { piece in
+                let range = piece.range.clamped(to: 0..<before.bytes)
                 return range.isEmpty ? nil : FileCopy.Piece(path: piece.path, range: range)
             }
-        } else {
-            verdict.pieces = merged
+        }
+        if length > before.bytes {
+            verdict.pieces.append(FileCopy.Piece(path: origin, range: before.bytes..<length))
         }
         // One that was brought back may end before what was copied of it, and be whole as far as it goes.
         let isMended = verdict.pieces.contains { $0.path == target && $0.range.lowerBound < bytes }

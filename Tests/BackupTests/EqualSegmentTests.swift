@@ -63,6 +63,8 @@ import Testing
     {
         let (house, segment) = try Self.house()
         let own = try house.file(segment, of: service)
+        // The only one that is gone: else its disk would be taken for not mounted.
+        try house.put("c", partition: 2, of: service)
         #expect {
             try house.backup {
                 guard $0 == "databases" else { return }

@@ -89,13 +89,42 @@ import Testing
         #expect(try Self.restored(house, first.segment, nil) == whole)
     }
 
-    /// It is not mounted: nothing is made that looks like a snapshot of it.
-    @Test func aFolderOfContentsThatIsNotThereEndsTheBackup() throws {
+    /// It is not mounted: nothing is made that looks like a snapshot of it. The folder itself may be there: it is what the
+    /// disk is mounted on, or its service was started since.
+    @Test(arguments: [false, true]) func contentsThatAreNotMountedEndTheBackup(isFolderThere: Bool) throws {
         let house = try BackupHouse()
-        try house.put("a", partition: 1)
-        try FileManager.default.removeItem(atPath: house.place.contentFolder(of: .documents))
+        let segments = try (1...3).map { try house.put("a", partition: $0).segment }
+        let content = house.place.contentFolder(of: .documents)
+        let mounted = house.root + "/mounted"
+        try FileManager.default.moveItem(atPath: content, toPath: mounted)
+        if isFolderThere { try FileManager.default.createDirectory(atPath: content, withIntermediateDirectories: true) }
         #expect { try house.backup() } throws: { ($0 as? CloudError)?.message.contains("not mounted") == true }
         #expect(try house.folder.snapshots().isEmpty)
+        guard isFolderThere else { return }
+        // Whoever runs it says that this is all there is.
+        try Data().write(to: URL(fileURLWithPath: content + "/" + SegmentStore.acceptedLoss))
+        #expect(try house.backup().damagedFiles == segments.map { try house.file($0) })
+    }
+
+    /// What a backup has left that came to no end is counted on by nobody.
+    @Test func theGapsOfABackupThatCameToNoEndAreFoundAgain() throws {
+        let house = try BackupHouse()
+        let place = try house.put("a", partition: 1)
+        try house.put("b", partition: 2)
+        try house.backup()
+        try house.put("more", partition: 1)
+        let own = try house.file(place.segment)
+        let whole = try #require(Self.data(own))
+        unlink(own)
+        struct Ended: Error {}
+        #expect(throws: Ended.self) { try house.backup(at: 1) { if $0 == "segment" { throw Ended() } } }
+        let second = try house.backup(at: 2)
+        #expect(second.damagedFiles == [own])
+        #expect(second.manifest.segments[0].gaps?.last?.upperBound == whole.count)
+        try whole.write(to: URL(fileURLWithPath: own))
+        let third = try house.backup(at: 3)
+        #expect(third.damagedFiles.isEmpty && third.manifest.segments.allSatisfy { $0.gaps == nil })
+        #expect(try Self.restored(house, place.segment, third.snapshot) == whole)
     }
 
     /// A real error of reading, in the middle: of this process's own memory the page that no file is behind.
