@@ -273,6 +273,30 @@ import Testing
         try here.apply([.place(more[9], "z", in: full[60])])
     }
 
+    /// To find out how deep a folder is counts among what is looked up for a batch.
+    @Test func measuringAgainAndAgainIsRefused() throws {
+        func chain(_ count: Int) -> [WireDocumentChange] {
+            let ids = (0..<count).map { _ in ContainerDevice.makeID() }
+            return ids.enumerated().map { .create($1, "d", in: $0 == 0 ? .documents : ids[$0 - 1], clash: .rename) }
+        }
+        let (low, high) = (chain(40), chain(100))
+        let (folder, top) = (try here.makeFolder("many"), try #require(DocumentID(bytes: high[0].item)))
+        let last = try #require(low.last.flatMap { DocumentID(bytes: $0.item) })
+        try here.apply(low)
+        try here.apply(high)
+        for _ in 0..<2 {
+            try here.apply(
+                (0..<450).map { .create(ContainerDevice.makeID(), "\($0)", in: folder, .inline(""), clash: .rename) })
+        }
+        // Deep for a moment, so that where it goes it is measured.
+        let round: [WireDocumentChange] = [
+            .place(top, "top", in: folder), .place(top, "top", in: .documents), .place(folder, "many", in: last),
+            .place(folder, "many", in: .documents),
+        ]
+        try here.apply(round)
+        expect(.limitExceeded) { try here.apply(Array(repeating: round, count: 6).flatMap { $0 }) }
+    }
+
     /// Nor by a move of what they lie in, step by step.
     @Test func foldersAreNotMovedTooDeep() throws {
         func chain(_ count: Int) throws -> (top: DocumentID, last: DocumentID) {
@@ -415,8 +439,11 @@ import Testing
         case trash, restore, attributes, rendition, replacedAndThinned, createdAndMoved, renamed
     }
 
-    /// The device has slept for two days: nobody has the reply any more, and the change is not carried out once more.
-    @Test(arguments: LateRepeat.allCases) func aLateRepeatUndoesNothing(_ repeated: LateRepeat) throws {
+    /// The device has slept for two days, or its clock is ahead: nobody has the reply, and the change is not carried out
+    /// once more.
+    @Test(arguments: LateRepeat.allCases, [-48, 2]) func aLateRepeatUndoesNothing(
+        _ repeated: LateRepeat, ahead hours: Int
+    ) throws {
         let id = ContainerDevice.makeID()
         let first = WireDocumentContent.inline("1")
         let create = WireDocumentChange.create(id, "a", first)
@@ -457,7 +484,7 @@ import Testing
         if repeated != .createdAndMoved { try here.apply([create]) }
         if repeated == .restore { try here.apply([.trash(id)]) }
         var generator = SplitMix64(seed: 1)
-        let sent = SimulatedNetwork.epoch.advanced(by: house.cloud.network.now - .seconds(2 * 24 * 3600))
+        let sent = SimulatedNetwork.epoch.advanced(by: house.cloud.network.now + .seconds(hours * 3600))
         let operation = OperationID(at: sent, using: &generator)
         try here.apply([change], id: operation)
         for changes in since { try there.apply(changes) }

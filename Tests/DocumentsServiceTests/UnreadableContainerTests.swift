@@ -83,6 +83,50 @@ import Testing
         #expect(try rows(devices[0]) == 0)
     }
 
+    private static let insertRemoval = SQL(
+        """
+        INSERT INTO document_removals (partition_number, owner, container, folder)
+        SELECT DISTINCT partition_number, owner, ?2, ?3 FROM document_items WHERE owner = ?1
+        """)
+    private static let countRemovals = SQL("SELECT container, COUNT(*) FROM document_removals GROUP BY container")
+
+    private func groups() throws -> UInt64 {
+        let health: WireCheckHealthReply = try devices[1].mover.client.call(
+            "CheckHealth", WireCheckHealth(), at: .requests(.documents))
+        return health.counters["groups"] ?? 0
+    }
+
+    /// Neither other containers of the same owner, nor do they keep the service busy.
+    @Test func removalsOfOneKeepNobodysWaiting() throws {
+        try devices[0].makeFile("a")
+        let account = devices[0].mover.account
+        let scope = SQLValue.integer(try scope(of: account))
+        let whole = try #require(try value(of: .container, scope))
+        try set(.container, scope, [7] + whole.dropFirst())
+        let (damaged, other) = (ContainerHouse.container, "zzz")
+        _ = try house.cloud.storage(of: .documents).write { transaction in
+            for (container, count) in [(damaged, 70), (other, 1)] {
+                for _ in 0..<count {
+                    try transaction.execute(
+                        Self.insertRemoval,
+                        [.text(account.rawValue), .text(container), .blob(ContainerDevice.makeID().bytes)])
+                }
+            }
+        }
+        house.cloud.network.run(for: .seconds(100))
+        let left = try house.cloud.storage(of: .documents).write {
+            try $0.all(Self.countRemovals, []) { ($0.text(0), $0.integer(1)) }
+        }
+        #expect(left.map(\.0) == [damaged] && left.map(\.1) == [70])
+        let before = try groups()
+        house.cloud.network.run(for: .seconds(600))
+        #expect(try groups() - before < 200)
+        try set(.container, scope, whole)
+        house.cloud.network.run(for: .seconds(100))
+        #expect(
+            try house.cloud.storage(of: .documents).write { try $0.all(Self.countRemovals, []) { $0.text(0) } }.isEmpty)
+    }
+
     private static let scopes = SQL("SELECT id FROM feed_scopes WHERE owner = ?1 AND LENGTH(metadata) > 0")
 
     private func scope(of account: AccountID) throws -> Int64 {

@@ -23,16 +23,17 @@ extension DocumentsService {
         let ended = try removeEnded(in: transaction)
         let removals = try ContainerRows.removals(after: lastRemoval, limit: Self.step, in: transaction)
         guard let removals else {
-            // All owners have had their turn.
-            defer { lastRemoval = nil }
-            return emptied || ended || lastRemoval != nil
+            // All containers have had their turn.
+            defer { (lastRemoval, hasRemoved) = (nil, false) }
+            return emptied || ended || hasRemoved
         }
-        lastRemoval = removals.owner
+        lastRemoval = removals.scope
+        let container = try container(removals.scope, transaction)
+        // Else the step would be undone, with what it did for others. It is looked at again in the next round.
+        guard container.isReadable else { return true }
+        hasRemoved = true
         var work = 0
-        for (scope, folder) in removals.items where work < Self.step {
-            let container = try container(scope, transaction)
-            // Else the step would be undone, with what it did for others.
-            guard container.isReadable else { continue }
+        for folder in removals.folders where work < Self.step {
             work += try removeSome(of: folder, in: container)
         }
         transaction.afterCommit { [transfers] in transfers.removeSoon() }

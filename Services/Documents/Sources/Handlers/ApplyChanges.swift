@@ -28,11 +28,12 @@ extension DocumentsService {
         let batch = Batch(
             container, try container.rules(),
             by: Batch.Writer(app: caller.app, device: caller.device, now: context.now, operation: context.id))
-        try decide(request, batch)
+        let isRepeat = try decide(request, batch)
         let uses = try contentUses(container, caller, context.now)
         try uses.take(
             batch.usedByVersions() + batch.renditions.map { UsedContent($0.content) },
-            nodes: request.nodes.map { [UInt8]($0) },
+            // Of a repeat they were taken then, and what they list may be gone since.
+            nodes: isRepeat ? [] : request.nodes.map { [UInt8]($0) },
             from: Self.upload(request.transferID), besides: source, counting: batch.recount())
         return try write(batch, uses, caller, context)
     }
@@ -41,16 +42,22 @@ extension DocumentsService {
     private static let repeatsKnown: Duration = .seconds(20 * 3600)
 
     /// What the changes make of the container; nothing is written yet.
-    private func decide(_ request: WireApplyChanges, _ batch: Batch) throws {
-        // Of a younger one the reply is there still.
+    ///
+    /// - Returns: Whether they were carried out before: nothing changes.
+    private func decide(_ request: WireApplyChanges, _ batch: Batch) throws -> Bool {
+        // Of a younger one the reply is there still; of one whose device's clock is ahead none was kept.
         let age = batch.writer.now.since(batch.writer.operation.time)
-        if age > Self.repeatsKnown, try batch.isRepeat(request.changes) { return try batch.mention(request.changes) }
+        if age > Self.repeatsKnown || age < .zero, try batch.isRepeat(request.changes) {
+            try batch.mention(request.changes)
+            return true
+        }
         let unmet = try batch.unmet(request.conditions)
         for (index, change) in request.changes.enumerated() {
             do { try batch.apply(change) } catch let error as CloudError { throw unmet ?? error.of(change: index) }
         }
         // What is already as was asked was done before: it is a repeat, and its conditions have had their time.
         if let unmet, !batch.changed.isEmpty { throw unmet }
+        return false
     }
 
     /// What can be refused by its shape is, before anything is read.

@@ -202,15 +202,17 @@ final class Batch {
     ///
     /// - Returns: Nil: there are too many to tell.
     private func measuredHeight(of folder: DocumentID) throws -> Int? {
-        var (height, looks) = (0, 0)
+        var (height, measured) = (0, 0)
         var level = [folder]
         while true {
             var below: [DocumentID] = []
             for folder in level {
                 var inFolder = Set(try container.rows.children(of: folder, limit: Self.measuredMax))
-                looks += inFolder.count + 1
+                measured += inFolder.count + 1
                 // A page that is full may not be all.
-                guard looks <= Self.measuredMax else { return nil }
+                guard measured <= Self.measuredMax else { return nil }
+                looks += inFolder.count
+                try look()
                 for (id, isThere) in children[folder] ?? [:] {
                     if isThere { inFolder.insert(id) } else { inFolder.remove(id) }
                 }

@@ -261,51 +261,50 @@ struct ContainerRows {
     }
 
     private static let isRemovedRow = SQL("SELECT 1 FROM document_removals WHERE \(key) AND folder = ?4")
-    private static let selectOwner = SQL(
+    private static let selectTurn = SQL(
         """
-        SELECT partition_number, owner FROM document_removals WHERE (partition_number, owner) > (?1, ?2)
-        ORDER BY partition_number, owner LIMIT 1
+        SELECT partition_number, owner, container FROM document_removals
+        WHERE (partition_number, owner, container) > (?1, ?2, ?3)
+        ORDER BY partition_number, owner, container LIMIT 1
         """)
     private static let selectRemovals = SQL(
-        """
-        SELECT owner, container, folder FROM document_removals WHERE partition_number = ?1 AND owner = ?2
-        ORDER BY container, folder LIMIT ?3
-        """)
+        "SELECT folder FROM document_removals WHERE \(key) ORDER BY folder LIMIT ?4")
 
     /// Whether what follows from the item's removal is still to be done.
     func isRemoved(_ id: DocumentID) throws -> Bool {
         try transaction.first(Self.isRemovedRow, place + [.blob(id.bytes)]) { _ in true } ?? false
     }
 
-    /// Items of one owner that are removed, with what lies in them still to be.
+    /// Items of one container that are removed, with what lies in them still to be.
     struct Removals {
-        var owner: Owner
+        var scope: ScopeName
         /// Empty: what the rows name was damaged.
-        var items: [(scope: ScopeName, folder: DocumentID)] = []
+        var folders: [DocumentID] = []
     }
 
-    /// Those of the first owner behind this one. A row that names no item is removed.
+    /// Those of the first container behind this one. A row that names no item is removed.
     ///
-    /// - Returns: Nil: there is no owner behind it.
+    /// - Returns: Nil: there is no container behind it.
     static func removals(
-        after owner: Owner?, limit: Int, in transaction: any HandlerTransaction
+        after scope: ScopeName?, limit: Int, in transaction: any HandlerTransaction
     ) throws -> Removals? {
         let start: [SQLValue] = [
-            .integer(owner.map { Int64(ScopeName($0, "").partition) } ?? -1), .text(owner?.rawValue ?? ""),
+            .integer(scope.map { Int64($0.partition) } ?? -1), .text(scope?.owner.rawValue ?? ""),
+            .text(scope?.path.rawValue ?? ""),
         ]
-        let next = try transaction.first(selectOwner, start) { row -> [SQLValue] in
-            [.integer(row.integer(0)), .text(row.text(1))]
+        let next = try transaction.first(selectTurn, start) { row in
+            (
+                place: [.integer(row.integer(0)), .text(row.text(1)), .text(row.text(2))] as [SQLValue],
+                scope: ScopeName(Owner(rawValue: row.text(1)), ItemName(row.text(2)))
+            )
         }
-        guard let next, case .text(let found) = next[1] else { return nil }
-        let rows = try transaction.all(selectRemovals, next + [.integer(Int64(limit))]) { row in
-            (container: row.text(1), folder: row.blob(2))
-        }
-        var removals = Removals(owner: Owner(rawValue: found))
-        for row in rows {
-            if let folder = DocumentID(bytes: row.folder) {
-                removals.items.append((ScopeName(removals.owner, ItemName(row.container)), folder))
+        guard let next else { return nil }
+        var removals = Removals(scope: next.scope)
+        for row in try transaction.all(selectRemovals, next.place + [.integer(Int64(limit))], { $0.blob(0) }) {
+            if let folder = DocumentID(bytes: row) {
+                removals.folders.append(folder)
             } else {
-                try transaction.execute(deleteRemoval, next + [.text(row.container), .blob(row.folder)])
+                try transaction.execute(deleteRemoval, next.place + [.blob(row)])
             }
         }
         return removals
