@@ -24,8 +24,10 @@ final class Scrubbing {
     /// Segments of which was told already that they are damaged where no chunk lies.
     private var told: Set<SegmentID> = []
     private static let toldMax = 1024
-    /// A step of the segment has failed, and is tried once more.
-    private var isRepeating = false
+    /// How often a step of the segment has failed since the last that did not.
+    private var failures = 0
+    /// A step that fails is done once more; one that found no room on the pool, or took too long, for two hours.
+    private static let (failuresMax, failuresMaxWhenBusy) = (1, 12)
 
     init(_ transfers: Transfers) { self.transfers = transfers }
 
@@ -75,7 +77,7 @@ final class Scrubbing {
             case .failure: wait(Self.patience) { $0.next() }
             case .success(let segment?):
                 scrub = SegmentScrub(segment, in: transfers.store)
-                isRepeating = false
+                failures = 0
                 step()
             case .success(nil): end(place)
             }
@@ -114,16 +116,18 @@ final class Scrubbing {
             guard let self else { return }
             switch result {
             case .success(let step):
-                isRepeating = false
+                failures = 0
                 note(step)
             // The pool is full, the disk fails, or is not there: the step is done later.
             case .failure(let error):
                 transfers.watch.note(error)
-                guard isRepeating, !(error is ContentDisk.Gone), let place else {
-                    isRepeating = true
+                let reason = CloudError(wrapping: error)
+                let most = reason.code == .serviceBusy ? Self.failuresMaxWhenBusy : Self.failuresMax
+                guard failures >= most, !(error is ContentDisk.Gone), let place else {
+                    failures += 1
                     return wait(Self.patience) { $0.step() }
                 }
-                passOver(scrub.segment, because: CloudError(wrapping: error), place)
+                passOver(scrub.segment, because: reason, place)
             }
         }
     }

@@ -4,8 +4,8 @@ internal import NephosCore
 internal import NephosServiceKit
 internal import NephosStorage
 
-/// Gives the disk back: notes segments and ends of segments that a crash left without rows, removes those that were emptied long enough ago,
-/// then rewrites those that are mostly dead, one after the other, with the copying on a work pool and the rows in the
+/// Gives the disk back: notes segments and ends of segments that a crash left without rows, removes those that were
+/// emptied long enough ago, then rewrites those that are mostly dead, one after the other, with the copying on a work pool and the rows in the
 /// service's groups.
 ///
 /// When the disk's room is low a round begins at once, and what was emptied is given up before its time, the oldest
@@ -17,10 +17,13 @@ final class SegmentUpkeep {
     private static let removedMaxWhenLow = 16
     /// Partitions whose files are compared with the rows in one round.
     private static let comparedMax = 64
+    /// So much later than it was to be a round is only where the clock was set meanwhile.
+    private static let leap: Duration = .seconds(6 * 3600)
 
     private unowned let transfers: Transfers
     private let work: ChunkWork
     private var nextPartition = 0
+    private var lastRound: Timestamp?
     private var nextRound: (any LoopTimer)?
 
     init(_ transfers: Transfers, _ work: ChunkWork) {
@@ -86,10 +89,14 @@ final class SegmentUpkeep {
             guard let self, let host = transfers.host else { return }
             let unknown = (try? result.get()) ?? Unknown()
             let now = host.loop.wallClock.now
+            // What was noted by a clock that was behind would go at once.
+            let hasLeapt =
+                (lastRound.map { now.since($0) } ?? .zero) > transfers.configuration.upkeepInterval + Self.leap
+            lastRound = now
             host.submit {
                 try ChunkIndex.noteEmptied(unknown.segments, at: now, in: $0)
                 try ChunkIndex.noteLengths(unknown.lengths, in: $0)
-                try ChunkIndex.bringEmptiedForward(to: now, in: $0)
+                try ChunkIndex.noteEmptiedAnew(after: hasLeapt ? Timestamp(milliseconds: 0) : now, at: now, in: $0)
             } then: { [weak self] _ in
                 self?.removeEmptied()
             }

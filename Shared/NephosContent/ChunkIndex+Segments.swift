@@ -119,11 +119,13 @@ extension ChunkIndex {
         }
     }
 
-    /// What was emptied at a time that is still to come, since the clock was ahead, counts as emptied now: else it would
-    /// stay on disk until then.
-    public static func bringEmptiedForward(to now: Timestamp, in transaction: any Transaction) throws {
+    /// What was emptied after a time counts as emptied now: so what was by a clock that was ahead does not stay on disk
+    /// until then.
+    public static func noteEmptiedAnew(after time: Timestamp, at now: Timestamp, in transaction: any Transaction) throws
+    {
         try transaction.execute(
-            ContentStatements.bringEmptiedForward, [.integer(Int64(clamping: now.milliseconds))])
+            ContentStatements.noteEmptiedAnew,
+            [.integer(Int64(clamping: now.milliseconds)), .integer(Int64(clamping: time.milliseconds))])
     }
 
     /// Segments that were emptied before this time.

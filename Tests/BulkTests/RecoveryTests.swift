@@ -247,6 +247,19 @@ import Testing
         #expect((1...3).contains(log.count(of: "A segment of content could not be read through")))
     }
 
+    /// Nor does a machine that is busy have one passed over.
+    @Test func aSegmentIsReadThroughOnceThereIsTime() throws {
+        house.cloud.network.run(for: .seconds(30))
+        for first in stride(from: 0, to: 40, by: 13) { _ = try store(first..<first + 13) }
+        let segments = try house.store.segments(in: ScopeName(mover.account, ItemName("")).partition)
+        ills.fail(try #require(segments.first).id, with: CloudError(.serviceBusy, "The pool is full."))
+        house.cloud.network.run(for: .seconds(3600))
+        #expect(log.count(of: "A segment of content could not be read through") == 0)
+        // It is not busy for ever.
+        house.cloud.network.run(for: .seconds(7200))
+        #expect(log.count(of: "A segment of content could not be read through") == 1)
+    }
+
     /// It may be the last who has it that sends it again.
     @Test func whatNobodyCanSayIsThereIsPutAgain() throws {
         let client = try store(0..<1)
@@ -280,10 +293,14 @@ private final class Ills: Sendable {
     var now: Ill? { ill.withLock { $0 } }
     func set(_ new: Ill?) { ill.withLock { $0 = new } }
 
-    private let segment = Mutex<SegmentID?>(nil)
+    private let segment = Mutex<(id: SegmentID, failure: CloudError)?>(nil)
     /// Reading it through fails, and nobody knows why.
-    var failing: SegmentID? { segment.withLock { $0 } }
-    func fail(_ new: SegmentID) { segment.withLock { $0 = new } }
+    func failure(of other: SegmentID) -> CloudError? {
+        segment.withLock { segment in segment.flatMap { $0.id == other ? $0.failure : nil } }
+    }
+    func fail(_ new: SegmentID, with failure: CloudError = IllStore.failure) {
+        segment.withLock { $0 = (new, failure) }
+    }
 
     private let accepted = Mutex(false)
     var isAccepted: Bool { accepted.withLock { $0 } }
@@ -316,14 +333,14 @@ private struct IllStore: BlobStore {
     }
     func readRaw(_ segment: SegmentID, at offset: Int, into bytes: UnsafeMutableRawBufferPointer) throws -> Int {
         let place = SegmentPlace(segment: segment, offset: offset, length: bytes.count)
-        if segment == ills.failing { throw Self.failure }
+        if let failure = ills.failure(of: segment) { throw failure }
         switch ills.now {
         case .unreadable: throw ChunkFailure.damaged(place)
         case .unmounted: throw ChunkFailure.moved(place)
         case .unopened, .suite, .unlisted, .failing, nil: return try store.readRaw(segment, at: offset, into: bytes)
         }
     }
-    private static let failure = CloudError(.storageFailure, "Too many files are open.")
+    static let failure = CloudError(.storageFailure, "Too many files are open.")
     func remove(_ segment: SegmentID) throws { try store.remove(segment) }
     func segments(in partition: Int) throws -> [SegmentState] {
         switch ills.now {

@@ -161,6 +161,25 @@ import Testing
         #expect(try storage.write { try $0.first(emptied, []) { $0.integer(0) } } == 0)
     }
 
+    /// It was noted by a clock that was behind: a backup that is under way, or an older database, may name it.
+    @Test func whatWasEmptiedBeforeTheClockWasSetIsKeptForItsTime() throws {
+        var configuration = Transfers.Configuration()
+        configuration.upkeepInterval = .seconds(10)
+        configuration.emptiedRetention = .seconds(100)
+        let house = try BulkHouse(configuration: configuration)
+        let storage = try house.cloud.storage(of: .documents)
+        let emptied = SQL("SELECT COUNT(*) FROM content_emptied")
+        house.cloud.network.run(for: .seconds(30))
+        let now = SimulatedNetwork.epoch.advanced(by: house.cloud.network.now)
+        _ = try storage.write { try ChunkIndex.noteEmptied([SegmentID(partition: 3, number: 7)], at: now, in: $0) }
+        house.cloud.network.run(for: .seconds(30))
+        house.cloud.setClockOffset(of: .documents, .seconds(7 * 24 * 3600))
+        house.cloud.network.run(for: .seconds(60))
+        #expect(try storage.write { try $0.first(emptied, []) { $0.integer(0) } } == 1)
+        house.cloud.network.run(for: .seconds(100))
+        #expect(try storage.write { try $0.first(emptied, []) { $0.integer(0) } } == 0)
+    }
+
     @Test func aClockThatWasSetBackForgivesNothingAndKeepsNobodyOutForLong() throws {
         let writing = Writing(bytes: 8 << 20, bytesMax: 8 << 20)
         #expect(writing.after(.seconds(-3600)) == writing)
