@@ -22,6 +22,12 @@ final class Checkpointer: Sendable {
     /// How long the writer waits for a lock that a checkpoint or a backup holds.
     static let busyMilliseconds: Int32 = 10_000
 
+    enum Cut {
+        case done
+        /// Somebody reads it.
+        case refused
+    }
+
     private enum State { case idle, running, remainder }
 
     private let path: String
@@ -50,10 +56,15 @@ final class Checkpointer: Sendable {
     }
 
     /// Called by the writer after each commit, with the pages its log has now.
-    func committed(_ logPages: Int32, on connection: OpaquePointer) {
-        guard logPages >= Self.requestPages else { return }
+    ///
+    /// - Returns: What became of a log that was too long; nil: it was not to be cut.
+    func committed(_ logPages: Int32, on connection: OpaquePointer) -> Cut? {
+        guard logPages >= Self.requestPages else { return nil }
         let isRemainder = state.withLock { $0 == .remainder }
-        guard isRemainder else { return request() }
+        guard isRemainder else {
+            request()
+            return nil
+        }
         // A backup that is reading is not waited for; the next round tries again.
         let mode = logPages > Self.truncatePages ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE
         sqlite3_busy_timeout(connection, 0)
@@ -61,6 +72,8 @@ final class Checkpointer: Sendable {
         sqlite3_busy_timeout(connection, Self.busyMilliseconds)
         state.withLock { $0 = .idle }
         report(code)
+        guard mode == SQLITE_CHECKPOINT_TRUNCATE else { return nil }
+        return code == SQLITE_OK ? .done : .refused
     }
 
     /// Nothing is lost when a checkpoint fails: the log keeps the pages, and a later commit asks again.

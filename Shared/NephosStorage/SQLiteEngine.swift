@@ -35,8 +35,6 @@ public final class SQLiteEngine: StorageEngine {
     private var isClosed = false
     public let snapshots: any Snapshots
     private let files: SQLiteSnapshots?
-    /// Whether readers wait for the log to be cut.
-    private var isHolding = false
 
     /// Opens the database, and creates it (readable by its owner only) if it is not there.
     ///
@@ -207,8 +205,7 @@ public final class SQLiteEngine: StorageEngine {
         do {
             let result = try body(transaction)
             try commit()
-            checkpointer?.committed(log.pages, on: connection)
-            noteLog()
+            shortenLog()
             return result
         } catch {
             let lacksRoom = transaction.lacksRoom
@@ -225,12 +222,18 @@ public final class SQLiteEngine: StorageEngine {
         if log.commits != before { figures.flushes.note(start.duration(to: .now).nanoseconds) }
     }
 
-    /// A log that is too long is cut before anybody reads it again.
-    private func noteLog() {
-        let isTooLong = log.pages > Checkpointer.truncatePages
-        guard isTooLong || isHolding, let files else { return }
-        isHolding = isTooLong
-        if isTooLong { files.hold() } else { files.release() }
+    private func shortenLog() {
+        switch checkpointer?.committed(log.pages, on: connection) {
+        case .done: noteCut()
+        case .refused: files?.hold()
+        case nil: break
+        }
+    }
+
+    /// SQLite tells how long the log is only when something is written to it again.
+    private func noteCut() {
+        log.pages = 0
+        files?.release()
     }
 
     public var isShortOfRoom: Bool { reserve?.isGivenUp == true }
@@ -242,7 +245,6 @@ public final class SQLiteEngine: StorageEngine {
         guard mayReturn || log.pages >= DiskReserve.logPagesMax else { return }
         // While somebody reads the log it stays; the next write looks again.
         guard (try? cutLog()) == true else { return }
-        log.pages = 0
         if mayReturn { reserve.makeAgain(freeInDatabase: free) }
     }
 
@@ -272,8 +274,11 @@ public final class SQLiteEngine: StorageEngine {
             files?.hold()
             return false
         }
-        files?.release()
-        guard code == SQLITE_OK else { throw SQLiteFailure.error(code) }
+        guard code == SQLITE_OK else {
+            files?.release()
+            throw SQLiteFailure.error(code)
+        }
+        noteCut()
         return true
     }
 

@@ -54,21 +54,37 @@ final class SQLiteSnapshots: Snapshots {
     private let path: String
     /// Nil: closed.
     private let free = Mutex<[Reader]?>([])
-    /// Until then no snapshot begins.
-    private let heldUntil = Mutex<ContinuousClock.Instant?>(nil)
+    private struct Hold {
+        /// Until then no snapshot begins.
+        var end: ContinuousClock.Instant
+        /// Before then there is no other hold.
+        var next: ContinuousClock.Instant
+    }
+
+    private static let pauseBetweenHolds: Duration = .seconds(60)
+    private let current = Mutex<Hold?>(nil)
 
     init(path: String) { self.path = path }
 
     /// Lets no snapshot begin for as long as one may last: the log begins anew, or is cut, only while nobody reads it,
     /// and of many readers there would always be one.
-    func hold() { heldUntil.withLock { $0 = .now + snapshotDurationMax } }
+    ///
+    /// Whoever reads it still when that is over is none of ours (a backup, an operator's tool), and for those nobody
+    /// waits: so a hold is not made longer, and the next one is a while later.
+    func hold() {
+        let now = ContinuousClock.now
+        current.withLock { hold in
+            if let hold, now < hold.next { return }
+            hold = Hold(end: now + snapshotDurationMax, next: now + snapshotDurationMax + Self.pauseBetweenHolds)
+        }
+    }
 
     /// The log was cut.
-    func release() { heldUntil.withLock { $0 = nil } }
+    func release() { current.withLock { $0 = nil } }
 
     /// A condition with a deadline would wait by the wall clock, which may be set; and this is rare, and short.
     private func waitForTurn() {
-        while let end = heldUntil.withLock({ $0 }), end > .now { usleep(2000) }
+        while let end = current.withLock({ $0?.end }), end > .now { usleep(2000) }
     }
 
     func read<Result>(_ body: (any ReadTransaction) throws -> Result) throws -> Result {

@@ -1,4 +1,5 @@
 import Foundation
+import GRDBSQLite
 import NephosCore
 import NephosStorage
 import Synchronization
@@ -127,6 +128,87 @@ import Testing
             isOver.store(true, ordering: .relaxed)
             for _ in 0..<3 { done.wait() }
             #expect(longest < 200 << 20, "\(longest >> 20) MiB of log")
+        }
+    }
+
+    /// Another process that reads the database: a backup, an operator's tool.
+    private final class Outsider {
+        private var connection: OpaquePointer?
+
+        init(_ path: String) {
+            sqlite3_open_v2(path, &connection, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, nil)
+            sqlite3_exec(connection, "BEGIN; SELECT COUNT(*) FROM rows_seen", nil, nil, nil)
+        }
+
+        func end() {
+            sqlite3_close_v2(connection)
+            connection = nil
+        }
+
+        deinit { end() }
+    }
+
+    private func logBytes(_ path: String) throws -> Int {
+        try FileManager.default.attributesOfItem(atPath: path + "-wal")[.size] as? Int ?? 0
+    }
+
+    /// Makes a log that is too long, beside an outsider.
+    private func makeLongLog(_ engine: SQLiteEngine, _ path: String) throws -> Outsider {
+        _ = try engine.write { try $0.execute(Self.insert, [.integer(1), .blob([])]) }
+        let outsider = Outsider(path)
+        for round in 0..<70 {
+            let bytes = [UInt8](repeating: UInt8(round), count: 1 << 20)
+            _ = try engine.write { try $0.execute(Self.replace, [.blob(bytes)]) }
+        }
+        return outsider
+    }
+
+    @Test func nobodyWaitsForALogThatWasCut() throws {
+        try withEngine { engine, path in
+            try makeLongLog(engine, path).end()
+            for _ in 0..<1000 where try logBytes(path) > 0 {
+                _ = try engine.write { try count($0) }
+                usleep(10_000)
+            }
+            #expect(try logBytes(path) == 0)
+            // Who only reads has nothing to do with the log.
+            for _ in 0..<3 {
+                _ = try engine.write { try count($0) }
+                let start = ContinuousClock.now
+                _ = try engine.snapshots.read(count)
+                let waited = ContinuousClock.now - start
+                #expect(waited < .milliseconds(500), "\(waited)")
+            }
+        }
+    }
+
+    @Test func whoReadsOutsideHoldsReadersUpForAMomentOnly() throws {
+        try withEngine { engine, path in
+            let outsider = try makeLongLog(engine, path)
+            let snapshots = engine.snapshots
+            let reads = Atomic(0)
+            let longest = Mutex(Duration.zero)
+            let isOver = Atomic(false)
+            let done = DispatchSemaphore(value: 0)
+            Thread.detachNewThread {
+                while !isOver.load(ordering: .relaxed) {
+                    let start = ContinuousClock.now
+                    _ = try? snapshots.read { _ in reads.wrappingAdd(1, ordering: .relaxed) }
+                    let took = ContinuousClock.now - start
+                    longest.withLock { $0 = max($0, took) }
+                    usleep(10_000)
+                }
+                done.signal()
+            }
+            for round in 0..<120 {
+                _ = try engine.write { try $0.execute(Self.replace, [.blob([UInt8(round)])]) }
+                usleep(50_000)
+            }
+            isOver.store(true, ordering: .relaxed)
+            done.wait()
+            outsider.end()
+            #expect(longest.withLock { $0 } < snapshotDurationMax + .seconds(1))
+            #expect(reads.load(ordering: .relaxed) > 100)
         }
     }
 }
