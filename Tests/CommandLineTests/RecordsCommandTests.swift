@@ -62,6 +62,31 @@ import Testing
         }
     }
 
+    /// A name is one of a zone: what was refused in another is not dismissed with it.
+    @Test func whatWasRefusedElsewhereUnderTheSameNameStays() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let one = house.person
+            #expect(try await one.run("records", "zones", "make", "other").status == 0)
+            for zone in ["_defaultZone", "other"] {
+                let place = ["--type", "Note", "--zone", zone]
+                #expect(try await one.run(["records", "save", "a"] + place).status == 0)
+                #expect(try await one.run(["records", "save", "b", "--parent", "a"] + place).status == 0)
+                #expect(try await one.run("records", "delete", "a", "--zone", zone).status == 1)
+            }
+            let both = try await one.run("discard", "a")
+            #expect(both.status == 64 && both.errors.contains("--name") && both.errors.contains("/other"), "\(both)")
+            let listed = try await one.run("records", "refused")
+            let line = try #require(
+                listed.output.firstMatch(of: /nephos (discard .*--name=[^ ]*\/other) NAME/), "\(listed)"
+            ).output.1
+            #expect(try await one.run(line.split(separator: " ").map(String.init) + ["a"]).status == 0)
+            let left = try await one.run("records", "refused", "--json")
+            #expect(left.output.contains("_defaultZone") && !left.output.contains("other"), "\(left)")
+            #expect(try await one.run("discard", "a").status == 0)
+        }
+    }
+
     /// Of a public database nobody here knows what is in it; what is saved and deleted waits all the same.
     @Test func whatIsSavedForThePublicDatabaseOfflineIsKept() async throws {
         try await withHousehold { house in

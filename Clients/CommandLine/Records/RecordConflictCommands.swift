@@ -18,6 +18,7 @@ extension RecordsCommand {
                 try await database.refresh(zone ?? RecordZone.defaultName, network)
                 var found: [RecordConflict] = []
                 for zone in try await database.zoneNames(zone) { found += try await database.conflicts(in: zone) }
+                try await database.sayWhatWaits(zone)
                 guard !output.json else {
                     return try StandardOutput.write("[" + found.map(\.row).joined(separator: ",") + "]\n")
                 }
@@ -79,10 +80,11 @@ extension RecordsCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await database.withDatabase(isOffline: network.offline) { database, _ in
+            try await database.withDatabase(isOffline: network.offline) { database, session in
                 try await database.refresh(zone ?? RecordZone.defaultName, network)
                 var found: [RefusedRecord] = []
                 for zone in try await database.zoneNames(zone) { found += try await database.refused(in: zone) }
+                try await database.sayWhatWaits(zone)
                 if lines {
                     for record in found.compactMap(\.record) {
                         try StandardOutput.write(printableJSON(RecordJSON.line(record)) + "\n")
@@ -99,10 +101,14 @@ extension RecordsCommand {
                             refused.error.sentence,
                         ]
                     }
+                    let options = self.database.options(database, session)
+                    let zones = Set(found.map(\.id.zone)).sorted()
                     try StandardOutput.line(
-                        table(["RECORD", "WHEN", "WHAT", "WHY"], rows)
-                            + "\nDismiss: nephos discard NAME. Save again: nephos records refused --lines | nephos records import -"
-                    )
+                        """
+                        \(table(["RECORD", "WHEN", "WHAT", "WHY"], rows))
+                        Dismiss:    \(zones.map { "nephos discard\(database.scope(of: $0).options(session)) NAME" }.joined(separator: "\n            "))
+                        Save again: nephos records refused\(options) --lines | nephos records import\(options) -
+                        """)
                 }
             }
         }
@@ -114,6 +120,17 @@ extension RecordDatabase {
     func zoneNames(_ zone: String?) async throws -> [String] {
         if let zone { return [zone] }
         return try await undecidedZones()
+    }
+
+    /// What becomes of what is on its way nobody knows yet.
+    ///
+    /// - Parameter zone: Nil: the one that is always there.
+    func sayWhatWaits(_ zone: String?) async throws {
+        let waiting = try await status(of: zone ?? RecordZone.defaultName).pending.count
+        guard waiting > 0 else { return }
+        Standard.error(
+            "nephos: \(counted(waiting, "change")) \(waiting == 1 ? "waits" : "wait") to be sent: what becomes of it the server has not said. See: nephos why"
+        )
     }
 }
 

@@ -8,7 +8,8 @@ struct DiscardCommand: AsyncParsableCommand {
         abstract: "Dismiss writes that the server refused, so that they are not listed any more.",
         discussion: """
             What the items hold stays as it is. `nephos why` lists refused writes with the reason. \
-            Exit code 2: there is no refused write of the item.
+            Exit code 2: there is no refused write of the item. Where more than one store, container or zone has one of \
+            that name, nothing is dismissed before --app, --service or --name says which is meant (64).
 
             With --left-behind: gives up the changes that were written for a store which the app no longer has, and \
             were never sent. `nephos kv adopt` offers them to the store that it has now.
@@ -30,12 +31,15 @@ struct DiscardCommand: AsyncParsableCommand {
     func run() async throws {
         try await scopes.withScopes(within: wait.duration) { scopes, session in
             if leftBehind { return try await giveUp(scopes) }
-            var dismissed: [ItemName] = []
+            var meant: [(scope: Scope, refused: [ItemName])] = []
             for scope in scopes {
                 // As everywhere a name is typed: any that Swift's strings take for equal.
-                let refused = try await scope.status().refused.map(\.key).filter { names.contains($0.rawValue) }
-                dismissed += try await scope.dismissRefused(all ? nil : refused)
+                meant.append(
+                    (scope, try await scope.status().refused.map(\.key).filter { names.contains($0.rawValue) }))
             }
+            try requireOne(meant)
+            var dismissed: [ItemName] = []
+            for (scope, refused) in meant { dismissed += try await scope.dismissRefused(all ? nil : refused) }
             if dismissed.isEmpty { _ = try session.requireAccount() }
             if let missing = names.first(where: { name in !dismissed.contains { $0.rawValue == name } }) {
                 throw CloudError(.unknownItem, "There is no refused write of this key.", details: ["key": missing])
@@ -44,6 +48,18 @@ struct DiscardCommand: AsyncParsableCommand {
                 ["dismissed": dismissed.map(\.rawValue)],
                 text: dismissed.isEmpty
                     ? "No write was refused." : "Dismissed \(listed(dismissed.map { inLine($0.rawValue) })).")
+        }
+    }
+
+    /// What was refused elsewhere under the same name is not dismissed with it.
+    private func requireOne(_ meant: [(scope: Scope, refused: [ItemName])]) throws {
+        for name in names {
+            let having = meant.filter { $0.refused.contains { $0.rawValue == name } }
+            guard having.count > 1 else { continue }
+            throw CloudError(
+                .invalidArguments,
+                "More than one has a refused write of this name; nothing was dismissed. Say which with --app, --service or --name.",
+                details: ["key": name, "of": having.map(\.scope.label).joined(separator: ", ")])
         }
     }
 

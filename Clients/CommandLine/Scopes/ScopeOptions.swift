@@ -10,9 +10,13 @@ struct ScopeOptions: ParsableArguments {
     var app: String?
     @Option(name: .long, help: "Only of this service, such as keyvalue (default: of all).")
     var service: String?
+    @Option(
+        name: .long,
+        help: "Only of this container, zone (CONTAINER/ZONE) or public database, as name in --json (default: of all).")
+    var name: String?
 
     /// Whether nothing was named.
-    var isAll: Bool { app == nil && service == nil }
+    var isAll: Bool { app == nil && service == nil && name == nil }
 
     /// - Parameter limit: How long to wait for the server, where it has to be asked about the app.
     /// - Throws: ``CloudError`` `.notSignedIn` when there is nothing, and nobody ever signed in.
@@ -28,12 +32,14 @@ struct ScopeOptions: ParsableArguments {
         let meant = all.filter { scope in
             (app.map { scope.id.app.rawValue == $0 } ?? true)
                 && (service.map { scope.id.service.rawValue == $0 } ?? true)
+                && (name.map { scope.id.name == $0 } ?? true)
         }
         guard meant.isEmpty else { return meant }
         let account = try session.requireAccount()
-        guard let app else {
+        guard let app, name == nil else {
             throw CloudError(
-                .unknownItem, "This device keeps nothing of this service in step.", details: ["service": service ?? ""])
+                .unknownItem, "This device keeps nothing in step that is called so. See: nephos status",
+                details: ["app": app, "service": service, "name": name].compactMapValues(\.self))
         }
         let id = ScopeID(app: AppID(app), service: service.map { ServiceName($0) } ?? .keyValue)
         let scope = try await session.scope(id)
@@ -61,6 +67,12 @@ extension Scope {
     func option(_ session: Session) -> String {
         ShellCommand.options(
             app: id.app, isDefault: (try? session.account)??.defaultApp == id.app, home: session.home)
+    }
+
+    /// The same, where there is more than one of the app.
+    func options(_ session: Session) -> String {
+        option(session) + " --service=\(ShellCommand.word(id.service.rawValue))"
+            + (id.name.isEmpty ? "" : " --name=\(ShellCommand.word(id.name))")
     }
 
     /// Asks the server about an app that this device has never used, so that nothing waits for one that is mistyped.

@@ -109,7 +109,12 @@ struct WhyCommand: AsyncParsableCommand {
             let reports = try await scopes.each { Report($0, try await Asked($0, within: limit), of: name) }
             try output.print(
                 .array(reports.map(\.json)),
-                text: sections(reports.map { ($0.scope, text($0, option: $0.scope.option(session))) }))
+                text: sections(
+                    reports.map { report in
+                        let scope = report.scope
+                        let (option, options) = (scope.option(session), scope.options(session))
+                        return (scope, text(report, option: option, of: scopes.count > 1 ? options : option))
+                    }))
             for report in reports { try report.end(isOfItem: name != nil) }
         }
     }
@@ -117,14 +122,16 @@ struct WhyCommand: AsyncParsableCommand {
     /// Of what else there is, the count is said; JSON has all.
     private static let shownMax = 20
 
-    /// - Parameter option: What says in a command which app is meant.
-    private func text(_ report: Report, option: String) -> String {
+    /// - Parameters:
+    ///   - option: What says in a command which app is meant.
+    ///   - options: Which of all that is kept in step.
+    private func text(_ report: Report, option: String, of options: String) -> String {
         let (status, standing) = (report.status, report.standing)
         var lines: [String] = []
         if standing.cause != nil { lines.append(standing.headline) }
         if !status.initialSyncFinished { lines.append("The store has not been fetched yet.") }
         let said = standing.cause.map(Standing.words)
-        for item in report.items.prefix(Self.shownMax) { lines += self.lines(item, option, unless: said) }
+        for item in report.items.prefix(Self.shownMax) { lines += self.lines(item, options, unless: said) }
         if report.items.count > Self.shownMax {
             lines.append("and \(report.items.count - Self.shownMax) more: nephos why --json")
         }
@@ -142,7 +149,7 @@ struct WhyCommand: AsyncParsableCommand {
     }
 
     /// - Parameter said: A reason that need not be said again.
-    private func lines(_ item: Item, _ option: String, unless said: String?) -> [String] {
+    private func lines(_ item: Item, _ options: String, unless said: String?) -> [String] {
         let keys = item.keys.map { inLine($0.rawValue) }
         var lines = ["\(listed(keys)): \(item.state)"]
         if item.reason != said { lines.append("  reason        \(item.reason)") }
@@ -159,7 +166,7 @@ struct WhyCommand: AsyncParsableCommand {
             lines.append("  set it again  \(isForRoom ? "make room (nephos storage), then: " : "")\(inLine(recovery))")
         }
         let names = ShellCommand.arguments(item.keys.map(\.rawValue))
-        lines.append("  dismiss with  nephos discard\(option) \(names)")
+        lines.append("  dismiss with  nephos discard\(options) \(names)")
         return lines
     }
 
