@@ -11,9 +11,14 @@ final class Receiving {
     /// Bytes of content that are verified, sealed and flushed in one go: as they are, since that is the work.
     private static let batchBytesMax = 7 << 20
     /// Chunks of them: their rows take the service's loop a few milliseconds, and everybody waits for those.
-    private static let batchCountMax = 64
+    private static let batchCountMax = 32
     /// Batches that are sealed and written at once: one uses the processor while another waits for the disk.
     private static let runningMax = 2
+    /// The same, with those whose rows are not committed: they may all be in one group.
+    private static let begunMax = 3
+    /// After so many chunks were committed the next are begun no sooner than that has taken, so that rows of chunks,
+    /// however small and many these are, leave the service's loop half of its time; after fewer sooner by as much.
+    private static let restMax: Duration = .milliseconds(500)
 
     /// What became of a batch.
     struct Committed: Sendable {
@@ -70,6 +75,10 @@ final class Receiving {
     private var waiting = Turns<Turn, IncomingChunk>()
     private var wasted = WastedWork()
     private var running = 0
+    private var begun = 0
+    /// Nothing is begun before.
+    private var restsUntil: Duration = .zero
+    private var isResting = false
     private var fillings: [Upload: Filling] = [:]
     /// Each partition counts by itself: what is written to a public database is not what its account's own has.
     private var spendings: [Turn: Spending] = [:]
@@ -144,7 +153,7 @@ final class Receiving {
 
     /// Begins what can be begun, when a batch of messages has been looked at.
     func goOn() {
-        while running < Self.runningMax {
+        while running < Self.runningMax, begun < Self.begunMax, isRested() {
             var (bytes, count) = (0, 0)
             let next = waiting.next {
                 bytes += Int($0.filling)
@@ -161,8 +170,26 @@ final class Receiving {
         }
     }
 
+    private func isRested() -> Bool {
+        let left = restsUntil - loop.monotonicNow
+        guard left > .zero else { return true }
+        guard !isResting else { return false }
+        isResting = true
+        loop.schedule(after: left) { [weak self] in
+            self?.isResting = false
+            self?.goOn()
+        }
+        return false
+    }
+
+    private func rest(after count: Int, took time: Duration) {
+        let rest = time * min(count, Self.batchCountMax) / Self.batchCountMax
+        restsUntil = max(restsUntil, loop.monotonicNow + min(rest, Self.restMax))
+    }
+
     private func run(_ chunks: [IncomingChunk], _ partition: Int) {
         running += 1
+        begun += 1
         loop.offload(to: .content) { [work] in
             work.store(chunks, in: partition)
         } then: { [weak self] result in
@@ -173,6 +200,7 @@ final class Receiving {
                 for (account, bytes) in batch.wasted { wasted.note(bytes, of: account, at: loop.monotonicNow) }
                 commitRows(of: batch)
             case .failure(let error):
+                begun -= 1
                 let error = CloudError(wrapping: error)
                 end(chunks, Committed(errors: chunks.map { _ in error }, isShortOfRoom: isShortOfRoom))
             }
@@ -184,8 +212,16 @@ final class Receiving {
         let own = LoopBound(self, to: loop)
         let handle = loop.handle
         let chunks = batch.chunks
+        let start = loop.monotonicNow
         commit(batch) { committed in
-            handle.execute { loop in own.withValue(on: loop) { $0.end(chunks, committed) } }
+            handle.execute { loop in
+                own.withValue(on: loop) {
+                    $0.begun -= 1
+                    $0.rest(after: chunks.count, took: loop.monotonicNow - start)
+                    $0.end(chunks, committed)
+                    $0.goOn()
+                }
+            }
         }
     }
 

@@ -17,6 +17,9 @@ package struct QueriedRecord: PredicateRecord {
     /// Fields that every record has (CKRecord): none of one's own can be called so, since it would begin with `_`.
     package static func isSystemField(_ field: String) -> Bool { System.all.contains(field) }
 
+    /// The account that has made a record.
+    package static let creator = FieldName(System.creator)
+
     private enum System {
         static let all: Set = [name, created, modified, creator, modifier, version, parent]
 

@@ -38,6 +38,16 @@ public struct ScopeHead: Hashable, Sendable {
     }
 }
 
+/// What readers of a scope's changes get to see of an item. One of which they see nothing, or its absence alone, has no
+/// share in the scope's digest.
+public enum ItemShowing: Sendable {
+    case item
+    /// They may have it from before: that it is gone.
+    case absence
+    /// It is in no page, and nothing that a page costs, or where it ends, tells of it.
+    case nothing
+}
+
 /// An item's live row.
 public struct FeedItem: Hashable, Sendable {
     public var name: ItemName
@@ -48,8 +58,14 @@ public struct FeedItem: Hashable, Sendable {
     /// Bytes that count toward the scope's ``ScopeHead/liveBytes``.
     public var size: Int
     public var body: [UInt8]
+    /// Of one that was deleted: whether its deletion is shown.
+    public var showing: ItemShowing
 
-    public init(name: ItemName, sequence: UInt64 = 0, deleted: Bool, digest: SetDigest, size: Int, body: [UInt8]) {
+    public init(
+        name: ItemName, sequence: UInt64 = 0, deleted: Bool, digest: SetDigest, size: Int, body: [UInt8],
+        showing: ItemShowing = .item
+    ) {
+        self.showing = showing
         self.name = name
         self.sequence = sequence
         self.deleted = deleted
@@ -66,20 +82,25 @@ public struct FeedRow {
     public let name: ItemName
     public let sequence: UInt64
     public let deleted: Bool
+    public let showing: ItemShowing
     public let bodyBytes: Int
+    private let hasBody: Bool
 
     /// From the columns of ``FeedStatements/itemsAfter``.
-    init(_ row: any SQLRow, of transaction: any ReadTransaction) {
+    ///
+    /// - Parameter isTold: It is read for those who get to see no more of it than they may: an absence has no body.
+    init(_ row: any SQLRow, of transaction: any ReadTransaction, isTold: Bool = false) {
         self.row = row
         self.transaction = transaction
         name = ItemName(row.text(0))
-        sequence = UInt64(bitPattern: row.integer(1))
-        deleted = row.integer(2) != 0
-        bodyBytes = Int(row.integer(7))
+        let stored = StoredShowing(row, 1)
+        (sequence, deleted, showing) = (stored.sequence, stored.deleted, stored.showing)
+        hasBody = !isTold || stored.showing == .item
+        bodyBytes = hasBody ? Int(row.integer(7)) : 0
     }
 
     /// With its body.
-    public var item: FeedItem { get throws { try FeedItem(row: row, of: transaction) } }
+    public var item: FeedItem { get throws { try FeedItem(row: row, of: transaction, hasBody: hasBody) } }
 }
 
 /// What was read of a database, for what requests are charged.
@@ -145,7 +166,8 @@ public protocol FeedReader: ReadTransaction {
     /// What is known of the item without reading its body; nil: it has no row.
     func share(_ scope: ScopeName, _ name: ItemName) throws -> FeedShare?
 
-    /// The row of every item changed after the sequence, tombstones included, in the order of (sequence, name).
+    /// The row of every item changed after the sequence, tombstones included, in the order of (sequence, name). Those of
+    /// which readers see nothing are left out, and an absence comes without its body; see ``ItemShowing``.
     ///
     /// - Parameters:
     ///   - name: Of one of them; given, those after it: for a reader that goes on.

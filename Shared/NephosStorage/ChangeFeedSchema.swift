@@ -10,7 +10,8 @@
 ///   of its scopes' heads; the row has it only for the time after they are gone.
 /// - `feed_scopes`: each scope's head, digest and counts.
 /// - `feed_items`: each item's live row or tombstone, clustered by scope and
-///   name; the index gives a scope's changes in order.
+///   name; the index gives a scope's changes in order. What its sequence and its
+///   time of deletion say besides is ``StoredShowing``'s.
 /// - `feed_bodies`: items' large bodies (``FeedBodies``), each in a row of its
 ///   own that its item names. A B-tree that is clustered by a key reads an
 ///   entry as a whole to compare it, with all the pages that it overflows to.

@@ -34,15 +34,16 @@ extension Feed {
     }
 
     /// Removes tombstones recorded before the time, oldest first, at most
-    /// `limit` in one call, and raises the floors of their scopes. A reader
-    /// whose token is below the floor has to fetch everything.
+    /// `limit` in one call, and raises the floors of their scopes, but for
+    /// what no reader was told of. A reader whose token is below the floor has
+    /// to fetch everything.
     ///
     /// - Returns: Whether there may be more; call again in a later group.
     public func compactTombstones(before time: Timestamp, limit: Int) throws -> Bool {
         let limit = max(1, limit)
         let found = try all(
             FeedStatements.tombstones, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
-        ) { (scope: $0.integer(0), name: ItemName($0.text(1)), sequence: UInt64(bitPattern: $0.integer(2))) }
+        ) { (scope: $0.integer(0), name: ItemName($0.text(1)), sequence: UInt64(max(0, $0.integer(2)))) }
         var floors: [Int64: (sequence: UInt64, count: Int)] = [:]
         for tombstone in found {
             try removeItem(tombstone.scope, tombstone.name)

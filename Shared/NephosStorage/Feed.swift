@@ -254,7 +254,7 @@ public final class Feed: FeedTransaction {
         }
         return try first(FeedStatements.itemShare, [.integer(id), .text(name.rawValue)]) {
             Share(
-                isLive: $0.integer(0) == 0, digest: SetDigest(bytes: $0.blob(2)) ?? .empty,
+                isLive: $0.integer(0) <= 0, digest: SetDigest(bytes: $0.blob(2)) ?? .empty,
                 size: Int($0.integer(1)), body: $0.integer(3))
         }
     }
@@ -287,15 +287,19 @@ public final class Feed: FeedTransaction {
                 liveBytes += item.size
             }
             let body = try FeedBodies.replace(stored?.body ?? 0, by: item.body, in: self)
+            let (order, deletedAt) = StoredShowing.columns(of: item, sequence, at: now)
             let values: [SQLValue] = [
-                .integer(id), .text(item.name.rawValue), .integer(Int64(bitPattern: sequence)),
-                .integer(item.deleted ? max(1, Int64(clamping: now.milliseconds)) : 0), .integer(Int64(item.size)),
+                .integer(id), .text(item.name.rawValue), .integer(order), .integer(deletedAt),
+                .integer(Int64(item.size)),
                 .blob(item.deleted ? [] : item.digest.bytes), .blob(body.inline), .integer(body.id),
             ]
             try execute(stored == nil ? FeedStatements.insertItem : FeedStatements.updateItem, values)
             var written = item
             written.sequence = sequence
-            if item.deleted { written.digest = .empty }
+            if item.deleted {
+                written.digest = .empty
+                if item.showing == .absence { written.showing = .item }
+            }
             cache.items.store(written, id, item.name)
         }
 
@@ -321,7 +325,7 @@ public final class Feed: FeedTransaction {
         var values: [SQLValue] = [.integer(id), .integer(Int64(clamping: sequence))]
         if let name { values.append(.text(name.rawValue)) }
         try query(name == nil ? FeedStatements.itemsAfter : FeedStatements.itemsAfterItem, values) {
-            try row(FeedRow($0, of: transaction))
+            try row(FeedRow($0, of: transaction, isTold: true))
         }
     }
 
@@ -347,15 +351,25 @@ public final class Feed: FeedTransaction {
     private func forgetTombstones(ofScopeAt place: Int, _ id: Int64, beyond max: Int) throws {
         guard heads.scopes[place].tombstones > max else { return }
         let count = heads.scopes[place].tombstones - max + max / 8
-        let oldest = try all(FeedStatements.tombstonesOfScope, [.integer(id), .integer(Int64(count))]) {
-            (name: ItemName($0.text(0)), sequence: UInt64(bitPattern: $0.integer(1)))
-        }
+        // Those first whose end expires no reader's token.
+        var oldest = try tombstones(FeedStatements.hiddenTombstonesOfScope, id, count)
+        oldest += try tombstones(FeedStatements.tombstonesOfScope, id, count - oldest.count)
         for tombstone in oldest {
             try removeItem(id, tombstone.name)
         }
         heads.change(scope: place) {
             $0.tombstones -= oldest.count
-            $0.floor = Swift.max($0.floor, oldest.last?.sequence ?? 0)
+            $0.floor = Swift.max($0.floor, oldest.last?.floor ?? 0)
+        }
+    }
+
+    /// - Returns: Their names, and up to where tokens expire without them.
+    private func tombstones(
+        _ statement: SQL, _ id: Int64, _ limit: Int
+    ) throws -> [(name: ItemName, floor: UInt64)] {
+        guard limit > 0 else { return [] }
+        return try all(statement, [.integer(id), .integer(Int64(limit))]) {
+            (name: ItemName($0.text(0)), floor: UInt64(Swift.max(0, $0.integer(1))))
         }
     }
 
@@ -394,10 +408,11 @@ public final class Feed: FeedTransaction {
 
 extension FeedItem {
     /// From the columns name, sequence, deleted_at, size, digest, body_id, body.
-    init(row: any SQLRow, of transaction: any ReadTransaction) throws {
+    init(row: any SQLRow, of transaction: any ReadTransaction, hasBody: Bool = true) throws {
+        let stored = StoredShowing(row, 1)
         self.init(
-            name: ItemName(row.text(0)), sequence: UInt64(bitPattern: row.integer(1)), deleted: row.integer(2) != 0,
+            name: ItemName(row.text(0)), sequence: stored.sequence, deleted: stored.deleted,
             digest: SetDigest(bytes: row.blob(4)) ?? .empty, size: Int(row.integer(3)),
-            body: try FeedBodies.body(of: row, from: 5, in: transaction))
+            body: hasBody ? try FeedBodies.body(of: row, from: 5, in: transaction) : [], showing: stored.showing)
     }
 }

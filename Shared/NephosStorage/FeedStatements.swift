@@ -86,7 +86,7 @@ enum FeedStatements {
         """)
     static let itemsByName = SQL(
         "SELECT \(rowColumns) FROM feed_items WHERE scope_id = ?1 AND name > ?2 ORDER BY name")
-    static let liveShares = SQL("SELECT size, digest FROM feed_items WHERE scope_id = ?1 AND deleted_at = 0")
+    static let liveShares = SQL("SELECT size, digest FROM feed_items WHERE scope_id = ?1 AND deleted_at <= 0")
 
     static let tombstones = SQL(
         """
@@ -95,7 +95,14 @@ enum FeedStatements {
         """)
     static let tombstonesOfScope = SQL(
         """
-        SELECT name, sequence FROM feed_items WHERE scope_id = ?1 AND deleted_at > 0 ORDER BY sequence LIMIT ?2
+        SELECT name, sequence FROM feed_items WHERE scope_id = ?1 AND deleted_at > 0 AND sequence > 0
+        ORDER BY sequence LIMIT ?2
+        """)
+    /// Of which readers see nothing: see ``StoredShowing``.
+    static let hiddenTombstonesOfScope = SQL(
+        """
+        SELECT name, sequence FROM feed_items WHERE scope_id = ?1 AND deleted_at > 0 AND sequence < 0
+        ORDER BY sequence DESC LIMIT ?2
         """)
     static let newestBody = SQL("SELECT id FROM feed_bodies ORDER BY id DESC LIMIT 1")
     static let body = SQL("SELECT body FROM feed_bodies WHERE id = ?1")

@@ -242,6 +242,61 @@ import Testing
         #expect(made.frames.map(\.failure.code) == [.unknownItem])
     }
 
+    /// However small chunks are: what of them waits for the service's loop is bounded, and that has its rest.
+    @Test func rowsOfManySmallChunksLeaveTheServiceItsTime() throws {
+        let house = try BulkHouse()
+        let network = SimulatedNetwork(seed: 1)
+        defer { network.close() }
+        let transport = InProcessTransport(network)
+        let work = ChunkWork(
+            store: house.store, snapshots: try house.cloud.storage(of: .documents).snapshots, roomKeptBytes: 0)
+        let (keys, device) = (try transport.makeKeyPair(), try transport.makeKeyPair())
+        let ticket = try makeTicket(1, of: AccountID("account"), key: device.publicKey)
+        let made = Made()
+        let endpoint = "tcp://127.0.0.1:7999"
+        _ = try transport.startLoop(named: "content") { loop in
+            let room = Room(perKeyMax: 8 << 20, max: 64 << 20)
+            let door = try BulkDoor(loop: loop, endpoint: endpoint, keys: keys, work: work, room: room) {
+                made.batches.append(($0.chunks.count, $1))
+            }
+            door.add(ticket, Upload.Standing(reserved: 64 << 20, filled: 0), Writing(bytes: 0, bytesMax: 1 << 40))
+            made.door = door
+        }
+        _ = try transport.startLoop(named: "device") { loop in
+            made.socket = try loop.makeRequestSocket(
+                RequestSocketOptions(endpoints: [endpoint], serverKey: keys.publicKey, keys: device)
+            ) { made.frames += $0.map { BulkFrame($0[0]) } }
+        }
+        network.run(for: .seconds(1))
+        for number in 0..<400 {
+            _ = made.socket?.send([frame(ticket.id, number: UInt64(number), content(number, count: 24))])
+        }
+        func commit(_ batch: (count: Int, done: @Sendable (Receiving.Committed) -> Void)) {
+            batch.done(.init(errors: Array(repeating: nil, count: batch.count)))
+        }
+        // The first ones are small, since they are begun at once.
+        for _ in 0..<3 {
+            network.run(for: .milliseconds(100))
+            // Nothing is committed: no more is begun.
+            #expect(made.batches.count == 3 && made.batches.allSatisfy { $0.count <= 32 })
+            for batch in made.batches { commit(batch) }
+            made.batches = []
+        }
+        network.run(for: .milliseconds(400))
+        #expect(made.batches.map(\.count) == [32, 32, 32])
+        let taken = network.now
+        commit(made.batches.removeFirst())
+        network.run(within: .seconds(10)) { made.batches.count == 3 }
+        // It rests as long as that has taken.
+        #expect(network.now - taken > .milliseconds(200) && network.now - taken < .milliseconds(401))
+        while made.frames.count < 400, network.now < .seconds(60) {
+            for batch in made.batches { commit(batch) }
+            made.batches = []
+            network.run(for: .milliseconds(20))
+        }
+        #expect(made.frames.count { $0.kind == .stored } == 400)
+    }
+
     private func makeTicket(_ number: Int, of account: AccountID, key: PublicKey) throws -> Ticket {
         var generator = SplitMix64(seed: UInt64(number))
         let caller = Caller(
@@ -262,5 +317,6 @@ import Testing
         var loop: HookedLoop?
         var socket: (any RequestSocket)?
         var frames: [BulkFrame] = []
+        var batches: [(count: Int, done: @Sendable (Receiving.Committed) -> Void)] = []
     }
 }

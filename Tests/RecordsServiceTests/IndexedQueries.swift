@@ -13,6 +13,7 @@ extension RecordDevice {
     func index(_ texts: String..., removing: [String] = []) throws -> [WireRecordIndexState] {
         var request = WireModifyRecordIndexes()
         request.container = container
+        request.database = database
         request.save = texts.map(WireRecordIndex.init(text:))
         request.delete = removing.map(WireRecordIndex.init(text:))
         return try call("ModifyRecordIndexes", request, as: WireModifyRecordIndexesReply.self).indexes
@@ -21,6 +22,7 @@ extension RecordDevice {
     func indexes() throws -> [WireRecordIndexState] {
         var request = WireListRecordIndexes()
         request.container = container
+        request.database = database
         return try call("ListRecordIndexes", request, as: WireListRecordIndexesReply.self).indexes
     }
 
@@ -39,6 +41,7 @@ extension RecordDevice {
     ) throws -> WireQueryRecordsReply {
         var request = WireQueryRecords()
         request.container = container
+        request.database = database
         request.zoneID = zone
         request.type = type
         request.predicate = predicate

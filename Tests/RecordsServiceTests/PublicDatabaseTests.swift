@@ -161,7 +161,8 @@ import struct Foundation.Data
                 request.place.start = WireChangeToken()
                 request.place.token.sequence = 1
             }
-            #expect(names == ["first", "middle", "last"] && places.count >= 3)
+            // Nor is there a page for what is hidden.
+            #expect(names == ["first", "middle", "last"] && places.count == 2)
             for place in places {
                 let bytes: Data = try place.serializedData()
                 #expect(["hidden", "removed", "first"].allSatisfy { bytes.range(of: Data($0.utf8)) == nil })
@@ -318,7 +319,7 @@ import struct Foundation.Data
         (request.save, request.delete) = ([], [index])
         try administrator.call("ModifyRecordIndexes", request, as: WireModifyRecordIndexesReply.self)
         house.cloud.network.run(for: .seconds(10))
-        #expect(try house.house.rows(of: "record_index") == 0)
+        #expect(try house.house.rows(of: "record_index WHERE index_number > 0") == 0)
     }
 
     @Test func rolesAreForAdministratorsAndSayNothingThatNobodyCanHave() throws {

@@ -48,6 +48,70 @@ import Testing
         #expect(try changes(after: .zero).0 == ["b"])
     }
 
+    /// What readers see nothing of is there, counts, and is in no page; what they see no more is told without its body.
+    @Test func whatIsNotShownIsInNoPage() throws {
+        func showing(_ name: ItemName, _ showing: ItemShowing, deleted: Bool = false) -> FeedItem {
+            var item = item(name, String(repeating: "x", count: 9000), deleted: deleted)
+            (item.showing, item.digest) = (showing, .empty)
+            return item
+        }
+        try engine.group {
+            _ = try $0.put(notes, [item("a", "1"), showing("hidden", .nothing), item("was", "1")])
+            _ = try $0.put(notes, [showing("was", .absence)])
+        }
+        do {
+            let (items, page) = try page(FeedQuery(notes), within: FeedBounds(items: 2, bytes: 20))
+            #expect(items.map(\.name) == ["a", "was"] && page.next == nil)
+            #expect(items[1].showing == .absence && items[1].body.isEmpty && !items[1].deleted)
+        }
+        try engine.group {
+            let head = try $0.head(notes)
+            #expect(head.liveCount == 3 && head.digest == item("a", "1").digest)
+            let recount = try $0.recount(notes)
+            #expect(recount.liveCount == 3 && recount.digest == head.digest && recount.liveBytes == head.liveBytes)
+            let hidden = try #require(try $0.item(notes, "hidden"))
+            #expect(hidden.showing == .nothing && hidden.sequence == 1 && hidden.body.count == 9000)
+            #expect(try $0.item(notes, "was")?.body.count == 9000)
+            var names: [ItemName] = []
+            try $0.rows(notes, afterName: "") {
+                names.append($0.name)
+                return true
+            }
+            #expect(names == ["a", "hidden", "was"])
+        }
+        // As what is shown it comes, and goes.
+        let before = try engine.group { try $0.head(notes) }.token
+        try engine.group { _ = try $0.put(notes, [item("hidden", "1"), item("was", "2")]) }
+        #expect(try changes(after: before).0 == ["hidden", "was"])
+        try engine.group { _ = try $0.put(notes, [showing("hidden", .nothing, deleted: true)]) }
+        #expect(try changes(after: before).0 == ["was"])
+    }
+
+    /// That deletions are forgotten of which nobody was told expires nobody's token.
+    @Test func forgottenDeletionsThatNobodySawExpireNoToken() throws {
+        func hidden(_ number: Int, deleted: Bool) -> FeedItem {
+            var item = item(ItemName("h\(number)"), "", deleted: deleted)
+            (item.showing, item.digest) = (.nothing, .empty)
+            return item
+        }
+        try engine.group { _ = try $0.put(notes, [item("a", "1")]) }
+        let token = try engine.group { try $0.head(notes) }.token
+        try engine.group(at: 2000) { feed in
+            for number in 0..<20 { _ = try feed.put(notes, [hidden(number, deleted: false)]) }
+            for number in 0..<20 { _ = try feed.put(notes, [hidden(number, deleted: true)]) }
+            try feed.keepTombstones(of: notes, atMost: 8)
+            #expect(try feed.head(notes).floor == 0 && feed.item(notes, "h0") == nil && feed.item(notes, "h19") != nil)
+            // Those that were told of stay longer.
+            _ = try feed.put(notes, [item("a", "", deleted: true)])
+            try feed.keepTombstones(of: notes, atMost: 4)
+            #expect(try feed.head(notes).floor == 0)
+        }
+        #expect(try changes(after: token).0 == ["a"])
+        #expect(
+            try engine.group { try $0.compactTombstones(before: Timestamp(milliseconds: 2001), limit: 1000) } == false)
+        #expect(code { _ = try changes(after: token) } == .changeTokenExpired)
+    }
+
     @Test func aTokenBelowTheFloorHasExpired() throws {
         try engine.group { _ = try $0.put(notes, [item("a", "1"), item("b", "1"), item("c", "1")]) }
         try engine.group(at: 2000) { _ = try $0.put(notes, [item("a", "", deleted: true)]) }

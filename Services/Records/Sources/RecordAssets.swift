@@ -85,9 +85,10 @@ extension RecordsService {
         let record = ItemName(parts[2])
         var (siblings, readable): (Set<String>, Set<String>) = ([], [])
         if purpose != .ending {
-            let state = try zone.record(record, within: RequestRoom()).state
-            try checkMay(purpose, state.record, isDamaged: state.isDamaged, access, caller)
-            if let found = state.record, access.mayRead(found) {
+            let isHidden = try access.circles(in: zone).map { try zone.isHidden(record, from: $0) } ?? false
+            let state = isHidden ? nil : try zone.record(record, within: RequestRoom()).state
+            try checkMay(purpose, state, access, caller)
+            if let found = state?.record, access.mayRead(found) {
                 siblings = try AssetRows(rows: zone.rows).containers(of: record)
                 readable = [ReadableAssets(zone: zone.scope, record: record, readers: RecordReaders(found)).name]
             }
@@ -111,19 +112,20 @@ extension RecordsService {
         return root
     }
 
-    /// - Parameter record: As it is; nil: it is not there, or cannot be read any more.
+    /// - Parameter state: Of the record; nil: there is one that the caller may not know of.
     private func checkMay(
-        _ purpose: ContentPlace.Purpose, _ record: WireRecord?, isDamaged: Bool, _ access: RecordAccess,
-        _ caller: Caller
+        _ purpose: ContentPlace.Purpose, _ state: SaveRule.State?, _ access: RecordAccess, _ caller: Caller
     ) throws {
         switch purpose {
-        case .fetching, .reading: guard let record, access.mayRead(record) else { throw Self.noRecord }
+        case .fetching, .reading: guard let record = state?.record, access.mayRead(record) else { throw Self.noRecord }
         case .storing, .finding, .borrowing, .ending:
             guard !caller.isPublic else { throw Self.needsAccount }
             // Of one that the caller may not see it learns that the name is taken, as when it saves one of that name.
-            let may =
-                isDamaged ? access.mayWriteWhatIsDamaged : record.map(access.mayWrite) ?? access.mayCreateSome
-            guard may else {
+            let may = state.map { state in
+                state.isDamaged
+                    ? access.mayWriteWhatIsDamaged : state.record.map(access.mayWrite) ?? access.mayCreateSome
+            }
+            guard may ?? false else {
                 throw CloudError(
                     .permissionFailure, "The caller may not save the record, and stores nothing for it.")
             }

@@ -154,20 +154,18 @@ struct ReadChanges {
             var damage = ScopeDamage()
             var digest = SetDigest.empty
             page = try feed.page(query, within: plan.bounds) { item in
-                let showing = plan.presenter.showing(item)
-                guard showing != .nothing else { return }
                 var presented = PresentedItem()
                 try changes.message(3) { change in
                     change.text(1, item.name.rawValue)
-                    change.flag(2, item.deleted || showing == .absence)
+                    change.flag(2, item.deleted || item.showing == .absence)
                     try change.message(3) {
-                        if showing == .item { presented = try plan.presenter.write(item, to: &$0) }
+                        if item.showing == .item { presented = try plan.presenter.write(item, to: &$0) }
                     }
                     change.number(4, item.sequence)
                     change.flag(5, presented.isDamaged)
                 }
                 if presented.isDamaged { damage.items.append(item) }
-                guard isListing, !item.deleted, showing == .item else { return }
+                guard isListing, !item.deleted, item.showing == .item else { return }
                 digest.add(item.digest)
                 if let made = presented.digest, made != item.digest { damage.isOutOfStep = true }
             }

@@ -10,10 +10,8 @@ public protocol ScopePresenter: Sendable {
     /// Mixed into each item's hash; empty: nothing was written yet, or the service keeps none.
     var digestKey: [UInt8] { get }
 
-    /// What readers get to see of an item. One that is not shown has no share in the scope's digest.
-    func showing(_ item: FeedItem) -> ItemShowing
-
-    /// What seals where a page has ended. Whoever shows nothing of some items has one; nil: readers may know of all.
+    /// What seals where a page has ended. Whoever shows nothing of some items (``ItemShowing``) has one; nil: readers may
+    /// know of all.
     var placeSeal: PlaceSeal? { get }
 
     /// Writes the item's state as readers get it, the fields of a message.
@@ -33,16 +31,7 @@ public enum ScopeAudience: Sendable {
     case app
 }
 
-/// What readers of a scope get to see of an item of it.
-public enum ItemShowing: Sendable {
-    case item
-    /// They may have it from before: that it is gone.
-    case absence
-    case nothing
-}
-
 extension ScopePresenter {
-    public func showing(_ item: FeedItem) -> ItemShowing { .item }
     public var placeSeal: PlaceSeal? { nil }
     public var audience: ScopeAudience { .reader }
     public var digestKey: [UInt8] { [] }

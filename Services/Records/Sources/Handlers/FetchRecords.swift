@@ -17,6 +17,8 @@ extension RecordsService {
         var opener: RecordOpener
         /// What the caller may read.
         var access: RecordAccess
+        /// Circles that the caller is in, by which records are found; nil: all may be looked at.
+        var circles: [ReadingCircle]?
         var names: [ItemName] = []
         /// Empty: all.
         var fields: Set<ItemName>
@@ -29,6 +31,7 @@ extension RecordsService {
                     .limitExceeded, "Too many fields at once.", details: ["maximum": "\(RecordLimits.fieldsMax)"])
             }
             opener = try zone.opener()
+            circles = try access.circles(in: zone)
             self.fields = Set(fields.map { ItemName($0) })
         }
     }
@@ -87,11 +90,9 @@ extension RecordsService {
         let limit = request.limit == 0 ? Self.historyDefault : min(Int(request.limit), Self.historyMax)
         var reply = WireListRecordHistoryReply()
         let opener = try zone.opener()
-        // Whoever sees only their own gets the newest of those among so many.
         let (entries, hasMore) = try RecordHistory(rows: zone.rows).entries(
             of: request.record.isEmpty ? nil : ItemName(request.record),
-            limit: access.isRestricted ? Self.historyMax : limit, skip: access.isRestricted ? 0 : Int(request.skip))
-        var skip = access.isRestricted ? Int(request.skip) : 0
+            by: access.isRestricted ? access.account ?? AccountID("") : nil, limit: limit, skip: Int(request.skip))
         for entry in entries {
             zone.charge(bytes: entry.sealed.count)
             var wire = WireRecordHistoryEntry()
@@ -103,18 +104,9 @@ extension RecordsService {
                 wire.damaged = true
             }
             wire.name = entry.record.rawValue
-            guard access.mayRead(history: wire) else { continue }
-            guard skip == 0 else {
-                skip -= 1
-                continue
-            }
-            guard reply.entries.count < limit else {
-                reply.more = true
-                break
-            }
             reply.entries.append(wire)
         }
-        if !access.isRestricted { reply.more = hasMore }
+        reply.more = hasMore
         return reply
     }
 }
@@ -135,9 +127,12 @@ extension RecordsService.AskedRecords {
         return true
     }
 
-    /// Nil: there never was a record of the name, or none can be called so.
+    /// Nil: there never was a record of the name, or none can be called so, or it is not for the caller: then it is not even
+    /// read.
     fileprivate func item(_ name: ItemName, in reader: any FeedReader) throws -> FeedItem? {
-        RecordLimits.isName(name.rawValue) ? try reader.item(opener.scope, name) : nil
+        guard RecordLimits.isName(name.rawValue) else { return nil }
+        if let circles, try !CircleRows.hold(name, circles, in: opener.scope, reader) { return nil }
+        return try reader.item(opener.scope, name)
     }
 
     /// A record of the zone as it is sent. One that is damaged is told of, since nobody knows what it had.
@@ -158,7 +153,7 @@ extension RecordsService.AskedRecords {
             var record = try? (access.isRestricted || !fields.isEmpty ? RecordParts.all : asked).decode(body)
         else {
             // Of which type it was nobody knows any more.
-            guard !access.isRestricted || StoredRecord.standing(of: item.body) == .shown else { return nil }
+            guard !access.isRestricted || item.showing == .item else { return nil }
             change.damaged = true
             return change
         }

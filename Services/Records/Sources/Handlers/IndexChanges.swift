@@ -25,7 +25,7 @@ extension ZoneBatch {
         let words = try zone.madeWords()
         var (rows, keyCount) = (0, 0)
         for name in changed {
-            let records = try [before(name), result(name)].map { $0.map { QueriedRecord(name: name, record: $0) } }
+            let records = try [before(name), record(name)].map { $0.map { QueriedRecord(name: name, record: $0) } }
             for index in indexes {
                 // Of one that is damaged nobody knows what it had. What it leaves is passed over by queries.
                 let keys = records.map { $0.map { index.definition.keys(of: $0, words: words) } ?? [] }

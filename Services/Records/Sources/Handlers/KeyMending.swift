@@ -82,14 +82,14 @@ extension RecordsService {
             guard !row.deleted else { return true }
             var item = try row.item
             // What is not in the feed has no share in the digest.
-            guard !isZone || StoredRecord.standing(of: item.body) == .shown else { return true }
+            guard item.showing == .item else { return true }
             let stored = isZone ? StoredRecord.parts(of: item.body) : nil
             let sealed = isZone ? stored?.sealed : StoredZone.parts(of: item.body)?.sealed
             // One that does not open keeps its digest: nobody who has it agrees until it is whole again.
             guard let body = sealed.flatMap({ try? opener.open($0, as: .item(item.name)) }) else { return true }
             // It is as it was, and no change since the service was restored.
             if let stored, !stored.isOffered, item.sequence <= epochStart {
-                item.body[0] = StoredRecord.layout(stored.standing, true)
+                StoredRecord.noteOffered(&item.body)
             }
             item.digest = SetDigest(ofItem: item.name, body: body, key: key)
             items.append(item)

@@ -34,7 +34,7 @@ extension RecordsService {
         for type in request.delete { try RoleRows.set(nil, of: ItemName(type), in: database.scope, transaction) }
         for (type, rights) in saved { try RoleRows.set(rights, of: type, in: database.scope, transaction) }
         transaction.afterCommit { [weak self] in self?.endTickets(ofPublic: ItemName(request.container)) }
-        if Self.feedDiffers(before, after) {
+        if Self.readersDiffer(before, after) {
             try RoleRows.setChange("", of: database.scope, in: transaction)
             transaction.afterCommit { [weak self] in self?.showing.beginSoon() }
         }
@@ -43,11 +43,11 @@ extension RecordsService {
         return reply
     }
 
-    /// Whether records of some type come into the feed, or leave it.
-    private static func feedDiffers(_ before: RecordRoles, _ after: RecordRoles) -> Bool {
+    /// Whether others may read records of some type.
+    private static func readersDiffer(_ before: RecordRoles, _ after: RecordRoles) -> Bool {
         // A type of which neither says anything stands for all such types.
         (Array(before.byType.keys) + after.byType.keys + [""]).contains {
-            before.areInFeed($0.rawValue) != after.areInFeed($0.rawValue)
+            before.rights(of: $0.rawValue).readingWidth != after.rights(of: $0.rawValue).readingWidth
         }
     }
 

@@ -20,6 +20,8 @@ extension RecordsService {
         var database: ScopeName
         var shape: QueryShape
         var predicate: CompiledPredicate?
+        /// Circles that records of the type are in and the caller too; nil: all records may be looked at.
+        var circles: [ReadingCircle]?
         /// What it asks of each record.
         var parts: RecordParts
         /// By which words are known again.
@@ -62,11 +64,14 @@ extension RecordsService {
         }
         let asked = try AskedRecords(in: zone, access, fields: request.desiredFields)
         let sort = try Self.sort(request.sort)
+        let circles = asked.circles.map { access.circles(of: request.type, among: $0) }
+        let shape = QueryShape(
+            type: request.type, predicate: predicate, sort: sort,
+            madeBy: request.type.isEmpty ? nil : circles?.first?.creator)
         let cursors = QueryCursors(asked.opener, caller.app, type: request.type, predicate, sort)
         return .read(
             AskedQuery(
-                asked: asked, database: zone.database,
-                shape: QueryShape(type: request.type, predicate: predicate, sort: sort), predicate: compiled,
+                asked: asked, database: zone.database, shape: shape, predicate: compiled, circles: circles,
                 parts: RecordParts(of: compiled, sort.map(\.name)),
                 words: asked.opener.words, cursors: cursors, position: try cursors.position(request.after),
                 limit: request.limit == 0 ? RecordLimits.itemsMax : min(Int(request.limit), RecordLimits.itemsMax),

@@ -49,6 +49,7 @@ final class QueryRun {
     }
 
     private func answer() throws {
+        if let circles = query.circles, circles.isEmpty { return explain(.scan, nil) }
         let indexes = try IndexRows.indexes(of: query.database, in: feed)
         let number = try IndexRows.number(of: scope, in: feed)
         let plans = try QueryPlanner.plans(query.shape, indexes, words: query.words)
@@ -65,18 +66,24 @@ final class QueryRun {
         }
         explain(query.shape.sort.isEmpty ? .scan : .scanSorted, nil)
         if query.shape.sort.isEmpty {
-            guard try query.scans || query.shape.parts.isEmpty || isSmall(RecordLimits.scannedZoneMax) else {
+            guard try query.scans || query.shape.asksForAll || isSmall(RecordLimits.scannedZoneMax, number) else {
                 throw indexNeeded(indexes)
             }
-            try scan()
+            try scan(number)
         } else {
-            guard try isSmall(RecordLimits.sortedMax), let names = try allNames(), try inOrder(names) else {
+            guard try isSmall(RecordLimits.sortedMax, number), let names = try allNames(number), try inOrder(names)
+            else {
                 throw indexNeeded(indexes)
             }
         }
     }
 
-    private func isSmall(_ most: Int) throws -> Bool { try feed.head(scope).liveCount <= most }
+    private func isSmall(_ most: Int, _ zone: Int64?) throws -> Bool {
+        guard let circles = query.circles else { return try feed.head(scope).liveCount <= most }
+        guard let zone else { return true }
+        return try CircleRows.count(
+            circles, at: CircleRows.place(scope.partition, zone: zone), limit: most + 1, in: feed) <= most
+    }
 
     /// Whether the plan goes on in the order that has begun, and the zone has no records that it would not find.
     private func isMeant(_ plan: IndexPlan, in zone: Int64?) throws -> Bool {
@@ -138,8 +145,13 @@ final class QueryRun {
 
     // MARK: The ways
 
-    /// One record of the zone after the other.
-    private func scan() throws {
+    /// One record after the other: of the zone, or of those that the caller may read.
+    private func scan(_ zone: Int64?) throws {
+        if let circles = query.circles {
+            guard let zone else { return }
+            let place = CircleRows.place(scope.partition, zone: zone)
+            return try walk(IndexWalk(CircleRows.plan(circles), at: place, after: query.position, in: feed))
+        }
         try feed.rows(scope, afterName: last?.name ?? ItemName("")) { row in
             guard hasRoom else {
                 hasMore = true
@@ -208,8 +220,12 @@ final class QueryRun {
     /// As many as are put in order, and as many deletions as a zone remembers.
     private static let allRowsMax = RecordLimits.sortedMax + Feed.tombstonesMax
 
-    /// All of the zone; nil: there are too many.
-    private func allNames() throws -> [ItemName]? {
+    /// All of the zone, or that the caller may read; nil: there are too many.
+    private func allNames(_ zone: Int64?) throws -> [ItemName]? {
+        if let circles = query.circles {
+            guard let zone else { return [] }
+            return try gather(CircleRows.plan(circles), CircleRows.place(scope.partition, zone: zone))
+        }
         var names: [ItemName] = []
         var rows = 0
         try feed.rows(scope, afterName: ItemName("")) { row in
@@ -321,7 +337,7 @@ final class QueryRun {
                 reply.plan.tested.append(text)
             }
         }
-        if plan?.isOrdered != true || plan?.isNarrow != true, !query.shape.parts.isEmpty || !query.shape.sort.isEmpty,
+        if plan?.isOrdered != true || plan?.isNarrow != true, !query.shape.asksForAll || !query.shape.sort.isEmpty,
             let wanted = QueryPlanner.wanted(for: query.shape), wanted != plan?.index.definition
         {
             reply.plan.wanted = wanted.wire

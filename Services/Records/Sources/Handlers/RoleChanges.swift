@@ -6,7 +6,7 @@ internal import NephosWire
 private import SwiftProtobuf
 
 /// Where it has changed who may read records of a type, the zone's feed is brought in line in steps: what everyone may
-/// read comes into it, and what fewer may read is told to its readers as gone.
+/// read comes into it, and what fewer may read is told to its readers as gone. So are the rows of ``CircleRows``.
 extension RecordsService {
     /// What one step looks at: records, and bytes of them.
     private static let shownRecordsMax = 100
@@ -41,14 +41,18 @@ extension RecordsService {
                 let body = try? opener.open(parts.sealed, as: .item(item.name)),
                 let record = try? WireRecord(serializedBytes: body)
             else { continue }
-            let standing = parts.standing.after(isInFeed: roles.areInFeed(record.type))
-            guard standing != parts.standing else { continue }
-            let isShown = standing == .shown
+            try CircleRows.set(
+                roles.circle(of: record), of: item.name, madeBy: [AccountID(record.created.accountID)],
+                in: change.zone, transaction)
+            let showing = item.showing.after(isInFeed: roles.areInFeed(record.type))
+            guard showing != item.showing else { continue }
+            let isShown = showing == .item
             var changed = item
+            changed.showing = showing
             changed.digest =
                 isShown ? SetDigest(ofItem: item.name, body: body, key: try zone.madeDigestKey()) : .empty
             // It is as it was, and no change since the service was restored.
-            changed.body[0] = StoredRecord.layout(standing, parts.isOffered || item.sequence <= epochStart)
+            if item.sequence <= epochStart { StoredRecord.noteOffered(&changed.body) }
             written.append(changed)
             told.append(ChangedItem(name: item.name, body: isShown ? body : nil))
         }

@@ -109,7 +109,7 @@ extension ZoneBatch {
             guard above != name else {
                 return CloudError(.referenceViolation, "A record cannot be its own parent, nor its parents'.")
             }
-            guard let parent = try self.record(above), access.mayRead(parent) else {
+            guard let parent = try named(above), access.mayRead(parent) else {
                 return CloudError(.referenceViolation, "The parent is not there. Save it before, or with the record.")
             }
             guard above != ItemName(record.parent) || offered.contains(name) || mayHang(on: parent) else {
@@ -147,7 +147,7 @@ extension ZoneBatch {
             guard !before.contains(target) else { continue }
             // What is offered again was hung there before the service was restored.
             if access.isRestricted, !offered.contains(name) {
-                guard let record = try record(target), access.mayRead(record) else { return Self.noTarget }
+                guard let record = try named(target), access.mayRead(record) else { return Self.noTarget }
                 guard mayHang(on: record) else { return Self.notYoursToHangOn }
             }
             guard try sourceCount(target) + growth[target, default: 0] <= RecordLimits.cascadingReferencesMax else {

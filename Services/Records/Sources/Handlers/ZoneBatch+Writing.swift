@@ -18,10 +18,10 @@ extension ZoneBatch {
             let former = try stored(name)
             let planned = records[name] ?? nil
             let ending: [UInt8]? = try planned == nil ? endings[name]?.serializedBytes() : nil
-            // One that is deleted stays as it stood: whoever has it hears of it.
-            let standing = planned.map { former.standing.after(isInFeed: isInFeed($0.record)) } ?? former.standing
-            let isShown = standing == .shown
-            if isShown || former.standing == .shown {
+            // One that is deleted stays as it was: whoever has it hears of it.
+            let showing = planned.map { former.showing.after(isInFeed: isInFeed($0.record)) } ?? former.showing
+            let isShown = showing == .item
+            if isShown || former.showing == .item {
                 told.append(
                     ChangedItem(name: name, body: isShown ? planned?.body : nil, deletion: ending ?? []))
             }
@@ -34,14 +34,16 @@ extension ZoneBatch {
                         ? planned.map { SetDigest(ofItem: name, body: $0.body, key: digestKey) } ?? .empty : .empty,
                     size: planned?.counted(name) ?? 0,
                     body: StoredRecord.body(
-                        standing, former: tags,
+                        former: tags,
                         sealed: try (planned?.body ?? ending).map { try zone.seal($0, as: .item(name)) } ?? [],
-                        isOffered: offered.contains(name))))
+                        isOffered: offered.contains(name)),
+                    showing: showing))
             try writeReferences(of: name, from: former, to: planned)
+            try writeCircle(of: name, planned?.record)
         }
         // What is kept has them before they are given back.
         let kept = try lost()
-        for (name, _) in kept where keepsAssets {
+        for (name, _, _) in kept where keepsAssets {
             let assets = try stored(name).assets
             if !assets.isEmpty { try contents.keep(assets, of: name, in: zone.scope, zone.transaction) }
         }
@@ -62,8 +64,16 @@ extension ZoneBatch {
         return (told, try zone.transaction.put(zone.scope, items), freed)
     }
 
+    /// By whom the record is found, in a public database.
+    private func writeCircle(of name: ItemName, _ record: WireRecord?) throws {
+        guard zone.scope.owner.isApp else { return }
+        let creators = [record, try before(name)].compactMap { $0.map { AccountID($0.created.accountID) } }
+        try CircleRows.set(
+            record.flatMap { access.circle(of: $0) }, of: name, madeBy: creators, in: zone.scope, zone.transaction)
+    }
+
     /// What saves by force overwrite, as it is kept.
-    func lost() throws -> [(record: ItemName, body: [UInt8])] {
+    func lost() throws -> [(record: ItemName, account: String, body: [UInt8])] {
         // Kept, it would take the very room that there is none of.
         guard !zone.transaction.isShortOfRoom else { return [] }
         return try overwritten.compactMap { name in
@@ -72,7 +82,7 @@ extension ZoneBatch {
             entry.record = lost
             entry.winnerVersion = winner.record.version
             entry.winner = winner.record.modified
-            return (name, try entry.serializedBytes())
+            return (name, zone.scope.owner.isApp ? lost.modified.accountID : "", try entry.serializedBytes())
         }
     }
 }

@@ -46,6 +46,10 @@ final class ZoneBatch {
     var assetsChanged = 0
     /// What becomes of the rows of indexes.
     var indexChanges: [IndexChange] = []
+    /// Circles that the caller is in, by which records are found; nil: all may be looked at.
+    private let circles: [ReadingCircle]?
+    /// Of those that were named, which are there and not for the caller.
+    private var hidden: [ItemName: Bool] = [:]
     /// How many records refer to a target now, so that they go with it.
     var sourceCounts: [ItemName: Int] = [:]
 
@@ -53,7 +57,7 @@ final class ZoneBatch {
         var state: SaveRule.State
         var counted: Int
         var targets: Set<ItemName>
-        var standing: StoredRecord.Standing
+        var showing: ItemShowing
         var assets: Set<StoredAsset>
     }
 
@@ -76,6 +80,7 @@ final class ZoneBatch {
         self.zone = zone
         self.contents = contents
         self.access = access
+        circles = try access.circles(in: zone)
         self.now = now
         self.room = room
         epochBegan = try zone.transaction.epochBegan(ofPartition: zone.scope.partition)
@@ -103,9 +108,9 @@ final class ZoneBatch {
         var deletions: [(name: ItemName, cause: Int)] = []
         for (index, change) in changes.enumerated() where !failed.contains(index) {
             let name = ItemName(change.record)
-            let state = try stored(name).state
+            let state = try isHidden(name) ? nil : stored(name).state
             do {
-                switch try apply(change, to: name, state) {
+                switch try state.map({ try apply(change, to: name, $0) }) ?? applyUnseen(change, to: name) {
                 case .deleted: deletions.append((name, index))
                 case .unchanged: unchanged[name] = index
                 case .saved: break
@@ -126,12 +131,27 @@ final class ZoneBatch {
         let found = try zone.record(name, within: room)
         let record = StoredState(
             state: found.state, counted: found.counted, targets: found.state.record?.cascadingTargets ?? [],
-            standing: found.standing,
+            showing: found.showing,
             // Of one that is damaged the rows alone tell.
             assets: try found.state.isDamaged
                 ? Set(AssetRows(rows: zone.rows).assets(of: name).keys) : found.state.record?.storedAssets ?? [])
         stored[name] = record
         return record
+    }
+
+    /// Whether there is a record of the name that the caller may not know of.
+    func isHidden(_ name: ItemName) throws -> Bool {
+        guard let circles else { return false }
+        if let known = hidden[name] { return known }
+        let isHidden = try zone.isHidden(name, from: circles)
+        hidden[name] = isHidden
+        return isHidden
+    }
+
+    /// The record as it would be, and as far as a change may name it.
+    func named(_ name: ItemName) throws -> WireRecord? {
+        guard records[name] == nil, try isHidden(name) else { return try record(name) }
+        return nil
     }
 
     /// The record as it would be.
@@ -189,10 +209,26 @@ final class ZoneBatch {
             try end(name, state, stamp)
             if isFormer { offered.insert(name) }
             return .deleted
-        case nil:
-            throw CloudError(.invalidArguments, "A change says what becomes of the record.")
+        case nil: throw Self.saysNothing
         }
     }
+
+    /// What a change does to a record that the caller may not know of: as if it were not there; only that its name is taken
+    /// cannot be hidden.
+    private func applyUnseen(_ change: WireRecordChange, to name: ItemName) throws -> Effect {
+        switch change.kind {
+        case .save(let save):
+            // What a restore has lost does not come back over another's.
+            if try former(save, name) != nil { return .unchanged }
+            _ = try decide(save, over: SaveRule.State())
+            throw Self.isTaken
+        case .delete: return .unchanged
+        case nil: throw Self.saysNothing
+        }
+    }
+
+    private static let saysNothing = CloudError(
+        .invalidArguments, "A change says what becomes of the record.")
 
     /// What a save makes of a record, if the caller may do that.
     ///
@@ -285,7 +321,8 @@ final class ZoneBatch {
         for (index, condition) in conditions.enumerated() where !named.contains(ItemName(condition.record)) {
             // Nothing is called otherwise, and nobody has to look.
             let isName = RecordLimits.isName(condition.record)
-            var state = isName ? try stored(ItemName(condition.record)).state : SaveRule.State()
+            let isThere = try isName && !isHidden(ItemName(condition.record))
+            var state = isThere ? try stored(ItemName(condition.record)).state : SaveRule.State()
             if !isVisible(state) { state = SaveRule.State() }
             guard state.isDamaged || state.record?.version ?? Data() != condition.version else { continue }
             return CloudError(
@@ -300,8 +337,11 @@ final class ZoneBatch {
     var isEmpty: Bool { changed.isEmpty }
     var hasDeletions: Bool { !endings.isEmpty }
 
-    /// How a record is now.
-    func result(_ name: ItemName) throws -> WireRecord? { try record(name) }
+    /// How a record is now, as far as the caller may know.
+    func result(_ name: ItemName) throws -> WireRecord? {
+        guard try records[name] != nil || isVisible(name) else { return nil }
+        return try record(name)
+    }
 
     /// What is told of its deletion; nil: it is not deleted.
     func ending(_ name: ItemName) -> WireRecord? { endings[name] }
@@ -310,7 +350,7 @@ final class ZoneBatch {
     func before(_ name: ItemName) throws -> WireRecord? { try stored(name).state.record }
 
     /// Whether the caller could read the record as it was before.
-    func isVisible(_ name: ItemName) throws -> Bool { isVisible(try stored(name).state) }
+    func isVisible(_ name: ItemName) throws -> Bool { try !isHidden(name) && isVisible(stored(name).state) }
 
     /// Whether readers of the zone's feed see the record.
     func isInFeed(_ record: WireRecord) -> Bool { access.areInFeed(record.type) }

@@ -43,7 +43,7 @@ struct RecordAccess: Sendable {
     /// Nil: whoever has come so far may do everything.
     private(set) var roles: RecordRoles?
     /// Nil: it has no account.
-    private var account: AccountID?
+    let account: AccountID?
     let isAdministrator: Bool
 
     /// Of an account in its own database.
@@ -82,12 +82,6 @@ struct RecordAccess: Sendable {
     var mayCreateSome: Bool {
         guard isRestricted, let roles else { return true }
         return account != nil && roles.allowsCreation
-    }
-
-    /// Whether the entry of what was overwritten is of the caller's own.
-    func mayRead(history entry: WireRecordHistoryEntry) -> Bool {
-        guard isRestricted else { return true }
-        return account.map { entry.record.modified.accountID.hasSameBytes(as: $0.rawValue) } ?? false
     }
 
     /// What is damaged says neither of which type it is nor whose.

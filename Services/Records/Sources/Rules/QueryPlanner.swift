@@ -1,5 +1,6 @@
 internal import NephosCore
 internal import NephosPredicates
+internal import NephosRecordRules
 
 /// A query as a plan is made for it.
 struct QueryShape: Sendable {
@@ -10,12 +11,25 @@ struct QueryShape: Sendable {
     var sort: [IndexDefinition.Field]
 
     /// Leaves out of the order what is alike in all records found.
-    init(type: String, predicate: QueryPredicate?, sort: [IndexDefinition.Field]) {
+    /// Whose records alone are asked for, by the first part; nil: all accounts'.
+    let creator: AccountID?
+
+    /// Whether every record of the type is meant.
+    var asksForAll: Bool { parts.count == (creator == nil ? 0 : 1) }
+
+    /// - Parameter creator: Whose records of the type are the only ones that the caller may read.
+    init(
+        type: String, predicate: QueryPredicate?, sort: [IndexDefinition.Field], madeBy creator: AccountID? = nil
+    ) {
         self.type = type
+        self.creator = creator
         switch predicate?.root {
         case nil, .constant(true): parts = []
         case .and(let parts): self.parts = parts
         case let root?: parts = [root]
+        }
+        if let creator, let field = QueriedRecord.creator {
+            parts.insert(.comparison(PredicateComparison(field, .equal, [.string(creator.rawValue)])), at: 0)
         }
         let fixed = Set(parts.compactMap(\.fixedField))
         self.sort = sort.filter { !fixed.contains($0.name) }
@@ -54,6 +68,13 @@ struct IndexPlan: Sendable {
     /// Fields that are fixed, one after the other from the first.
     var fixedCount = 0
 
+    /// Whether it looks at records alone that the query's shape is about: where one's own alone are for the caller, an
+    /// index that has all accounts' serves if it tells them apart first, and nothing that is done with it then tells of
+    /// others'.
+    func isWithin(_ shape: QueryShape) -> Bool {
+        shape.creator == nil || index.definition.fields.first?.name == QueriedRecord.creator && answered.contains(0)
+    }
+
     /// Whether it looks at less than all records of the type.
     var isNarrow: Bool { !answered.isEmpty }
 
@@ -79,7 +100,7 @@ enum QueryPlanner {
                 ? wordPlans(query, index, words) : plan(query, index).map { [$0] } ?? []
         }
         // The older of two that are as good: always the same.
-        return plans.enumerated().sorted { left, right in
+        return plans.filter { $0.isWithin(query) }.enumerated().sorted { left, right in
             let (first, second) = (left.element.rank, right.element.rank)
             return first == second ? left.offset < right.offset : second.lexicographicallyPrecedes(first)
         }.map(\.element)

@@ -27,8 +27,9 @@ struct RecordHistory {
         """)
     private static let insert = SQL(
         """
-        INSERT INTO record_history (partition_number, owner, zone, number, record, recorded_at, counted, sealed)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        INSERT INTO record_history (
+            partition_number, owner, zone, number, record, recorded_at, counted, sealed, account)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
         """)
     private static let delete = SQL("DELETE FROM record_history WHERE \(ZoneRows.key) AND number = ?4")
     private static let deleteOldest = SQL("DELETE FROM record_history WHERE \(ZoneRows.key) AND number <= ?4")
@@ -47,6 +48,17 @@ struct RecordHistory {
     private static let newestOfRecord = SQL(
         """
         SELECT number, record, sealed FROM record_history WHERE \(ZoneRows.key) AND record = ?6
+        ORDER BY number DESC LIMIT ?4 OFFSET ?5
+        """)
+    private static let newestOfAccount = SQL(
+        """
+        SELECT number, record, sealed FROM record_history WHERE \(ZoneRows.key) AND account = ?6 AND account <> ''
+        ORDER BY number DESC LIMIT ?4 OFFSET ?5
+        """)
+    private static let newestOfAccountAndRecord = SQL(
+        """
+        SELECT number, record, sealed FROM record_history
+        WHERE \(ZoneRows.key) AND account = ?6 AND account <> '' AND record = ?7
         ORDER BY number DESC LIMIT ?4 OFFSET ?5
         """)
     private static let aged = SQL(
@@ -73,11 +85,12 @@ struct RecordHistory {
     /// Adds entries, and removes what there are too many of.
     ///
     /// - Parameters:
+    ///   - entries: With whose each save was, in a public database; else empty.
     ///   - seal: Seals the entry of that record and number.
     ///   - noted: Called with each record and the number of its entry.
     /// - Returns: What became free, in bytes.
     func add(
-        _ entries: [(record: ItemName, body: [UInt8])], at now: Timestamp,
+        _ entries: [(record: ItemName, account: String, body: [UInt8])], at now: Timestamp,
         seal: (_ body: [UInt8], _ record: ItemName, _ number: Int64) throws -> [UInt8],
         noted: (ItemName, Int64) throws -> Void
     ) throws -> Int64 {
@@ -91,6 +104,7 @@ struct RecordHistory {
                 place + [
                     .integer(sums.next), .text(entry.record.rawValue), .integer(Int64(clamping: now.milliseconds)),
                     .integer(counted), .blob(try seal(entry.body, entry.record, sums.next)),
+                    .text(entry.account),
                 ])
             try noted(entry.record, sums.next)
             sums.next += 1
@@ -137,13 +151,22 @@ struct RecordHistory {
     }
 
     /// The newest first, and whether there are more. No more of them are read than a reply has room for.
-    func entries(of record: ItemName?, limit: Int, skip: Int) throws -> (entries: [Entry], hasMore: Bool) {
+    ///
+    /// - Parameter account: Whose saves they were; nil: anybody's. None is empty, of which none is known.
+    func entries(
+        of record: ItemName?, by account: AccountID?, limit: Int, skip: Int
+    ) throws -> (entries: [Entry], hasMore: Bool) {
         var values = place + [.integer(Int64(limit + 1)), .integer(Int64(skip))]
+        if let account { values.append(.text(account.rawValue)) }
         if let record { values.append(.text(record.rawValue)) }
+        let statement =
+            account == nil
+            ? record == nil ? Self.newest : Self.newestOfRecord
+            : record == nil ? Self.newestOfAccount : Self.newestOfAccountAndRecord
         var entries: [Entry] = []
         var hasMore = false
         var bytesLeft = RecordLimits.replyBytesMax
-        try transaction.query(record == nil ? Self.newest : Self.newestOfRecord, values) { row in
+        try transaction.query(statement, values) { row in
             let entry = Entry(number: row.integer(0), record: ItemName(row.text(1)), sealed: row.blob(2))
             guard entries.isEmpty || entries.count < limit && entry.sealed.count <= bytesLeft else {
                 hasMore = true

@@ -48,15 +48,6 @@ struct ZonePresenter: ScopePresenter {
 
     var audience: ScopeAudience { isPublic ? .app : .reader }
 
-    func showing(_ item: FeedItem) -> ItemShowing {
-        guard isPublic else { return .item }
-        return switch StoredRecord.standing(of: item.body) {
-        case .shown: .item
-        case .withdrawn: .absence
-        case .hidden: .nothing
-        }
-    }
-
     var placeSeal: PlaceSeal? { isPublic ? PlaceSeal(opener.scope, opener.key) : nil }
 
     /// A `Record`.

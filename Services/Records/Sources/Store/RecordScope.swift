@@ -140,20 +140,20 @@ final class RecordScope {
     ///
     /// - Parameter room: What the request may touch.
     /// - Throws: ``CloudError`` `.limitExceeded`: the request has touched too much.
-    /// - Returns: Its standing, too; where there never was one, as of one that nobody has seen.
+    /// - Returns: What readers of the feed see of it, too; where there never was one, nothing.
     func record(
         _ name: ItemName, within room: RequestRoom
-    ) throws -> (state: SaveRule.State, counted: Int, standing: StoredRecord.Standing) {
-        guard let item = try transaction.item(scope, name) else { return (SaveRule.State(), 0, .hidden) }
+    ) throws -> (state: SaveRule.State, counted: Int, showing: ItemShowing) {
+        guard let item = try transaction.item(scope, name) else { return (SaveRule.State(), 0, .nothing) }
         let parts = StoredRecord.parts(of: item.body)
-        let standing = StoredRecord.standing(of: item.body)
         charge(bytes: item.body.count)
         let isSince = try item.sequence > head().epochStart && parts?.isOffered != true
         // Of a deletion that is damaged nothing is lost but by which saves it is known again, and who did it.
         guard !item.deleted else {
             let deletion = try parts.flatMap { try self.deletion(name, $0.sealed) }
             return (
-                SaveRule.State(former: parts?.former ?? [], deletion: deletion?.modified, isSince: isSince), 0, standing
+                SaveRule.State(former: parts?.former ?? [], deletion: deletion?.modified, isSince: isSince), 0,
+                item.showing
             )
         }
         let record = try parts.flatMap { parts in
@@ -164,8 +164,19 @@ final class RecordScope {
         return (
             SaveRule.State(
                 record: record, isDamaged: record == nil, former: parts?.former ?? [], isSince: isSince), item.size,
-            standing
+            item.showing
         )
+    }
+
+    /// Whether there is a record of the name that none of the circles may read. It is not even read: nothing that the
+    /// request costs tells how large it is.
+    func isHidden(_ name: ItemName, from circles: [ReadingCircle]) throws -> Bool {
+        guard try !CircleRows.hold(name, circles, in: scope, transaction),
+            try transaction.share(scope, name)?.isLive == true
+        else { return false }
+        // One that is not there is read then.
+        transaction.charge(rows: 1)
+        return true
     }
 
     /// What is kept of a deletion.

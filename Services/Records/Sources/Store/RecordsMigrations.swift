@@ -194,5 +194,15 @@ enum RecordsMigrations {
                 // In a public database: what decides who may read the record (RecordReaders).
                 "ALTER TABLE record_assets ADD COLUMN readers TEXT NOT NULL DEFAULT ''",
             ]),
+        Migration(
+            name: "records-history-accounts",
+            statements: [
+                // In a public database: whose the overwritten save was.
+                "ALTER TABLE record_history ADD COLUMN account TEXT NOT NULL DEFAULT ''",
+                """
+                CREATE INDEX record_history_by_account
+                ON record_history (partition_number, owner, zone, account, number) WHERE account <> ''
+                """,
+            ]),
     ]
 }

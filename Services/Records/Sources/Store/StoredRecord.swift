@@ -6,55 +6,43 @@ internal import NephosStorage
 internal import NephosWire
 private import SwiftProtobuf
 
-/// A record's row in the feed.
+/// A record's row in the feed. What its readers see of it, the row says by itself (`ItemShowing`).
 ///
-/// The body's layout: 1 byte with the ``Standing`` (and 1 more of what a restore had lost and a device has offered again), 1
-/// byte with a count, so many change tags of 16 bytes that the record had before, the newest first, and the sealed
-/// `Record`. A deleted one has, sealed as well, what is told of its deletion: by the tags a save that comes late is known
-/// again.
+/// The body's layout: 1 byte, 1 (2 of what a restore had lost and a device has offered again), 1 byte with a count, so many
+/// change tags of 16 bytes that the record had before, the newest first, and the sealed `Record`. A deleted one has, sealed
+/// as well, what is told of its deletion: by the tags a save that comes late is known again.
 enum StoredRecord {
-    /// Whether readers of the zone's feed see the record; also of one that was deleted.
-    enum Standing: UInt8 {
-        case shown = 1
-        /// They never saw anything of the name.
-        case hidden = 3
-        /// They may have it, and are told that it is gone.
-        case withdrawn = 5
-
-        /// How it stands when the record is one that the feed has, or has not.
-        func after(isInFeed: Bool) -> Standing {
-            isInFeed ? .shown : self == .hidden ? .hidden : .withdrawn
-        }
+    private enum Layout {
+        static let plain: UInt8 = 1
+        static let offered: UInt8 = 2
     }
 
-    static func body(
-        _ standing: Standing, former: [[UInt8]], sealed: [UInt8], isOffered: Bool = false
-    ) -> [UInt8] {
+    static func body(former: [[UInt8]], sealed: [UInt8], isOffered: Bool = false) -> [UInt8] {
         let former = former.prefix(RecordLimits.knownVersionsMax)
-        return [layout(standing, isOffered), UInt8(former.count)] + former.joined() + sealed
+        return [isOffered ? Layout.offered : Layout.plain, UInt8(former.count)] + former.joined() + sealed
     }
 
-    static func layout(_ standing: Standing, _ isOffered: Bool) -> UInt8 { standing.rawValue + (isOffered ? 1 : 0) }
+    /// Notes that it is as it was before a restore.
+    static func noteOffered(_ body: inout [UInt8]) { body[0] = Layout.offered }
 
     /// - Returns: Nil: it is damaged.
     static func parts(
         of body: [UInt8]
-    ) -> (standing: Standing, former: [[UInt8]], sealed: ArraySlice<UInt8>, isOffered: Bool)? {
-        guard body.count >= 2, let standing = known(body[0]) else { return nil }
+    ) -> (former: [[UInt8]], sealed: ArraySlice<UInt8>, isOffered: Bool)? {
+        guard body.count >= 2, [Layout.plain, Layout.offered].contains(body[0]) else { return nil }
         let end = 2 + Int(body[1]) * versionBytes
         guard body.count >= end else { return nil }
         let former = stride(from: 2, to: end, by: versionBytes).map { Array(body[$0..<$0 + versionBytes]) }
-        return (standing, former, body[end...], body[0] != standing.rawValue)
+        return (former, body[end...], body[0] == Layout.offered)
     }
-
-    private static func known(_ layout: UInt8) -> Standing? {
-        layout == 0 ? nil : Standing(rawValue: layout % 2 == 0 ? layout - 1 : layout)
-    }
-
-    /// Whether readers of the feed see it; of one that is damaged too, as far as that can be read.
-    static func standing(of body: [UInt8]) -> Standing { body.first.flatMap(known) ?? .shown }
 
     static let versionBytes = ChangeRule.versionBytes
+}
+
+extension ItemShowing {
+    /// What readers of the zone's feed see of a record from now on, which is one that the feed has, or has not: of one that
+    /// they may have that it is gone.
+    func after(isInFeed: Bool) -> ItemShowing { isInFeed ? .item : self == .nothing ? .nothing : .absence }
 }
 
 extension WireRecord {
