@@ -197,10 +197,18 @@ public protocol FeedReader: ReadTransaction {
     func token(_ sequence: UInt64, in partition: Int) throws -> ChangeToken
 
     /// What a token that somebody shows says of this history.
-    func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding
+    ///
+    /// - Parameter epochs: Those by which they have come to the token's epoch, which is the last, each with how far it and
+    ///   the one before are the same. Of more than 16 the last 16 are looked at.
+    func judge(_ token: ChangeToken, after epochs: [ChangeToken], in partition: Int) throws -> TokenStanding
 }
 
 extension FeedReader {
+    /// The same of who does not say how they have come to its epoch.
+    public func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding {
+        try judge(token, after: [], in: partition)
+    }
+
     /// Every item changed after the sequence, tombstones included, in the order of (sequence, name).
     public func items(_ scope: ScopeName, after sequence: UInt64, _ item: (FeedItem) throws -> Bool) throws {
         try rows(scope, after: sequence, nil) { try item(try $0.item) }

@@ -115,6 +115,10 @@ public enum ChangeFeedSchema {
                         operations \(dialect.bytes) NOT NULL)
                     """
                 ]),
+            // Of runs from before: nobody knows.
+            Migration(
+                name: "feed-005-epochs-of-runs",
+                statements: ["ALTER TABLE feed_runs ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0"]),
         ]
     }
 

@@ -170,10 +170,10 @@ public final class Feed: FeedTransaction {
 
     public func seal(_ bytes: [UInt8]) throws -> UInt64? { cache.history?.seal(bytes) }
 
-    public func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding {
+    public func judge(_ token: ChangeToken, after epochs: [ChangeToken], in partition: Int) throws -> TokenStanding {
         guard let history = cache.history else { return .unknown }
         let head = ChangeToken(epoch: try epoch(), sequence: try self.partition(partition).sequence)
-        return history.judge(token, in: partition, at: head)
+        return history.judge(token, after: epochs, in: partition, at: head)
     }
 
     public func scopes(

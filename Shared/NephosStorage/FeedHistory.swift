@@ -28,9 +28,13 @@ public enum TokenStanding: Hashable, Sendable {
 public struct FeedHistory: Sendable {
     /// Runs that are remembered. Of a token from before them nothing is known.
     static let runsMax = 1000
+    /// Epochs that whoever shows a token is believed to have come through.
+    static let epochsMax = 16
 
     struct Run: Hashable, Sendable {
         var id: UInt64
+        /// In which it began.
+        var epoch: UInt64
         /// Each partition's sequence when it began.
         var starts: [UInt64]
     }
@@ -72,13 +76,18 @@ public struct FeedHistory: Sendable {
     /// A seal on bytes, by which the service knows its own words again. No token is sealed like that.
     func seal(_ bytes: [UInt8]) -> UInt64 { key.hash(Array("words".utf8) + bytes) }
 
-    /// - Parameter head: The partition's.
-    func judge(_ token: ChangeToken, in partition: Int, at head: ChangeToken) -> TokenStanding {
+    /// - Parameters:
+    ///   - epochs: Those by which whoever shows the token has come to its epoch, with the sequence at which each parted from
+    ///     the one before; the last of them is the token's.
+    ///   - head: The partition's.
+    func judge(
+        _ token: ChangeToken, after epochs: [ChangeToken] = [], in partition: Int, at head: ChangeToken
+    ) -> TokenStanding {
         let run = token.check.run
         guard run > 0, token.sequence > 0, token.check.mark == mark(of: token, run, partition),
             let first = runs.first, first.starts[partition] < token.sequence
         else { return .unknown }
-        let end: UInt64
+        var end: UInt64
         var isKnown = false
         if let known = runs.lastIndex(where: { $0.id == run }) {
             end = known + 1 < runs.count ? runs[known + 1].starts[partition] : head.sequence
@@ -86,10 +95,19 @@ public struct FeedHistory: Sendable {
         } else {
             // It began before the copy was brought back, and so before the first run that there was since.
             end = runs.first { $0.id > run }?.starts[partition] ?? 0
+            // In an epoch that this database never had it may have parted from this history earlier than that.
+            if epochs.last?.epoch == token.epoch {
+                for parting in epochs.suffix(Self.epochsMax).reversed() {
+                    guard !hasEpoch(parting.epoch) else { break }
+                    end = min(end, parting.sequence)
+                }
+            }
         }
         if isKnown, token.sequence <= end, token.epoch <= head.epoch { return .past }
         return .lost(since: min(end, token.sequence), isNews: token.epoch >= head.epoch)
     }
+
+    private func hasEpoch(_ epoch: UInt64) -> Bool { runs.contains { $0.epoch == epoch } }
 
     /// Where the history of that run and this one part.
     func end(of run: UInt64, in partition: Int, at head: UInt64) -> UInt64 {
@@ -131,7 +149,9 @@ extension Feed {
         in transaction: any Transaction, key: SipHash, at now: Timestamp, random: UInt64
     ) throws -> FeedHistory {
         let runs = try transaction.all(FeedStatements.runs, []) {
-            FeedHistory.Run(id: UInt64(bitPattern: $0.integer(0)), starts: starts($0.blob(1)))
+            FeedHistory.Run(
+                id: UInt64(bitPattern: $0.integer(0)), epoch: UInt64(bitPattern: $0.integer(1)),
+                starts: starts($0.blob(2)))
         }
         if runs.isEmpty {
             let epoch = UniqueNumber.next(after: 1, at: now, random: random >> 32)
@@ -183,9 +203,12 @@ extension Feed {
         // No token names a run that wrote nothing.
         if let last = runs.last, last.starts == starts { try remove(&runs, at: runs.count - 1) }
         while runs.count >= FeedHistory.runsMax { try remove(&runs, at: 0) }
-        runs.append(FeedHistory.Run(id: id, starts: starts))
+        let epoch = try epoch()
+        runs.append(FeedHistory.Run(id: id, epoch: epoch, starts: starts))
         let bytes = starts.map(\.littleEndian).withUnsafeBytes { [UInt8]($0) }
-        try execute(FeedStatements.insertRun, [.integer(Int64(bitPattern: id)), .blob(bytes)])
+        try execute(
+            FeedStatements.insertRun,
+            [.integer(Int64(bitPattern: id)), .integer(Int64(bitPattern: epoch)), .blob(bytes)])
         return history.with(runs)
     }
 

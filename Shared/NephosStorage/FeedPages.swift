@@ -7,6 +7,9 @@ public struct FeedQuery: Hashable, Sendable {
     public var after: ChangeToken
     /// With sequence 0: the head of what the reader holds already.
     public var held: ChangeToken
+    /// The epochs by which the reader has come to the one of what it holds, each with how far it and the one before are
+    /// the same; that one last.
+    public var epochs: [ChangeToken] = []
     /// Where the page before has ended; nil: this is the first.
     public var place: FeedPlace?
 
@@ -122,7 +125,8 @@ extension FeedReader {
         }
         return FeedPage(
             head: head, isListing: isListing, isLast: isLast, next: next,
-            commonEnd: Self.commonEnd(try judge(query.known, in: partition), of: query.known, head: head))
+            commonEnd: Self.commonEnd(
+                try judge(query.known, after: query.epochs, in: partition), of: query.known, head: head))
     }
 
     private func check(_ query: FeedQuery, from start: ChangeToken, _ head: ScopeHead) throws {

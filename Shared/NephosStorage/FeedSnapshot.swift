@@ -97,7 +97,7 @@ public final class FeedSnapshot: FeedReader {
         try feed.token(sequence, in: partition)
     }
 
-    public func judge(_ token: ChangeToken, in partition: Int) throws -> TokenStanding {
-        try feed.judge(token, in: partition)
+    public func judge(_ token: ChangeToken, after epochs: [ChangeToken], in partition: Int) throws -> TokenStanding {
+        try feed.judge(token, after: epochs, in: partition)
     }
 }

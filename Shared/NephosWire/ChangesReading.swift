@@ -15,15 +15,18 @@ public struct ChangesReading: Sendable {
     /// - Parameters:
     ///   - after: Sequence 0 asks for everything.
     ///   - held: With sequence 0: the head of what is here already.
+    ///   - epochs: With that: by which epochs its reader has come to it, as ``WireReadChanges`` has them.
     public init(
         _ source: WireReadChanges.OneOf_Source, of owner: String = "", after: ChangeToken,
-        held: ChangeToken = .zero
+        held: ChangeToken = .zero, epochs: [ChangeToken] = []
     ) {
         request = WireReadChanges()
         request.source = source
         request.owner = owner
         request.after = WireChangeToken(after)
-        if after.sequence == 0, held.sequence > 0 { request.held = WireChangeToken(held) }
+        guard after.sequence == 0, held.sequence > 0 else { return }
+        request.held = WireChangeToken(held)
+        request.epochs = epochs.map { WireChangeToken($0) }
     }
 
     public var after: ChangeToken { ChangeToken(request.after) }

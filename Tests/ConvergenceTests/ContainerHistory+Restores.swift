@@ -15,6 +15,7 @@ extension ContainerHistory {
     }
 
     func restore() async throws {
+        restoreCount += 1
         let number = flip(0.15) ? nil : copies.indices.randomElement(using: &generator)
         note("restore \(number.map { "\($0)" } ?? "nothing")")
         let held = try await held().values.reduce(into: Set<Data>()) { $0.formUnion($1) }
@@ -60,7 +61,7 @@ extension ContainerHistory {
                 let contents = ([item.content] + item.conflicts).filter { !$0.version.isEmpty }
                 guard contents.allSatisfy({ held[name]?.contains($0.root + $0.inline) == true }) else { continue }
                 guard let now = after[name]?[id] else { throw Violation("\(id) is gone, and was \(item)") }
-                guard item.whatStays.isBack(as: now.whatStays) else {
+                guard item.whatStays.isBack(as: now.whatStays, isFirst: restoreCount == 1) else {
                     throw Violation(
                         """
                         \(id) was \(item.whatStays), and is \(now.whatStays)
@@ -124,9 +125,13 @@ struct LastingItem: Hashable {
     }
 
     /// Whether it is the same again.
-    func isBack(as other: LastingItem) -> Bool {
+    ///
+    /// - Parameter isFirst: No copy came back before. Else nobody can tell of what comes back with this one whether the
+    ///   present content was made from it: they may be in conflict.
+    func isBack(as other: LastingItem, isFirst: Bool) -> Bool {
         guard kind == other.kind, parent == other.parent, name.hasSameBytes(as: other.name),
-            contents.count == other.contents.count, made.isBack(as: other.made)
+            isFirst ? contents.count == other.contents.count : contents.count <= other.contents.count,
+            made.isBack(as: other.made)
         else { return false }
         switch (deletion, other.deletion) {
         case (nil, nil): break

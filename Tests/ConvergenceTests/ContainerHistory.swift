@@ -57,6 +57,7 @@ final class ContainerHistory {
     var counter = 0
     /// What the service once had on disk.
     var copies: [StorageCopy] = []
+    var restoreCount = 0
     /// Whether the service comes back from old copies, and whether devices are ended.
     let hasRestores: Bool
     let hasKills: Bool
@@ -111,13 +112,13 @@ final class ContainerHistory {
         return ["NEPHOS_SEED", "NEPHOS_FIRST_SEED", "NEPHOS_SEEDS"].allSatisfy { environment[$0] == nil }
     }
 
-    /// Runs the histories of the seeds from 1 to `count`, or as the environment says.
-    static func outcome(of count: Int, suite: String) async -> Outcome {
+    /// Runs the histories of the seeds from 1 to `count` and of those that went wrong before, or as the environment says.
+    static func outcome(of count: Int, and wrong: [UInt64] = [], suite: String) async -> Outcome {
         let environment = ProcessInfo.processInfo.environment
         let one = environment["NEPHOS_SEED"].flatMap { UInt64($0) }
         let first = environment["NEPHOS_FIRST_SEED"].flatMap { UInt64($0) } ?? 1
         let last = environment["NEPHOS_SEEDS"].flatMap { UInt64($0) } ?? UInt64(count)
-        let seeds = one.map { $0...$0 } ?? first...max(first, last)
+        let seeds = Array(one.map { $0...$0 } ?? first...max(first, last)) + (isWholeRun ? wrong : [])
         let lanes = UInt64(ProcessInfo.processInfo.activeProcessorCount)
         return await withTaskGroup(of: Outcome.self) { group in
             for lane in 0..<lanes {

@@ -82,6 +82,31 @@ import Testing
         #expect(try house.usage()[there.mover.device.rawValue] == 257)
     }
 
+    /// Several devices bring one item back, each as it had it, and none knows of the others yet.
+    @Test func whoeverBringsAnItemBackFirstTheOthersContentsCount() throws {
+        let copy = try copy()
+        let file = try there.makeFile("a", "1")
+        let first = try here.item(file)
+        try here.apply([.replace(file, .inline("2", base: first.content.version))])
+        let second = try here.item(file)
+        try here.apply([.replace(file, .inline("3", base: second.content.version))])
+        let third = try here.item(file)
+        try lose(since: copy)
+        try here.apply([creation(of: second, file)])
+        // A newer one takes its place, an older one comes before it, and neither is a conflict.
+        try there.apply([creation(of: third, file)])
+        #expect(try here.item(file).content.text == "3" && here.item(file).conflicts.isEmpty)
+        try lose(since: copy)
+        try here.apply([creation(of: second, file)])
+        try there.apply([creation(of: first, file)])
+        #expect(try here.item(file).content.text == "2" && here.item(file).conflicts.isEmpty)
+        // Whether this one was made from it nobody can tell.
+        try lose(since: copy)
+        try here.apply([creation(of: first, file)])
+        try there.apply([creation(of: third, file), creation(of: third, file)])
+        #expect(try here.item(file).content.text == "1" && here.item(file).conflicts.map(\.text) == ["3"])
+    }
+
     @Test func nobodyGetsAnothersNameOrDateInAnyOtherWay() throws {
         let copy = try copy()
         let (file, other) = (try there.makeFile("a", "1"), try there.makeFile("b", "2"))

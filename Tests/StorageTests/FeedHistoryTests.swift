@@ -46,6 +46,10 @@ import Testing
             try group { try $0.judge(token, in: scope.partition) }
         }
 
+        func judge(_ token: ChangeToken, after epochs: [ChangeToken], of scope: ScopeName) throws -> TokenStanding {
+            try group { try $0.judge(token, after: epochs, in: scope.partition) }
+        }
+
         func raise(shownBy token: ChangeToken) throws -> ChangeToken {
             let history = try #require(cache.history)
             cache.removeAll()
@@ -135,6 +139,36 @@ import Testing
         // Its clock is wrong.
         let earlier = try Run(.inMemory(), at: 1_600_000_000_000)
         #expect(try earlier.judge(lost, of: notes) == .lost(since: 0, isNews: true))
+    }
+
+    /// The service began with nothing, was written on, and then the old copy was found.
+    @Test func aCopyTellsNothingOfHistoriesThatPartedBeforeIt() throws {
+        let run = try Run(.inMemory(), at: 1_750_000_000_000)
+        let first = try run.write(5, to: notes)
+        let copy = try run.copy()
+        let empty = try Run(.inMemory(), at: 1_750_000_010_000)
+        let lost = try empty.write(3, to: notes)
+        let epochs = [ChangeToken(epoch: first.epoch, sequence: 0), ChangeToken(epoch: lost.epoch, sequence: 0)]
+        let restored = try Run(copy, at: 1_750_000_020_000)
+        #expect(try restored.judge(lost, after: epochs, of: notes) == .lost(since: 0, isNews: true))
+        // Who does not say it is taken to have followed this history until the copy was brought back.
+        #expect(try restored.judge(lost, of: notes) == .lost(since: 3, isNews: true))
+        let others = [ChangeToken(epoch: lost.epoch, sequence: 0), ChangeToken(epoch: first.epoch, sequence: 0)]
+        #expect(try restored.judge(lost, after: others, of: notes) == .lost(since: 3, isNews: true))
+    }
+
+    /// Where they came to an epoch that the copy has says nothing of what came later.
+    @Test func whatCameBeforeAKnownEpochIsNotLookedAt() throws {
+        let run = try Run(.inMemory(), at: 1_750_000_000_000)
+        let first = try run.write(2, to: notes)
+        let second = try Run(try run.copy(), at: 1_750_000_010_000)
+        let epoch = try second.raise(shownBy: try run.write(3, to: notes)).epoch
+        try second.write(5, to: notes)
+        let copy = try second.copy()
+        let lost = try Run(second.engine, at: 1_750_000_020_000).write(3, to: notes)
+        let restored = try Run(copy, at: 1_750_000_030_000)
+        let epochs = [ChangeToken(epoch: first.epoch, sequence: 0), ChangeToken(epoch: epoch, sequence: 2)]
+        #expect(try restored.judge(lost, after: epochs, of: notes) == .lost(since: 7, isNews: true))
     }
 
     @Test func runsAreBoundedAndWhatIsBeforeThemIsUnknown() throws {

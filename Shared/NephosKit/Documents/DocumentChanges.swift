@@ -221,19 +221,20 @@ extension WireDocumentChange {
 
     /// The folder that it puts something into; nil: none.
     var target: Data? {
-        get {
-            switch kind {
-            case .create(let create): create.parent
-            case .place(let place): place.parent
-            default: nil
-            }
+        switch kind {
+        case .create(let create): create.parent
+        case .place(let place): place.parent
+        default: nil
         }
-        set {
-            switch kind {
-            case .create: create.parent = newValue ?? Data()
-            case .place: place.parent = newValue ?? Data()
-            default: break
-            }
+    }
+
+    /// Puts it into another folder. That is another place, with a version of its own: a history of the service that was
+    /// lost, and comes back, may have taken the same change into the first.
+    mutating func move(to folder: DocumentID, as placeVersion: DocumentID) {
+        switch kind {
+        case .create: (create.parent, create.placeVersion) = (folder.wire, placeVersion.wire)
+        case .place: (place.parent, place.placeVersion) = (folder.wire, placeVersion.wire)
+        default: break
         }
     }
 

@@ -74,7 +74,7 @@ struct RefusedBatch {
     private mutating func redirect(from folder: DocumentID, before index: Int, _ error: CloudError) throws {
         guard let target = try remade(folder) else { return leaveOut(index, after: error) }
         for (index, change) in changes.enumerated() where change.target == folder.wire {
-            changes[index].target = target.wire
+            changes[index].move(to: target, as: makeID())
         }
         makeFolders(before: index)
     }

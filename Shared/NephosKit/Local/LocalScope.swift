@@ -30,4 +30,38 @@ struct ScopeState {
     var synced = false
     /// What its model keeps of what the service says of the scope besides.
     var info = Data()
+    /// The epochs that the copy has come to, the present one last, each with how far its history is that of the one before:
+    /// a service that comes back from a copy knows nothing of those that came after it, nor where they had parted.
+    private(set) var epochs: [ChangeToken] = []
+
+    private static let epochsMax = 16
+
+    /// - Parameter start: How far its history is the same as the one that the copy was of.
+    mutating func come(to epoch: UInt64, from start: UInt64) {
+        guard epoch != epochs.last?.epoch else { return }
+        epochs.append(ChangeToken(epoch: epoch, sequence: start))
+        while epochs.count > Self.epochsMax {
+            let first = epochs.removeFirst()
+            epochs[0].sequence = min(epochs[0].sequence, first.sequence)
+        }
+    }
+}
+
+extension ScopeState {
+    /// ``epochs`` as the home has them: 16 bytes each.
+    var epochBytes: Data {
+        get {
+            Data(
+                epochs.flatMap { [$0.epoch, $0.sequence] }.flatMap { withUnsafeBytes(of: $0.littleEndian, Array.init) })
+        }
+        set {
+            let bytes = [UInt8](newValue)
+            func number(_ index: Int) -> UInt64 {
+                bytes[index..<(index + 8)].reversed().reduce(0) { $0 << 8 | UInt64($1) }
+            }
+            epochs = stride(from: 0, to: bytes.count / 16 * 16, by: 16).map {
+                ChangeToken(epoch: number($0), sequence: number($0 + 8))
+            }
+        }
+    }
 }

@@ -291,6 +291,9 @@ enum LocalSchema {
         migrator.registerMigration("6: uploads to be ended") { database in
             try database.execute(sql: Self.closings)
         }
+        migrator.registerMigration("7: epochs of scopes") { database in
+            try database.execute(sql: "ALTER TABLE scopes ADD COLUMN epochs BLOB NOT NULL DEFAULT x''")
+        }
         return migrator
     }
 

@@ -26,11 +26,11 @@ struct ScopeTransaction {
     func state() throws -> ScopeState {
         let row = try Row.fetchOne(
             cached(
-                "SELECT epoch, sequence, token_check, digest, digest_key, synced, info FROM scopes "
+                "SELECT epoch, sequence, token_check, digest, digest_key, synced, info, epochs FROM scopes "
                     + "WHERE account = ?1 AND service = ?2 AND scope = ?3"),
             arguments: [account, service, scope.name])
         guard let row else { return ScopeState() }
-        return ScopeState(
+        var state = ScopeState(
             head: ChangeToken(
                 epoch: UInt64(bitPattern: row["epoch"] as Int64),
                 sequence: UInt64(bitPattern: row["sequence"] as Int64),
@@ -39,6 +39,8 @@ struct ScopeTransaction {
             digestKey: [UInt8](row["digest_key"] as Data),
             synced: row["synced"],
             info: row["info"])
+        state.epochBytes = row["epochs"]
+        return state
     }
 
     /// Whether anything was saved of where it stands: it is here, or about to be.
@@ -51,12 +53,14 @@ struct ScopeTransaction {
     func save(_ state: ScopeState) throws {
         try cached(
             "INSERT INTO scopes (account, service, scope, epoch, sequence, digest, digest_key, synced, info, "
-                + "token_check) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) "
+                + "token_check, epochs) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) "
                 + "ON CONFLICT (account, service, scope) DO UPDATE SET epoch = ?4, sequence = ?5, digest = ?6, "
-                + "digest_key = ?7, synced = ?8, info = ?9, token_check = ?10"
+                + "digest_key = ?7, synced = ?8, info = ?9, token_check = ?10, "
+                + "epochs = ?11"
         ).execute(arguments: [
             account, service, scope.name, Int64(bitPattern: state.head.epoch), Int64(bitPattern: state.head.sequence),
             Data(state.digest.bytes), Data(state.digestKey), state.synced, state.info, Data(state.head.check.bytes),
+            state.epochBytes,
         ])
     }
 

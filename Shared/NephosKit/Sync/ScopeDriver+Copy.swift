@@ -44,6 +44,7 @@ extension ScopeDriver {
         else { return AppliedPages(needsEverything: true) }
         state.head = !isBehind && token.epoch == state.head.epoch && state.head > token ? state.head : token
         state.synced = true
+        state.come(to: state.head.epoch, from: pulled.epochStart)
         try rows.save(state)
         var applied = AppliedPages(head: state.head, damaged: merged.damaged.names)
         if try model.greatestSequence(in: rows) <= token.sequence, state.head == token {

@@ -241,8 +241,8 @@ final class ScopeDriver {
         switch action {
         case .find:
             attempt(
-                { try self.read { (try $0.state().head, try self.model.greatestSequence(in: $0)) } },
-                { self.sync.found($0, greatest: $1) }, { self.sync.pullFailed($0) })
+                { try self.read { (try $0.state(), try self.model.greatestSequence(in: $0)) } },
+                { self.sync.found($0.head, greatest: $1, epochs: $0.epochs) }, { self.sync.pullFailed($0) })
         case .compare(let server):
             attempt(
                 { try self.here(server) },

@@ -103,12 +103,15 @@ extension ScopeSync {
 
     /// Where this device's copy is.
     ///
-    /// - Parameter greatest: The greatest sequence of an item, which may be beyond it.
-    mutating func found(_ head: ChangeToken, greatest: UInt64 = 0) -> [Action] {
+    /// - Parameters:
+    ///   - greatest: The greatest sequence of an item, which may be beyond it.
+    ///   - epochs: See ``ScopeState/epochs``.
+    mutating func found(_ head: ChangeToken, greatest: UInt64 = 0, epochs: [ChangeToken] = []) -> [Action] {
         guard isPulling else { return [] }
         known = ChangeToken(epoch: head.epoch, sequence: max(head.sequence, greatest))
         let reading = ChangesReading(
-            .scope(scope), of: owner?.rawValue ?? "", after: wantsEverything ? .zero : head, held: head)
+            .scope(scope), of: owner?.rawValue ?? "", after: wantsEverything ? .zero : head, held: head,
+            epochs: epochs)
         self.reading = reading
         return [.read(request(of: reading))]
     }

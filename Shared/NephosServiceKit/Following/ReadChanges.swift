@@ -46,6 +46,7 @@ struct ReadChanges {
         }
         let (name, presenter) = try source(scope, request, context, transaction)
         var query = FeedQuery(name, after: ChangeToken(request.after), held: ChangeToken(request.held))
+        query.epochs = request.epochs.map { ChangeToken($0) }
         if request.hasPlace {
             query.place = try presenter.placeSeal.map { try $0.open(request.place) } ?? FeedPlace(request.place)
         }

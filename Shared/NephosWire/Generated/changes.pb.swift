@@ -377,6 +377,13 @@ public nonisolated struct WireReadChanges: @unchecked Sendable {
     set {_uniqueStorage()._bytesMax = newValue}
   }
 
+  /// With `held`: the epochs that the reader has come to, each with the `epoch_start` that it was told then, in the order
+  /// in which it came to them, its present one last. Of more than 16 the last 16 are looked at.
+  public var epochs: [WireChangeToken] {
+    get {_storage._epochs}
+    set {_uniqueStorage()._epochs = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public nonisolated enum OneOf_Source: Equatable, Sendable {
@@ -1018,7 +1025,7 @@ nonisolated extension WireEvent: SwiftProtobuf.Message, SwiftProtobuf._MessageIm
 
 nonisolated extension WireReadChanges: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReadChanges"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}scope\0\u{1}partition\0\u{1}owner\0\u{1}after\0\u{1}held\0\u{1}place\0\u{3}items_max\0\u{3}bytes_max\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}scope\0\u{1}partition\0\u{1}owner\0\u{1}after\0\u{1}held\0\u{1}place\0\u{3}items_max\0\u{3}bytes_max\0\u{1}epochs\0")
 
   fileprivate class _StorageClass {
     var _source: WireReadChanges.OneOf_Source?
@@ -1028,6 +1035,7 @@ nonisolated extension WireReadChanges: SwiftProtobuf.Message, SwiftProtobuf._Mes
     var _place: WireChangesPlace? = nil
     var _itemsMax: UInt32 = 0
     var _bytesMax: UInt32 = 0
+    var _epochs: [WireChangeToken] = []
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -1045,6 +1053,7 @@ nonisolated extension WireReadChanges: SwiftProtobuf.Message, SwiftProtobuf._Mes
       _place = source._place
       _itemsMax = source._itemsMax
       _bytesMax = source._bytesMax
+      _epochs = source._epochs
     }
   }
 
@@ -1085,6 +1094,7 @@ nonisolated extension WireReadChanges: SwiftProtobuf.Message, SwiftProtobuf._Mes
         case 6: try { try decoder.decodeSingularMessageField(value: &_storage._place) }()
         case 7: try { try decoder.decodeSingularUInt32Field(value: &_storage._itemsMax) }()
         case 8: try { try decoder.decodeSingularUInt32Field(value: &_storage._bytesMax) }()
+        case 9: try { try decoder.decodeRepeatedMessageField(value: &_storage._epochs) }()
         default: break
         }
       }
@@ -1126,6 +1136,9 @@ nonisolated extension WireReadChanges: SwiftProtobuf.Message, SwiftProtobuf._Mes
       if _storage._bytesMax != 0 {
         try visitor.visitSingularUInt32Field(value: _storage._bytesMax, fieldNumber: 8)
       }
+      if !_storage._epochs.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._epochs, fieldNumber: 9)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1142,6 +1155,7 @@ nonisolated extension WireReadChanges: SwiftProtobuf.Message, SwiftProtobuf._Mes
         if _storage._place != rhs_storage._place {return false}
         if _storage._itemsMax != rhs_storage._itemsMax {return false}
         if _storage._bytesMax != rhs_storage._bytesMax {return false}
+        if _storage._epochs != rhs_storage._epochs {return false}
         return true
       }
       if !storagesAreEqual {return false}

@@ -37,6 +37,12 @@ extension Batch {
     private func create(_ id: DocumentID, _ request: WireCreateItem) throws {
         try ContentRule.checkVersion([UInt8](request.placeVersion), "place_version")
         if let known = try find(id) {
+            // Another device, which may have had an older content of it, was first to bring it back.
+            if isOffered, request.hasContent, known.hasContent, try !isKnown(request.content.version, of: id) {
+                var content = WireReplaceContent()
+                content.content = request.content
+                return try replace(id, content)
+            }
             // Its own commit, repeated: what has become of the item since is nobody's loss.
             if known.placeVersion == request.placeVersion { return }
             if request.hasContent, try isKnown(request.content.version, of: id) { return }
