@@ -18,7 +18,11 @@ package enum OfferRule {
         _ offered: WireRecord, over state: SaveRule.State
     ) throws(CloudError) -> Outcome {
         guard let stored = state.record else {
-            guard !state.isDamaged, let deletion = state.deletion,
+            // Of one that is damaged it is known which it is not.
+            guard !state.isDamaged else {
+                return state.former.contains([UInt8](offered.version)) ? .isPast : .write
+            }
+            guard let deletion = state.deletion,
                 state.isSince || deletion.time >= offered.modified.time
             else { return .write }
             guard !state.isSince else { throw deletedSince }

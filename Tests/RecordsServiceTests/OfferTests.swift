@@ -90,6 +90,29 @@ import Testing
         #expect(again.codes == [nil] && again.token.sequence == again.previousSequence)
     }
 
+    /// Nothing can be read of the record but which tags it had before: it is not one of those.
+    @Test func anOlderVersionTakesNoDamagedOnesPlace() throws {
+        let first = try here.save("a", ["n": .integer(1)])
+        let older = try #require(try here.list()["a"])
+        pass()
+        try here.save("a", ["n": .integer(2)], base: first)
+        let newer = try #require(try here.list()["a"])
+        try lose(since: copy())
+        try house.cloud.storage(of: .records).write { transaction in
+            let body = try transaction.first(SQL("SELECT body FROM feed_items WHERE name = 'a'"), []) { $0.blob(0) }
+            let damaged = try #require(body).dropLast(4) + [1, 2, 3, 4]
+            try transaction.execute(
+                SQL("UPDATE feed_items SET body = ?1 WHERE name = 'a'"), [.blob(Array(damaged))])
+        }
+        house.cloud.crash(.records)
+        try house.cloud.start(.records)
+        pass()
+        let outcome = try there.modify([.offer("a", older)])
+        #expect(outcome.codes == [nil] && outcome.token.sequence == outcome.previousSequence)
+        #expect(try there.modify([.offer("a", newer)]).codes == [nil])
+        #expect(try here.list()["a"] == newer)
+    }
+
     @Test func aDeletionIsRepeatedByWhoeverKnowsOfIt() throws {
         let version = try there.save("a", ["n": .integer(1)])
         try there.save("b", ["to": .with("a")])

@@ -177,7 +177,7 @@ final class RecordDatabaseModel: ContentKeeping {
                 guard let error else { continue }
                 // In the next zone of the name it is a new record.
                 try records.noteRefusal(
-                    of: name, client: records.client(of: pending), madeFrom: nil, error, now: engine.now)
+                    of: name, client: records.client(of: pending), ancestor: nil, error, now: engine.now)
             }
             try closeSoon(records.begunUpload(of: operation), of: name, in: records.rows)
             try records.removePending(at: operation.position)
@@ -304,7 +304,7 @@ final class RecordDatabaseModel: ContentKeeping {
         }
         for name in request.save.map(\.name) + request.delete.map(\.name) {
             try RecordTransaction(rows, zone: "").noteRefusal(
-                of: name, client: nil, madeFrom: nil, error, now: engine.now)
+                of: name, client: nil, ancestor: nil, error, now: engine.now)
         }
         engine.reconsiderZones(of: name)
         return RefusedPush(

@@ -182,6 +182,8 @@ struct RecordItems {
         /// What is there instead is from before: what is here has come after it. Else both have come after what both
         /// know, and nobody knows which is the later one.
         var isLater = true
+        /// The server has it, and cannot read it.
+        var isDamaged = false
     }
 
     /// Merges what was pulled.
@@ -211,9 +213,14 @@ struct RecordItems {
             if let mine, !isRestored, mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence) {
                 return
             }
-            // The server cannot read what this device has: it is as good as lost there.
-            if let mine, change.damaged, mine.body?.isEmpty == false, mine.sequence >= theirs.sequence {
-                try found(.lost(Lost(mine: mine)))
+            if let mine, change.damaged, mine.body?.isEmpty == false {
+                if mine.sequence >= theirs.sequence {
+                    // The server cannot read what this device has: it is as good as lost there.
+                    try found(.lost(Lost(mine: mine, isDamaged: true)))
+                } else {
+                    // What is here came before it, and is never taken for it.
+                    theirs.sequence = mine.sequence
+                }
             }
             if let mine, mine.body != nil, mine.sequence > common, mine.body != theirs.body {
                 try found(

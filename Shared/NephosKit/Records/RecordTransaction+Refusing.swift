@@ -9,8 +9,8 @@ import SwiftProtobuf
 extension RecordTransaction {
     // MARK: Conflicts
 
-    /// Notes that a save or deletion met another. What was saved over one that is noted already is one with it: both go
-    /// back to its ancestor. Whatever else was saved of the record is a conflict by itself.
+    /// Notes that a save or deletion met another. What was saved over one that is noted already, or refused, is one with
+    /// it: both go back to its ancestor. Whatever else was saved of the record is a conflict by itself.
     ///
     /// - Parameters:
     ///   - client: What was to be; nil: deleted.
@@ -21,10 +21,14 @@ extension RecordTransaction {
         _ error: CloudError, now: Timestamp
     ) throws {
         let former = try conflicts(of: name).first { $0.client?.changeTag == base }
+        let refused = try refusal(of: name, as: base)
+        // What was deleted was there once, whatever became of it since.
         let first =
             try former.map { try $0.ancestor?.base?.serializedData() as Data? }
+            ?? refused.flatMap { $0.error.code == .unknownItem ? nil : $0.ancestor }
             ?? ancestor?.serializedData() as Data?
         if let former { _ = try removeConflict(former) }
+        if refused != nil { try dismissRefusal(of: name) }
         try rows.cached(
             "INSERT INTO record_conflicts (account, scope, name, ancestor, server, client, found, error) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
@@ -88,22 +92,42 @@ extension RecordTransaction {
 
     // MARK: Refusals
 
-    /// Keeps what was refused. There is no bound: all of it waited on this disk already, and nobody else has it.
+    /// Keeps what was refused. There is no bound: all of it waited on this disk already, and nobody else has it. What was
+    /// saved over something that is refused already is one with it, for the reason that the first was refused for.
     ///
     /// - Parameters:
     ///   - client: What was to be; nil: deleted.
     ///   - ancestor: What it was made from; nil: it would be a new record.
+    ///   - base: The change tag that it was made from; empty: none.
     func noteRefusal(
-        of name: String, client: WireRecord?, madeFrom ancestor: WireRecord?, _ error: CloudError, now: Timestamp
+        of name: String, client: WireRecord?, ancestor: WireRecord?, madeFrom base: Data = Data(), _ error: CloudError,
+        now: Timestamp
     ) throws {
+        let former = try refusal(of: name, as: base)
+        let ancestor: Data? = try former.map { $0.ancestor } ?? ancestor?.serializedData()
+        let error = former?.error ?? error
         try rows.cached(
             "INSERT OR REPLACE INTO record_refusals (account, scope, name, body, ancestor, refused, error) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
         ).execute(arguments: [
-            rows.account, rows.scope.name, name, try client?.serializedData() as Data?,
-            try ancestor?.serializedData() as Data?, Int64(bitPattern: now.milliseconds), StoredError.encode(error),
+            rows.account, rows.scope.name, name, try client?.serializedData() as Data?, ancestor,
+            Int64(bitPattern: now.milliseconds), StoredError.encode(error),
         ])
         try need(client?.assets ?? [], of: name)
+    }
+
+    /// What a save that was refused was made from, and why it was.
+    ///
+    /// - Parameter version: The save's change tag; nil: it is another one that was, or none.
+    private func refusal(of name: String, as version: Data) throws -> (ancestor: Data?, error: CloudError)? {
+        let row = try Row.fetchOne(
+            rows.cached(
+                "SELECT body, ancestor, error FROM record_refusals WHERE account = ?1 AND scope = ?2 AND name = ?3"),
+            arguments: [rows.account, rows.scope.name, name])
+        guard !version.isEmpty, let row, let body = row["body"] as Data?, let error = StoredError.decode(row["error"]),
+            try WireRecord(serializedBytes: body).version == version
+        else { return nil }
+        return (row["ancestor"], error)
     }
 
     func refusals() throws -> [RefusedRecord] {
@@ -148,14 +172,22 @@ extension RecordTransaction {
         try settleNeeds(of: name)
     }
 
+    /// What was saved over a save, and cannot have arrived anywhere yet; nil: nothing was.
+    func successor(of former: Pending) throws -> (pending: Pending, operation: OutboxOperation)? {
+        guard let save = former.save, let next = try pending(of: former.change.record).first,
+            let later = next.save, later.base == save.version, later.seal == 0,
+            let operation = try rows.operation(at: next.position), operation.state == .unsent, operation.attempts == 0
+        else { return nil }
+        return (next, operation)
+    }
+
     /// What was saved over a save that is refused takes that in: it is made from what the refused one was made from.
     ///
     /// - Returns: False: nothing was, or it cannot: the refused one is kept by itself.
     func rebase(over refused: Pending) throws -> Bool {
-        guard case .save(let former) = refused.change.kind,
-            var next = try pending(of: refused.change.record).first, case .save(var save) = next.change.kind,
-            save.base == former.version, save.policy == former.policy, save.type == former.type, save.seal == 0,
-            let operation = try rows.operation(at: next.position), operation.state == .unsent, operation.attempts == 0
+        // What a restore has lost is offered as it was, or not at all.
+        guard let former = refused.save, former.seal == 0, var (next, _) = try successor(of: refused), var save = next.save,
+            save.policy == former.policy, save.type == former.type
         else { return false }
         if !save.replace {
             save.take(in: former)

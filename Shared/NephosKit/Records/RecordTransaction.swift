@@ -35,6 +35,8 @@ struct RecordTransaction {
         var change: WireRecordChange
         /// The record that it was made from; nil: none.
         var ancestor: WireRecord?
+        /// Nil: it is a deletion.
+        var save: WireSaveRecord? { if case .save(let save)? = change.kind { save } else { nil } }
     }
 
     func pending(of name: String) throws -> [Pending] {

@@ -151,7 +151,7 @@ extension RecordZoneModel {
     // MARK: Parts
 
     /// Whether what is too much for one request may go in several.
-    private func isDivisible(_ operation: OutboxOperation) throws -> Bool {
+    func isDivisible(_ operation: OutboxOperation) throws -> Bool {
         try WireZoneChanges(serializedBytes: operation.payload).notAtomic
     }
 
@@ -246,40 +246,6 @@ extension RecordZoneModel {
         return result
     }
 
-    /// Takes these changes of the operation out. What failed is kept where a person finds it.
-    private func take(
-        _ results: [(pending: RecordTransaction.Pending, failure: CloudError?, server: WireRecord?)],
-        of operation: OutboxOperation, in records: RecordTransaction
-    ) throws -> ChangeNotification? {
-        // Before they go: what comes after them was made from them.
-        let clients = try results.map { pending, failure, _ in
-            try failure.map { _ in try records.client(of: pending) }
-        }
-        for result in results { try records.remove(result.pending) }
-        var refused: (names: [ItemName], error: CloudError?) = ([], nil)
-        for ((pending, failure, server), client) in zip(results, clients) {
-            guard let failure, let client else { continue }
-            let name = pending.change.record
-            let isConflict = failure.isConflict(of: pending.change)
-            // It is refused, or taken, with what was saved over it.
-            if !isConflict, try records.rebase(over: pending) { continue }
-            refused.names.append(ItemName(name))
-            // The one that the others failed for says more.
-            if refused.error == nil || refused.error?.code == .batchRequestFailed { refused.error = failure }
-            if isConflict {
-                if client.hasSameContent(as: server) { continue }
-                try records.noteConflict(
-                    of: name, ancestor: pending.ancestor, server: server, client: client,
-                    madeFrom: pending.change.base, failure, now: engine.now)
-            } else {
-                try records.noteRefusal(
-                    of: name, client: client, madeFrom: pending.ancestor, failure, now: engine.now)
-            }
-        }
-        guard !refused.names.isEmpty else { return nil }
-        return ChangeNotification(reason: .quotaViolationChange, changedKeys: refused.names, error: refused.error)
-    }
-
     /// What the server had taken in an epoch that is over, and the one that was brought back may lack.
     private func offerAgain(_ results: [Result], in records: RecordTransaction) throws {
         let offers = StagedOffers(in: records.rows)
@@ -306,104 +272,15 @@ extension RecordZoneModel {
         }
         try records.offer(offers, by: engine)
     }
-
-    func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {
-        let records = records(in: rows)
-        let (sent, isLast) = try records.nextPart(at: operation.position)
-        if let push = try refuseLost(operation, error, in: records) { return push }
-        if try storesAgain(sent, of: operation, after: error, in: records) {
-            try storeAgain(operation, in: records)
-            return RefusedPush(rest: next(operation))
-        }
-        guard error.code == .limitExceeded else {
-            return RefusedPush(news: try refuseAll(of: operation, error, in: records))
-        }
-        if sent.count > 1, try isDivisible(operation) {
-            try records.divide(records.pending(at: operation.position), into: sent.count / 2)
-            return RefusedPush(rest: next(operation))
-        }
-        let reason = sent.count > 1 ? Self.tooMuchAtOnce(error) : error
-        let news = try take(sent.map { ($0, reason, nil) }, of: operation, in: records)
-        if isLast { try end(operation, in: records) }
-        return RefusedPush(news: news, rest: isLast ? nil : next(operation))
-    }
-
-    /// Those of the changes whose assets are not here any more as they were saved; the others may go on without them.
-    ///
-    /// - Returns: Nil: that is not why, or they may not.
-    private func refuseLost(
-        _ operation: OutboxOperation, _ error: CloudError, in records: RecordTransaction
-    ) throws -> RefusedPush? {
-        guard error.details[Self.lostContent] != nil, try isDivisible(operation) else { return nil }
-        let all = try records.pending(at: operation.position)
-        let root = error.details[Self.lostAsset].flatMap { Data(base64Encoded: $0) }
-        let lost = try all.filter { change in
-            try change.newAssets.contains { asset in
-                try root.map { $0 == asset.root } ?? (records.assets.copy(of: asset) == nil)
-            }
-        }
-        guard !lost.isEmpty, lost.count < all.count else { return nil }
-        return RefusedPush(
-            news: try take(lost.map { ($0, error, nil) }, of: operation, in: records), rest: next(operation))
-    }
-
-    private func refuseAll(
-        of operation: OutboxOperation, _ error: CloudError, in records: RecordTransaction
-    ) throws -> ChangeNotification? {
-        let all = try records.pending(at: operation.position)
-        let news = try take(all.map { ($0, error, nil) }, of: operation, in: records)
-        try end(operation, in: records)
-        return news
-    }
-
-    private static func tooMuchAtOnce(_ error: CloudError) -> CloudError {
-        CloudError(
-            .limitExceeded,
-            "These changes are too much for one request, and were to be made all or none. Save fewer at once, or not atomically.",
-            details: error.details)
-    }
-
-    func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
-        try records(in: rows).refusedWrites(recovery: recoveryOfRefused)
-    }
-
-    func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {
-        let records = records(in: rows)
-        let wanted = names.map { Set($0) }
-        let dismissed = try records.refusedWrites().map(\.key).filter { wanted?.contains($0) ?? true }
-        for name in dismissed { try records.dismissRefusal(of: name.rawValue) }
-        return dismissed
-    }
 }
 
 extension CloudError {
     /// Whether it says that somebody else was quicker.
-    fileprivate func isConflict(of change: WireRecordChange) -> Bool {
+    func isConflict(of change: WireRecordChange) -> Bool {
         if code == .serverRecordChanged { return true }
         // It was deleted.
         guard case .save(let save)? = change.kind else { return false }
         return code == .unknownItem && !save.base.isEmpty
-    }
-}
-
-extension WireRecordChange {
-    /// The change tag that it was made from; empty: none.
-    fileprivate var base: Data {
-        switch kind {
-        case .save(let save): save.base
-        case .delete(let deletion): deletion.base
-        case nil: Data()
-        }
-    }
-}
-
-extension WireRecord? {
-    fileprivate func hasSameContent(as other: WireRecord?) -> Bool {
-        switch (self, other) {
-        case (nil, nil): true
-        case (let left?, let right?): left.type == right.type && SaveRule.hasSameContent(left, right)
-        default: false
-        }
     }
 }
 

@@ -1,0 +1,174 @@
+import Foundation
+import GRDB
+import NephosCore
+import NephosSimulation
+import Testing
+
+@testable import NephosKit
+
+/// What a save was to be made with is not left behind: what was saved over it goes out without it only where it fails for
+/// itself alone. Else both are refused, and listed once.
+@Suite struct RefusedSaveTests {
+    private typealias Device = RecordCloud.Device
+    /// Not the database's.
+    private typealias Record = NephosKit.Record
+
+    private func read(_ name: String, on device: Device) async throws -> Record {
+        try #require(try await device.database.record(RecordID(name)))
+    }
+
+    /// Saves the record as it is seen there, with this field.
+    private func set(_ field: String, _ value: RecordValue, of name: String, on device: Device) async throws {
+        var record = try await read(name, on: device)
+        record[field] = value
+        try await device.database.save(record)
+    }
+
+    /// Two devices that have the same; the second is offline.
+    private func withTwo(_ body: (RecordCloud, Device, Device) async throws -> Void) async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            for name in ["a", "b"] { try await one.database.save(Record(name, ["n": 10])) }
+            for device in [one, two] { try await device.settle() }
+            two.setOffline(true)
+            try await body(cloud, one, two)
+        }
+    }
+
+    @Test(arguments: [1, 2]) func aConditionHoldsForWhatWasSavedOverIt(_ laterCount: Int) async throws {
+        try await withTwo { _, one, two in
+            var record = try await read("a", on: two)
+            record["paid"] = 1
+            try await two.database.modify(
+                saving: [record], deleting: [], conditions: [.unchanged(read("b", on: two))])
+            for count in 1...laterCount { try await set("note", .integer(Int64(count)), of: "a", on: two) }
+            // Together with others as a whole.
+            var third = try await read("a", on: two)
+            third["last"] = 1
+            try await two.database.modify(saving: [third, Record("c", ["n": 1])], deleting: [])
+            try await set("n", 11, of: "b", on: one)
+            try await one.settle()
+            two.setOffline(false)
+            for device in [two, one] { try await device.settle() }
+            #expect(try await one.contents() == ["a": ["n": 10], "b": ["n": 11]])
+            #expect(try await two.contents() == one.contents())
+            #expect(try await two.database.conflicts().isEmpty)
+            let refused = try await two.database.refused()
+            #expect(refused.map(\.id.name) == ["a", "c"])
+            #expect(refused.map(\.error.code) == [.constraintViolation, .batchRequestFailed])
+            let kept = try #require(refused.first?.record)
+            #expect(kept.fields == ["n": 10, "paid": 1, "note": .integer(Int64(laterCount)), "last": 1])
+            // As a person does who saves it all the same.
+            try await two.database.save(kept)
+            try await two.settle()
+            #expect(try await two.contents()["a"] == kept.fields)
+            #expect(try await two.database.conflicts().isEmpty)
+            #expect(try await two.database.refused().map(\.id.name) == ["c"])
+            #expect(try await two.proves())
+        }
+    }
+
+    /// - Parameter first: Which of the two is refused for itself.
+    @Test(arguments: ["a", "b"]) func whatIsDoneAsAWholeIsNotDoneByHalfWithALaterSave(_ first: String) async throws {
+        try await withTwo { cloud, one, two in
+            try cloud.setPlan(bytes: 64 << 10)
+            var (a, b) = (try await read("a", on: two), try await read("b", on: two))
+            (a["n"], b["n"]) = (0, 20)
+            let data = RecordValue.data(Data(repeating: 7, count: 200 << 10))
+            if first == "a" { a["data"] = data } else { b["data"] = data }
+            try await two.database.modify(saving: [a, b], deleting: [])
+            try await set("note", 1, of: "a", on: two)
+            if first == "a" { try await set("data", .integer(0), of: "a", on: two) }
+            two.setOffline(false)
+            for device in [two, one] { try await device.settle() }
+            #expect(try await one.contents() == ["a": ["n": 10], "b": ["n": 10]])
+            #expect(try await two.contents() == one.contents())
+            #expect(try await two.database.conflicts().isEmpty)
+            let refused = try await two.database.refused()
+            #expect(refused.map(\.id.name) == ["a", "b"])
+            #expect(refused.map { $0.record?["n"] } == [0, 20])
+            #expect(refused.first?.record?["note"] == 1)
+        }
+    }
+
+    @Test func whatIsLeftForTheAppIsNotLeftWithALaterSave() async throws {
+        try await withTwo { cloud, _, two in
+            try cloud.setPlan(bytes: 64 << 10)
+            var record = try await read("a", on: two)
+            record["data"] = .data(Data(repeating: 7, count: 200 << 10))
+            try await two.database.modify(saving: [record], deleting: [], clientToken: Data([1]))
+            try await set("data", .integer(0), of: "a", on: two)
+            two.setOffline(false)
+            try await two.settle()
+            #expect(try await two.database.clientChangeToken() == nil)
+            #expect(try await two.contents()["a"] == ["n": 10])
+            #expect(try await two.database.refused().map { $0.record?["data"] } == [0])
+        }
+    }
+
+    // MARK: What was deleted
+
+    /// The server comes back from a copy, and somebody deletes there what another device has a later version of.
+    @Test func anEditOfWhatARestoreHasLostDoesNotUndoADeletion() async throws {
+        try await withTwo { cloud, one, two in
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
+            one.setOffline(true)
+            two.setOffline(false)
+            try await set("n", 11, of: "a", on: two)
+            try await two.settle()
+            two.setOffline(true)
+            cloud.simulation.pass(.seconds(60))
+            try cloud.simulation.use { try $0.restore(copy, of: .records) }
+            one.setOffline(false)
+            try await one.database.waitUntilCurrent()
+            try await one.database.delete(RecordID("a"))
+            try await one.settle()
+            two.setOffline(false)
+            two.database.synchronize()
+            // What it offers waits for its answer.
+            func isOffering() throws -> Bool {
+                try two.session.local.read { try Int.fetchOne($0, sql: "SELECT COUNT(*) FROM record_changes") } == 1
+            }
+            for _ in 0..<20_000 where try !isOffering() { cloud.simulation.advance(by: .milliseconds(1)) }
+            try #require(try isOffering())
+            two.setOffline(true)
+            try await set("note", 1, of: "a", on: two)
+            two.setOffline(false)
+            for device in [two, one, two] { try await device.settle() }
+            for device in [one, two] { #expect(try await device.contents() == ["b": ["n": 10]]) }
+            #expect(try await two.database.refused().isEmpty)
+            let conflicts = try await two.database.conflicts()
+            #expect(conflicts.map(\.id.name) == ["a"] && conflicts.first?.server == nil)
+            #expect(conflicts.first?.ancestor?.fields == ["n": 11])
+            #expect(conflicts.first?.client?.fields == ["n": 11, "note": 1])
+            #expect(try await two.proves())
+        }
+    }
+
+    /// The reply to the save was lost, and somebody has deleted the record since.
+    @Test func anEditOfWhatHasArrivedDoesNotUndoADeletion() async throws {
+        try await withTwo { cloud, one, two in
+            two.setOffline(false)
+            try cloud.simulation.use { try $0.faults.fail("records.send") }
+            try await two.database.save(Record("new", ["n": 1]))
+            await #expect(throws: CloudError.self) {
+                try await two.database.waitUntilSent(timeout: .milliseconds(50))
+            }
+            two.setOffline(true)
+            cloud.simulation.pass(.seconds(1))
+            // It will go out under an id of its own.
+            try two.session.local.write { try $0.execute(sql: "UPDATE outbox SET operation = randomblob(16)") }
+            try await set("note", 1, of: "new", on: two)
+            try await one.settle()
+            try await one.database.delete(RecordID("new"))
+            try await one.settle()
+            two.setOffline(false)
+            for device in [two, one, two] { try await device.settle() }
+            for device in [one, two] { #expect(try await device.contents().keys.sorted() == ["a", "b"]) }
+            #expect(try await two.database.refused().isEmpty)
+            let conflicts = try await two.database.conflicts()
+            #expect(conflicts.map(\.id.name) == ["new"] && conflicts.first?.server == nil)
+            #expect(conflicts.first?.client?.fields == ["n": 1, "note": 1])
+        }
+    }
+}
