@@ -148,14 +148,42 @@ extension RecordTransaction {
         try settleNeeds(of: name)
     }
 
-    /// What was saved over a save that is refused takes that in: it is made from what the refused one was made from.
+    /// What was saved over a save that is refused takes that in: it is made from what the refused one was made from. What
+    /// deletes it deletes that.
     ///
     /// - Returns: False: nothing was, or it cannot: the refused one is kept by itself.
     func rebase(over refused: Pending) throws -> Bool {
-        guard case .save(let former) = refused.change.kind,
-            var next = try pending(of: refused.change.record).first, case .save(var save) = next.change.kind,
-            save.base == former.version, save.policy == former.policy, save.type == former.type, save.seal == 0,
+        guard case .save(let former) = refused.change.kind, let next = try pending(of: refused.change.record).first,
             let operation = try rows.operation(at: next.position), operation.state == .unsent, operation.attempts == 0
+        else { return false }
+        switch next.change.kind {
+        case .save(let save): return try rebase(next, save, over: refused, former)
+        case .delete(let deletion) where !deletion.base.isEmpty && deletion.base == former.version:
+            try rebase(next, over: refused, former)
+            return true
+        default: return false
+        }
+    }
+
+    private func rebase(_ next: Pending, over refused: Pending, _ former: WireSaveRecord) throws {
+        guard former.base.isEmpty else {
+            var next = next
+            next.change.delete.base = former.base
+            next.ancestor = refused.ancestor
+            return try put(next)
+        }
+        // It was never there. Without a base whatever has the name by now would be deleted.
+        try remove(next)
+        guard try pending(at: next.position).isEmpty else { return }
+        try removePending(at: next.position)
+        try rows.removeOperation(at: next.position)
+    }
+
+    private func rebase(
+        _ next: Pending, _ save: WireSaveRecord, over refused: Pending, _ former: WireSaveRecord
+    ) throws -> Bool {
+        var (next, save) = (next, save)
+        guard save.base == former.version, save.policy == former.policy, save.type == former.type, save.seal == 0
         else { return false }
         if !save.replace {
             save.take(in: former)
