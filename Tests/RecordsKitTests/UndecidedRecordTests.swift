@@ -114,6 +114,30 @@ import Testing
         }
     }
 
+    /// What was saved, refused, and deleted before that was known is gone; and what somebody else has saved under the name
+    /// of what never came to be stays.
+    @Test(arguments: [false, true]) func whatIsDeletedOverARefusedSaveIsNoConflictWithOneself(isNew: Bool) async throws {
+        try await withRecords { cloud in
+            let (here, there) = (try await cloud.open(), try await cloud.open())
+            if !isNew { try await here.database.save(Record("a", ["n": 0])) }
+            try await here.database.save(Record("small", ["n": 1]))
+            try await here.settle()
+            try cloud.setPlan(bytes: 64 << 10)
+            here.setOffline(true)
+            var record = try await here.database.record(RecordID("a")) ?? Record("a", [:])
+            record["data"] = .data(Data(repeating: 7, count: 200 << 10))
+            try await here.database.save(record)
+            try await here.database.delete(RecordID("a"))
+            here.setOffline(false)
+            try await here.settle()
+            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.refused().isEmpty)
+            try await there.settle()
+            for device in [here, there] { #expect(try await device.contents() == ["small": ["n": 1]]) }
+            #expect(try await here.proves())
+        }
+    }
+
     /// The server asked for a pause, after it had taken what was sent first.
     @Test func whatIsSavedOverWhatMayHaveArrivedIsNoConflict() async throws {
         try await withRecords { cloud in

@@ -172,23 +172,54 @@ extension RecordTransaction {
         try settleNeeds(of: name)
     }
 
-    /// What was saved over a save, and cannot have arrived anywhere yet; nil: nothing was.
+    /// What was saved over a save, or deletes it, and cannot have arrived anywhere yet; nil: nothing does.
     func successor(of former: Pending) throws -> (pending: Pending, operation: OutboxOperation)? {
         guard let save = former.save, let next = try pending(of: former.change.record).first,
-            let later = next.save, later.base == save.version, later.seal == 0,
             let operation = try rows.operation(at: next.position), operation.state == .unsent, operation.attempts == 0
         else { return nil }
-        return (next, operation)
+        switch next.change.kind {
+        case .save(let later) where later.base == save.version && later.seal == 0: return (next, operation)
+        case .delete(let deletion) where !deletion.base.isEmpty && deletion.base == save.version:
+            return (next, operation)
+        default: return nil
+        }
     }
 
-    /// What was saved over a save that is refused takes that in: it is made from what the refused one was made from.
+    /// What was saved over a save that is refused takes that in: it is made from what the refused one was made from. What
+    /// deletes it deletes that.
     ///
     /// - Returns: False: nothing was, or it cannot: the refused one is kept by itself.
     func rebase(over refused: Pending) throws -> Bool {
         // What a restore has lost is offered as it was, or not at all.
-        guard let former = refused.save, former.seal == 0, var (next, _) = try successor(of: refused), var save = next.save,
-            save.policy == former.policy, save.type == former.type
-        else { return false }
+        guard let former = refused.save, former.seal == 0, let next = try successor(of: refused)?.pending else {
+            return false
+        }
+        guard let save = next.save else {
+            try rebase(next, over: refused, former)
+            return true
+        }
+        return try rebase(next, save, over: refused, former)
+    }
+
+    private func rebase(_ next: Pending, over refused: Pending, _ former: WireSaveRecord) throws {
+        guard former.base.isEmpty else {
+            var next = next
+            next.change.delete.base = former.base
+            next.ancestor = refused.ancestor
+            return try put(next)
+        }
+        // It was never there. Without a base whatever has the name by now would be deleted.
+        try remove(next)
+        guard try pending(at: next.position).isEmpty else { return }
+        try removePending(at: next.position)
+        try rows.removeOperation(at: next.position)
+    }
+
+    private func rebase(
+        _ next: Pending, _ save: WireSaveRecord, over refused: Pending, _ former: WireSaveRecord
+    ) throws -> Bool {
+        var (next, save) = (next, save)
+        guard save.policy == former.policy, save.type == former.type else { return false }
         if !save.replace {
             save.take(in: former)
             save.replace = former.replace

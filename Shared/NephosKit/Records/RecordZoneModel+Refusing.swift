@@ -149,9 +149,13 @@ extension RecordZoneModel {
         of former: RecordTransaction.Pending, _ failure: CloudError, in records: RecordTransaction,
         _ refused: inout Refused
     ) throws {
-        guard let (next, operation) = try records.successor(of: former), let save = next.save,
-            save.policy == .ifServerRecordUnchanged
-        else { return }
+        guard let (next, operation) = try records.successor(of: former) else { return }
+        guard let save = next.save else {
+            // What was there before is deleted all the same.
+            _ = try records.rebase(over: former)
+            return
+        }
+        guard save.policy == .ifServerRecordUnchanged else { return }
         let all = try isDivisible(operation) ? [next] : records.pending(at: operation.position)
         try take(
             all.map { ($0, $0.place == next.place ? failure : Self.otherFailed, nil) }, of: operation,
