@@ -232,8 +232,8 @@ public protocol FeedTransaction: Transaction, FeedReader {
     /// - Returns: The digest.
     func correctHead(_ scope: ScopeName) throws -> SetDigest
 
-    /// Forgets the scope's oldest deletions if it has more than so many, down to seven eighths: no scope keeps more than
-    /// 4096 in any case, and nobody's plan counts them. A reader whose token is from before them has to fetch everything.
+    /// Forgets the scope's oldest deletions if it has more than so many, and some more: no scope keeps more than
+    /// ``Feed/tombstonesMax(of:)`` in any case, and nobody's plan counts them. A reader whose token is from before them has to fetch everything.
     func keepTombstones(of scope: ScopeName, atMost max: Int) throws
 
     /// A seal on bytes by which this service knows its own words again, also

@@ -33,29 +33,6 @@ extension Feed {
         return sum.digest
     }
 
-    /// Removes tombstones recorded before the time, oldest first, at most
-    /// `limit` in one call, and raises the floors of their scopes, but for
-    /// what no reader was told of. A reader whose token is below the floor has
-    /// to fetch everything.
-    ///
-    /// - Returns: Whether there may be more; call again in a later group.
-    public func compactTombstones(before time: Timestamp, limit: Int) throws -> Bool {
-        let limit = max(1, limit)
-        let found = try all(
-            FeedStatements.tombstones, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
-        ) { (scope: $0.integer(0), name: ItemName($0.text(1)), sequence: UInt64(max(0, $0.integer(2)))) }
-        var floors: [Int64: (sequence: UInt64, count: Int)] = [:]
-        for tombstone in found {
-            try removeItem(tombstone.scope, tombstone.name)
-            let known = floors[tombstone.scope] ?? (0, 0)
-            floors[tombstone.scope] = (max(known.sequence, tombstone.sequence), known.count + 1)
-        }
-        for (scope, floor) in floors.sorted(by: { $0.key < $1.key }) {
-            try raiseFloor(ofScopeWithID: scope, to: floor.sequence, forgetting: floor.count)
-        }
-        return found.count == limit
-    }
-
     public func removeAll(of owner: Owner, limit: Int) throws -> Bool {
         // What the group's heads say must not be written over it later.
         try flush()

@@ -312,7 +312,7 @@ public final class Feed: FeedTransaction {
             $0.tombstones = tombstones
         }
         heads.advance(partition: number, to: sequence)
-        try forgetTombstones(ofScopeAt: place, id, beyond: Self.tombstonesMax)
+        try forgetTombstones(ofScopeAt: place, id, beyond: Self.tombstonesMax(of: scope))
         return ScopeChange(
             scope: scope, partition: number, token: try token(sequence, in: number),
             previousSequence: previous, previousPartitionSequence: before, digest: digest)
@@ -337,41 +337,6 @@ public final class Feed: FeedTransaction {
     }
 
     // MARK: For maintenance
-
-    /// Tombstones of one scope. With more, the oldest eighth is forgotten, and
-    /// a reader whose token is from before it has to fetch everything.
-    public static let tombstonesMax = 4096
-
-    public func keepTombstones(of scope: ScopeName, atMost max: Int) throws {
-        let place = try place(of: scope)
-        guard let id = heads.scopes[place].id else { return }
-        try forgetTombstones(ofScopeAt: place, id, beyond: max)
-    }
-
-    private func forgetTombstones(ofScopeAt place: Int, _ id: Int64, beyond max: Int) throws {
-        guard heads.scopes[place].tombstones > max else { return }
-        let count = heads.scopes[place].tombstones - max + max / 8
-        // Those first whose end expires no reader's token.
-        var oldest = try tombstones(FeedStatements.hiddenTombstonesOfScope, id, count)
-        oldest += try tombstones(FeedStatements.tombstonesOfScope, id, count - oldest.count)
-        for tombstone in oldest {
-            try removeItem(id, tombstone.name)
-        }
-        heads.change(scope: place) {
-            $0.tombstones -= oldest.count
-            $0.floor = Swift.max($0.floor, oldest.last?.floor ?? 0)
-        }
-    }
-
-    /// - Returns: Their names, and up to where tokens expire without them.
-    private func tombstones(
-        _ statement: SQL, _ id: Int64, _ limit: Int
-    ) throws -> [(name: ItemName, floor: UInt64)] {
-        guard limit > 0 else { return [] }
-        return try all(statement, [.integer(id), .integer(Int64(limit))]) {
-            (name: ItemName($0.text(0)), floor: UInt64(Swift.max(0, $0.integer(1))))
-        }
-    }
 
     func removeItem(_ scope: Int64, _ name: ItemName) throws {
         cache.items.remove(scope, name)

@@ -233,6 +233,43 @@ import struct Foundation.Data
         #expect(try house.house.rows(of: "record_roles") == 0)
     }
 
+    // MARK: What is remembered of deletions
+
+    /// Whoever saves and deletes without an end is held off before that ends the places of those who read.
+    @Test func nobodyEndsAllPlacesByDeleting() throws {
+        _ = try here.modify([.save("stays")])
+        let stranger = try house.stranger()
+        let before = try stranger.changes().token
+        func cycle(_ device: RecordDevice, _ round: Int) throws {
+            _ = try device.modify((0..<400).map { .save("r\(round)-\($0)") })
+            _ = try device.modify((0..<400).map { .delete("r\(round)-\($0)") })
+        }
+        for round in 0..<11 { try cycle(there, round) }
+        let error = #expect(throws: CloudError.self) { try cycle(there, 11) }
+        #expect(error?.code == .requestRateLimited && error?.details["budget"] == "deletions")
+        let wait = try #require(error?.retryAfter)
+        #expect(wait > .seconds(250) && wait <= .seconds(304))
+        // Nor is anything else of it held off, or anybody else.
+        #expect(try there.modify([.save("more")]).codes == [nil])
+        #expect(try here.modify([.delete("stays")]).codes == [nil])
+        let administrator = try house.device(PublicHouse.administrator)
+        #expect(try administrator.modify((0..<400).map { .delete("r11-\($0)") }).hasFailure == false)
+        // A place from before all of that is good.
+        var request = WireReadChanges()
+        (request.scope, request.owner) = ("\(stranger.container)/\(stranger.zone)", "app/\(stranger.owner)")
+        request.after = before
+        var count = 0
+        repeat {
+            let page = try stranger.call("ReadChanges", request, as: WireReadChangesReply.self)
+            count += page.changes.count
+            request.place = page.place
+            if !page.hasPlace { request.clearPlace() }
+        } while request.hasPlace
+        #expect(count == 4802)
+        house.cloud.network.run(for: wait)
+        #expect(try there.modify([.delete("more")]).codes == [nil])
+    }
+
     // MARK: What hangs together
 
     @Test func strangersHangNothingOnARecord() throws {

@@ -22,6 +22,7 @@ public final class RecordsService: CloudService {
     private var keys: OwnerKeys?
     private let digestKeys = DigestKeys()
     let gathered = GatheredNames()
+    var deletions = Deletions()
     private(set) weak var runtime: (any ServiceRuntime)?
     private(set) lazy var removals = SteppedWork("Removing a zone's records", every: .seconds(60)) { [unowned self] in
         try removeSome(in: $0)

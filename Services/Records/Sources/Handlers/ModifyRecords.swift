@@ -15,8 +15,17 @@ extension RecordsService {
         _ request: WireModifyRecords, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireModifyRecordsReply {
         let caller = try context.requireCaller()
-        let database = try openDatabase(request.container, request.database, caller, transaction).scope
+        let (database, access) = try openDatabase(request.container, request.database, caller, transaction)
         try check(request, transaction)
+        let deleter = access.isRestricted ? Deletions.Deleter(zone: database.scope, account: caller.account) : nil
+        let deletes = request.zones.contains {
+            $0.changes.contains { if case .delete = $0.kind { true } else { false } }
+        }
+        if deletes, let deleter, let now = runtime?.loop.monotonicNow,
+            let refusal = deletions.refusal(of: deleter, at: now)
+        {
+            throw refusal
+        }
         for zone in request.zones {
             guard
                 case .lost(_, isNews: true) = try transaction.judge(
@@ -43,6 +52,12 @@ extension RecordsService {
             reply.zones.append(try carryOut(plan, zone, context, caller, &bytesLeft))
         }
         try contents.finish(transaction)
+        let deleted = plans.reduce(0) { $0 + $1.deletionCount }
+        if deleted > 0, let deleter {
+            transaction.afterCommit { [unowned self] in
+                if let now = runtime?.loop.monotonicNow { deletions.note(deleted, of: deleter, at: now) }
+            }
+        }
         return reply
     }
 
@@ -83,6 +98,11 @@ extension RecordsService {
         case refused(CloudError)
         /// The changes with these places fail; if it changes as a whole, the others are not made either.
         case decided(ZoneBatch, failures: [Int: CloudError], isWritten: Bool)
+
+        /// Records that it deletes.
+        var deletionCount: Int {
+            if case .decided(let batch, _, true) = self { batch.endings.count } else { 0 }
+        }
 
         /// By how many bytes it will count more.
         func growth() throws -> Int64 {
@@ -190,13 +210,10 @@ extension RecordsService {
     private static let tombstonesMin = 64
 
     /// What is kept of deletions counts on no plan, and a database may have a thousand zones: with more than sixteen, each
-    /// keeps fewer.
+    /// keeps fewer. A public one has one zone, and those who delete there are held off.
     private func keepTombstones(of batch: ZoneBatch) throws {
-        guard batch.hasDeletions else { return }
-        // A public database has one, and what lies in its scope is records.
-        let isPublic = batch.zone.scope.owner.isApp
-        let zones =
-            try isPublic ? 1 : scope(batch.zone.database, batch.zone.transaction).head().liveCount + 1
+        guard batch.hasDeletions, !batch.zone.scope.owner.isApp else { return }
+        let zones = try scope(batch.zone.database, batch.zone.transaction).head().liveCount + 1
         try batch.zone.transaction.keepTombstones(
             of: batch.zone.scope, atMost: max(Self.tombstonesMin, Self.tombstonesOfDatabaseMax / zones))
     }

@@ -217,23 +217,22 @@ final class QueryRun {
         return Array(names)
     }
 
-    /// As many as are put in order, and as many deletions as a zone remembers.
-    private static let allRowsMax = RecordLimits.sortedMax + Feed.tombstonesMax
-
     /// All of the zone, or that the caller may read; nil: there are too many.
     private func allNames(_ zone: Int64?) throws -> [ItemName]? {
         if let circles = query.circles {
             guard let zone else { return [] }
             return try gather(CircleRows.plan(circles), CircleRows.place(scope.partition, zone: zone))
         }
+        // As many as are put in order, and as many deletions as the zone remembers.
+        let rowsMax = RecordLimits.sortedMax + Feed.tombstonesMax(of: scope)
         var names: [ItemName] = []
         var rows = 0
         try feed.rows(scope, afterName: ItemName("")) { row in
             rows += 1
             if !row.deleted { names.append(row.name) }
-            return rows <= Self.allRowsMax
+            return rows <= rowsMax
         }
-        return rows <= Self.allRowsMax ? names : nil
+        return rows <= rowsMax ? names : nil
     }
 
     /// Puts records in order that were found in another one.
