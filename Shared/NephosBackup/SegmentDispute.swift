@@ -29,26 +29,26 @@ struct SegmentDispute {
         let isCopyWhole = try Verification.damage(of: target, before, went) == nil
         let isOriginWhole = try Verification.damage(of: origin, before, went) == nil
         let paths = [origin, target]
-        // What a copy has beyond what a snapshot names may be the zeros of a backup that came to no end.
-        let lengths = [FileCopy.byteCount(origin) ?? 0, min(FileCopy.byteCount(target) ?? 0, before.bytes)]
+        let lengths = paths.map { FileCopy.byteCount($0) ?? 0 }
         let files = paths.map { try? FileCopy.Opened($0, O_RDONLY) }
         var merge = SegmentMerge(of: id.segment, lengths: (lengths[0], lengths[1])) { files[$0]?.bytes(in: $1) }
         let length = max(bytes, min(before.bytes, lengths.max() ?? 0))
         guard let runs = try merge.merged(length: length, marks: marks) else { throw wentApart }
         var verdict = Verdict(isCopyDamaged: !isCopyWhole)
-        let merged = runs.map { FileCopy.Piece(path: paths[$0.copy], range: $0.range) }
+        func pieces(_ range: Range<Int>, _ path: (SegmentMerge.Run) -> String) -> [FileCopy.Piece] {
+            runs.compactMap { run in
+                let part = run.range.clamped(to: range)
+                return part.isEmpty ? nil : FileCopy.Piece(path: path(run), range: part)
+            }
+        }
         // What has gaps may be had from either by now.
         if before.gaps == nil, isCopyWhole || isOriginWhole {
             verdict.pieces = [FileCopy.Piece(path: isCopyWhole ? target : origin, range: 0..<before.bytes)]
         } else {
-            verdict.pieces = merged.compactMap { piece in
-                let range = piece.range.clamped(to: 0..<before.bytes)
-                return range.isEmpty ? nil : FileCopy.Piece(path: piece.path, range: range)
-            }
+            verdict.pieces = pieces(0..<before.bytes) { paths[$0.copy] }
         }
-        if length > before.bytes {
-            verdict.pieces.append(FileCopy.Piece(path: origin, range: before.bytes..<length))
-        }
+        // What a copy has beyond what a snapshot names, and is not whole, may be the zeros of a backup that came to no end.
+        verdict.pieces += pieces(before.bytes..<max(length, before.bytes)) { $0.isWhole ? paths[$0.copy] : origin }
         // One that was brought back may end before what was copied of it, and be whole as far as it goes.
         let isMended = verdict.pieces.contains { $0.path == target && $0.range.lowerBound < bytes }
         verdict.isOriginDamaged = !isOriginWhole && (lengths[0] >= before.bytes || isMended)

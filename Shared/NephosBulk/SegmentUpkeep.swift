@@ -89,14 +89,13 @@ final class SegmentUpkeep {
             guard let self, let host = transfers.host else { return }
             let unknown = (try? result.get()) ?? Unknown()
             let now = host.loop.wallClock.now
-            // What was noted by a clock that was behind would go at once.
-            let hasLeapt =
-                (lastRound.map { now.since($0) } ?? .zero) > transfers.configuration.upkeepInterval + Self.leap
+            // What was noted by a clock that was behind would go at once, and while the machine slept nothing was read.
+            let late = (lastRound.map { now.since($0) } ?? .zero) - transfers.configuration.upkeepInterval
             lastRound = now
             host.submit {
                 try ChunkIndex.noteEmptied(unknown.segments, at: now, in: $0)
                 try ChunkIndex.noteLengths(unknown.lengths, in: $0)
-                try ChunkIndex.noteEmptiedAnew(after: hasLeapt ? Timestamp(milliseconds: 0) : now, at: now, in: $0)
+                try ChunkIndex.noteClock(now, after: late > Self.leap ? late : .zero, in: $0)
             } then: { [weak self] _ in
                 self?.removeEmptied()
             }

@@ -119,13 +119,16 @@ extension ChunkIndex {
         }
     }
 
-    /// What was emptied after a time counts as emptied now: so what was by a clock that was ahead does not stay on disk
-    /// until then.
-    public static func noteEmptiedAnew(after time: Timestamp, at now: Timestamp, in transaction: any Transaction) throws
-    {
+    /// What was emptied at a time that is still to come, since the clock was ahead, counts as emptied now: else it would
+    /// stay on disk until then.
+    ///
+    /// - Parameter leap: By how much the clock has been set forward: that much of the time since has not passed.
+    public static func noteClock(_ now: Timestamp, after leap: Duration, in transaction: any Transaction) throws {
+        if leap > .zero {
+            try transaction.execute(ContentStatements.shiftEmptied, [.integer(leap.milliseconds)])
+        }
         try transaction.execute(
-            ContentStatements.noteEmptiedAnew,
-            [.integer(Int64(clamping: now.milliseconds)), .integer(Int64(clamping: time.milliseconds))])
+            ContentStatements.bringEmptiedForward, [.integer(Int64(clamping: now.milliseconds))])
     }
 
     /// Segments that were emptied before this time.

@@ -8,6 +8,8 @@ public struct SegmentMerge {
         /// 0 or 1.
         public var copy: Int
         public var range: Range<Int>
+        /// Whether they are right as that copy has them, by their checksums.
+        public var isWhole: Bool
     }
 
     private let segment: SegmentID
@@ -78,17 +80,18 @@ public struct SegmentMerge {
 
     /// - Parameter copy: Nil: neither is known to be right.
     private mutating func take(_ range: Range<Int>, from copy: Int?) {
-        guard !range.isEmpty else { return }
-        guard let copy else {
-            let middle = min(max(lengths[0], range.lowerBound), range.upperBound)
-            if middle > range.lowerBound { take(range.lowerBound..<middle, from: 0) }
-            if middle < range.upperBound { take(middle..<range.upperBound, from: 1) }
-            return
-        }
-        if let last = runs.last, last.copy == copy {
-            runs[runs.count - 1].range = last.range.lowerBound..<range.upperBound
+        if let copy { return take(Run(copy: copy, range: range, isWhole: true)) }
+        let middle = min(max(lengths[0], range.lowerBound), range.upperBound)
+        take(Run(copy: 0, range: range.lowerBound..<middle, isWhole: false))
+        take(Run(copy: 1, range: middle..<range.upperBound, isWhole: false))
+    }
+
+    private mutating func take(_ run: Run) {
+        guard !run.range.isEmpty else { return }
+        if let last = runs.last, last.copy == run.copy, last.isWhole == run.isWhole {
+            runs[runs.count - 1].range = last.range.lowerBound..<run.range.upperBound
         } else {
-            runs.append(Run(copy: copy, range: range))
+            runs.append(run)
         }
     }
 }

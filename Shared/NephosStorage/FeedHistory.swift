@@ -8,10 +8,10 @@ public enum TokenStanding: Hashable, Sendable {
     case past
     /// It was given out in a history that this database does not have: it was
     /// brought back from a copy made before. What that history and this one
-    /// have in common ends at `since`; 0: that cannot be said.
+    /// have in common ends at `since`; nil: that cannot be said.
     ///
     /// - Parameter isNews: The present epoch does not say so yet.
-    case lost(since: UInt64, isNews: Bool)
+    case lost(since: UInt64?, isNews: Bool)
 }
 
 /// How a feed knows its own tokens again, and tells that it is an old copy.
@@ -87,24 +87,24 @@ public struct FeedHistory: Sendable {
         guard run > 0, token.sequence > 0, token.check.mark == mark(of: token, run, partition),
             let first = runs.first, first.starts[partition] < token.sequence
         else { return .unknown }
-        var end: UInt64
+        var end: UInt64?
         var isKnown = false
         if let known = runs.lastIndex(where: { $0.id == run }) {
             end = known + 1 < runs.count ? runs[known + 1].starts[partition] : head.sequence
             isKnown = runs[known].starts[partition] < token.sequence
         } else {
             // It began before the copy was brought back, and so before the first run that there was since.
-            end = runs.first { $0.id > run }?.starts[partition] ?? 0
+            end = runs.first { $0.id > run }?.starts[partition]
             // In an epoch that this database never had it may have parted from this history earlier than that.
             if epochs.last?.epoch == token.epoch {
                 for parting in epochs.suffix(Self.epochsMax).reversed() {
                     guard !hasEpoch(parting.epoch) else { break }
-                    end = min(end, parting.sequence)
+                    end = min(end ?? parting.sequence, parting.sequence)
                 }
             }
         }
-        if isKnown, token.sequence <= end, token.epoch <= head.epoch { return .past }
-        return .lost(since: min(end, token.sequence), isNews: token.epoch >= head.epoch)
+        if isKnown, let end, token.sequence <= end, token.epoch <= head.epoch { return .past }
+        return .lost(since: end.map { min($0, token.sequence) }, isNews: token.epoch >= head.epoch)
     }
 
     private func hasEpoch(_ epoch: UInt64) -> Bool { runs.contains { $0.epoch == epoch } }

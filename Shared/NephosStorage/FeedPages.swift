@@ -155,8 +155,9 @@ extension FeedReader {
     private static func commonEnd(_ standing: TokenStanding, of token: ChangeToken, head: ScopeHead) -> UInt64 {
         switch standing {
         case .past: token.sequence
-        // Of deletions after the floor there are tombstones, so that what was deleted is not taken back.
-        case .lost(let since, _): since > 0 ? since : head.floor
+        // Where that cannot be said: of deletions after the floor there are tombstones, so that what was deleted is not
+        // taken back.
+        case .lost(let since, _): since ?? head.floor
         // A reader that does not say where it stood is taken to have followed this history as far as it is one.
         case .unknown: token.sequence > 0 ? min(head.epochStart, token.sequence) : head.epochStart
         }

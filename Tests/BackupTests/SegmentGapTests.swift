@@ -127,6 +127,23 @@ import Testing
         #expect(try Self.restored(house, place.segment, third.snapshot) == whole)
     }
 
+    /// Nor is what it has left lost that nobody else has any more.
+    @Test func whatABackupThatCameToNoEndHasCopiedIsKept() throws {
+        let house = try BackupHouse()
+        let place = try house.put("a", partition: 1)
+        try house.put("b", partition: 2)
+        try house.backup()
+        try house.put("more", partition: 1)
+        let own = try house.file(place.segment)
+        let whole = try #require(Self.data(own))
+        struct Ended: Error {}
+        #expect(throws: Ended.self) { try house.backup(at: 1) { if $0 == "segment" { throw Ended() } } }
+        unlink(own)
+        let second = try house.backup(at: 2)
+        #expect(second.manifest.segments.allSatisfy { $0.gaps == nil })
+        #expect(try Self.restored(house, place.segment, second.snapshot) == whole)
+    }
+
     /// A real error of reading, in the middle: of this process's own memory the page that no file is behind.
     @Test func aPageThatCannotBeReadIsZerosAndTheRestIsCopied() throws {
         let (page, house) = (4096, try BackupHouse())

@@ -15,7 +15,9 @@ import Testing
             entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
         let context = RequestContext(
             id: OperationID(high: 0, low: number), causeID: nil,
-            peer: Peer(connection: connection, publicKey: try #require(PublicKey(bytes: [UInt8](repeating: 1, count: 32)))), caller: caller,
+            peer: Peer(
+                connection: connection, publicKey: try #require(PublicKey(bytes: [UInt8](repeating: 1, count: 32)))),
+            caller: caller,
             now: Timestamp(milliseconds: 0))
         let item = GroupItem(work: .submission { _ in }, context: context, mutates: true)
         (item.charged, item.bytes) = (charged, bytes)

@@ -126,7 +126,7 @@ import Testing
         // The clock went back meanwhile: the newer epoch is greater all the same.
         let head = try first.write(1, to: notes)
         let third = try Run(try run.copy(), at: 1_600_000_000_000)
-        #expect(try third.judge(head, of: notes) == .lost(since: 0, isNews: true))
+        #expect(try third.judge(head, of: notes) == .lost(since: nil, isNews: true))
         #expect(try third.raise(shownBy: head).epoch > head.epoch)
     }
 
@@ -138,7 +138,7 @@ import Testing
         #expect(try empty.judge(lost, of: notes) == .lost(since: 0, isNews: false))
         // Its clock is wrong.
         let earlier = try Run(.inMemory(), at: 1_600_000_000_000)
-        #expect(try earlier.judge(lost, of: notes) == .lost(since: 0, isNews: true))
+        #expect(try earlier.judge(lost, of: notes) == .lost(since: nil, isNews: true))
     }
 
     /// The service began with nothing, was written on, and then the old copy was found.
@@ -155,6 +155,25 @@ import Testing
         #expect(try restored.judge(lost, of: notes) == .lost(since: 3, isNews: true))
         let others = [ChangeToken(epoch: lost.epoch, sequence: 0), ChangeToken(epoch: first.epoch, sequence: 0)]
         #expect(try restored.judge(lost, after: others, of: notes) == .lost(since: 3, isNews: true))
+    }
+
+    /// What it has forgotten of deletions makes nothing common.
+    @Test func aCopyWithAFloorTakesNothingOfOtherHistoriesForItsOwn() throws {
+        let run = try Run(.inMemory(), at: 1_750_000_000_000)
+        try run.write(5, to: notes)
+        _ = try run.group { try $0.put(notes, [item("0", "", deleted: true), item("1", "", deleted: true)]) }
+        try run.group { try $0.keepTombstones(of: notes, atMost: 0) }
+        let first = try run.group { try $0.head(notes) }
+        #expect(first.floor > 3)
+        let copy = try run.copy()
+        let empty = try Run(.inMemory(), at: 1_750_000_010_000)
+        let lost = try empty.write(3, to: notes)
+        let restored = try Run(copy, at: 1_750_000_020_000)
+        var query = FeedQuery(notes, held: lost)
+        query.epochs = [
+            ChangeToken(epoch: first.token.epoch, sequence: 0), ChangeToken(epoch: lost.epoch, sequence: 0),
+        ]
+        #expect(try restored.group { try $0.page(query) { _ in } }.commonEnd == 0)
     }
 
     /// Where they came to an epoch that the copy has says nothing of what came later.
