@@ -17,7 +17,7 @@ extension DocumentsService {
     static let unreadablePause: Duration = .seconds(24 * 3600)
 
     /// - Returns: Whether there may be more.
-    func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
+    func removeSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
         let announced = try endAnnouncements(in: transaction)
         let emptied = try emptyTrash(in: transaction) || announced
         let ended = try removeEnded(in: transaction)
@@ -28,6 +28,7 @@ extension DocumentsService {
             return emptied || ended || lastRemoval != nil
         }
         lastRemoval = removals.owner
+        turn.scope = ScopeName(removals.owner, "")
         var work = 0
         for (scope, folder) in removals.items where work < Self.step {
             let container = try container(scope, transaction)
