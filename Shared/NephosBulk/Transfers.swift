@@ -88,9 +88,11 @@ public final class Transfers {
     private lazy var contentFigures = ContentFigures(self)
     /// Where content that nothing uses was removed last.
     private var lastEnding: HoldStore.Place?
-    private lazy var endings = SteppedWork("Removing content that nothing uses", every: configuration.sweepInterval) {
-        [unowned self] in try endSome(in: $0)
-    }
+    private lazy var endings = SteppedWork(
+        "Removing content that nothing uses", every: configuration.sweepInterval,
+        inTurns: {
+            [unowned self] in try endSome(in: $0, &$1)
+        })
 
     /// - Parameters:
     ///   - store: For this service alone.
@@ -297,7 +299,7 @@ public final class Transfers {
     /// Chunks of one step, and uses that the nodes of a step may end besides.
     private static let endingsStep = 128
 
-    private func endSome(in transaction: any HandlerTransaction) throws -> Bool {
+    private func endSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
         guard let some = try UseStore.endings(after: lastEnding, limit: Self.endingsStep, in: transaction) else {
             // All owners have had their turn.
             defer { lastEnding = nil }
@@ -306,6 +308,7 @@ public final class Transfers {
         guard let host else { return false }
         let place = some.place
         lastEnding = place
+        turn.scope = ScopeName(place.owner, ItemName("\(place.partition)"))
         transaction.afterCommit { [damage] in damage.recountIfAny() }
         var work = 0
         for (container, id, isNode) in some.rows where work < Self.endingsStep {

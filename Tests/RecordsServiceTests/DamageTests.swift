@@ -169,6 +169,47 @@ import Testing
         #expect(try house.rows(of: table) == 0)
     }
 
+    /// Of what is done by itself for one zone after the other: whose rows the disk does not let go keeps no others waiting.
+    @Test(arguments: ["record_removals", "record_asset_endings", "record_history"])
+    func aZoneWhoseRowsCannotBeRemovedHoldsUpNoOthers(_ table: String) throws {
+        try house.cloud.createAccount("another")
+        let accounts = [device.mover.account, try house.device(account: "another").mover.account]
+        let zones = accounts.map { ScopeName(Owner($0), ItemName("\(device.container)/\(RecordDevice.zoneID())")) }
+            .sorted { ($0.partition, $0.owner.rawValue) < ($1.partition, $1.owner.rawValue) }
+        let damaged = zones[0].owner.rawValue
+        let storage = try house.cloud.storage(of: .records)
+        try storage.migrate([
+            Migration(
+                name: "damage",
+                statements: [
+                    """
+                    CREATE TRIGGER damage BEFORE DELETE ON \(table) WHEN OLD.owner = '\(damaged)'
+                    BEGIN SELECT RAISE(ABORT, 'damaged'); END
+                    """
+                ])
+        ])
+        try storage.write { transaction in
+            for (turn, zone) in zones.enumerated() {
+                let place = ZoneRows.place(of: zone)
+                switch table {
+                case "record_removals":
+                    try transaction.execute(SQL("INSERT INTO record_removals VALUES (?1, ?2, ?3)"), place)
+                case "record_asset_endings":
+                    try transaction.execute(SQL("INSERT INTO record_asset_endings VALUES (?1, ?2, ?3, 1, 1)"), place)
+                default:
+                    try transaction.execute(
+                        SQL("INSERT INTO record_history VALUES (?1, ?2, ?3, 1, 'a', ?4, 300, x'00', '')"),
+                        place + [.integer(Int64(turn))])
+                }
+            }
+        }
+        house.cloud.network.run(for: .seconds(700))
+        #expect(try house.rows(of: table) == 1 && house.rows(of: "\(table) WHERE owner = '\(damaged)'") == 1)
+        try storage.migrate([Migration(name: "mended", statements: ["DROP TRIGGER damage"])])
+        house.cloud.network.run(for: .seconds(700))
+        #expect(try house.rows(of: table) == 0)
+    }
+
     @Test func aDamagedRecordIsSavedAnew() throws {
         let version = try device.save("a", ["text": .string("lost"), "to": .with("target")])
         try damage("a")

@@ -27,9 +27,11 @@ public final class DocumentsService: CloudService {
     var lastRemoval: ScopeName?
     /// Whether anything was removed since the first had its turn.
     var hasRemoved = false
-    private(set) lazy var removals = SteppedWork("Removing items", every: .seconds(60)) { [unowned self] in
-        try removeSome(in: $0)
-    }
+    private(set) lazy var removals = SteppedWork(
+        "Removing items", every: .seconds(60),
+        inTurns: {
+            [unowned self] in try removeSome(in: $0, &$1)
+        })
 
     /// Links to contents over HTTP; nil where nothing is published, and before the start.
     private var published: PublishedContents?

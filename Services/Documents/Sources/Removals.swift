@@ -17,7 +17,7 @@ extension DocumentsService {
     static let unreadablePause: Duration = .seconds(24 * 3600)
 
     /// - Returns: Whether there may be more.
-    func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
+    func removeSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
         let announced = try endAnnouncements(in: transaction)
         let emptied = try emptyTrash(in: transaction) || announced
         let ended = try removeEnded(in: transaction)
@@ -28,6 +28,7 @@ extension DocumentsService {
             return emptied || ended || hasRemoved
         }
         lastRemoval = removals.scope
+        turn.scope = removals.scope
         let container = try container(removals.scope, transaction)
         // Else the step would be undone, with what it did for others. It is looked at again in the next round.
         guard container.isReadable else { return true }

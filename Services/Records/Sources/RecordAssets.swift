@@ -153,8 +153,10 @@ extension RecordsService {
     private static let endingsStep = 128
 
     /// Gives back what entries had that are not kept any more.
-    func endAssets(in transaction: any HandlerTransaction) throws -> Bool {
-        guard let ending = try AssetRows.nextEnding(in: transaction) else { return false }
+    func endAssets(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
+        guard let zone = try turn.next({ try AssetRows.nextZone(after: $0, in: transaction) }),
+            let ending = try AssetRows.ending(of: zone, in: transaction)
+        else { return false }
         let rows = AssetRows(rows: ZoneRows(ending.zone, in: transaction))
         if try !giveBackAssets(of: ending.zone, from: ending.first, to: ending.last, in: transaction) {
             try rows.finish(ending)

@@ -24,9 +24,11 @@ public final class RecordsService: CloudService {
     let gathered = GatheredNames()
     var deletions = Deletions()
     private(set) weak var runtime: (any ServiceRuntime)?
-    private(set) lazy var removals = SteppedWork("Removing a zone's records", every: .seconds(60)) { [unowned self] in
-        try removeSome(in: $0)
-    }
+    private(set) lazy var removals = SteppedWork(
+        "Removing a zone's records", every: .seconds(60),
+        inTurns: {
+            [unowned self] in try removeSome(in: $0, &$1)
+        })
     private(set) lazy var indexing = SteppedWork(
         "Making an index of records", every: .seconds(60),
         inTurns: {
@@ -37,9 +39,11 @@ public final class RecordsService: CloudService {
         inTurns: {
             [unowned self] in try mendSome(in: $0, &$1)
         })
-    private(set) lazy var pruning = SteppedWork("Removing former records", every: .seconds(600)) { [unowned self] in
-        try pruneSome(in: $0)
-    }
+    private(set) lazy var pruning = SteppedWork(
+        "Removing former records", every: .seconds(600),
+        inTurns: {
+            [unowned self] in try pruneSome(in: $0, &$1)
+        })
 
     private(set) lazy var showing = SteppedWork(
         "Showing records as their roles say", every: .seconds(60),
@@ -47,9 +51,11 @@ public final class RecordsService: CloudService {
             [unowned self] in try showSome(in: $0, &$1)
         })
 
-    private(set) lazy var assetEndings = SteppedWork("Giving assets of records back", every: .seconds(60)) {
-        [unowned self] in try endAssets(in: $0)
-    }
+    private(set) lazy var assetEndings = SteppedWork(
+        "Giving assets of records back", every: .seconds(60),
+        inTurns: {
+            [unowned self] in try endAssets(in: $0, &$1)
+        })
 
     public init(_ transfers: Transfers) { self.transfers = transfers }
 
@@ -112,6 +118,7 @@ public final class RecordsService: CloudService {
 
     public func drop(partition: Int) {
         digestKeys.drop(partition: partition)
+        deletions.drop(partition: partition)
         transfers.drop(partition: partition)
     }
 
@@ -276,8 +283,8 @@ public final class RecordsService: CloudService {
     /// Rows that one step removes.
     private static let removeMax = 500
 
-    private func removeSome(in transaction: any HandlerTransaction) throws -> Bool {
-        guard let zone = try ZoneRows.firstRemoval(in: transaction) else { return false }
+    private func removeSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
+        guard let zone = try turn.next({ try ZoneRows.nextRemoval(after: $0, in: transaction) }) else { return false }
         let rows = ZoneRows(zone, in: transaction)
         // Before the rows that say what they rest on.
         if try giveBackAssets(of: zone, from: .min, to: .max, in: transaction) { return true }
@@ -290,15 +297,17 @@ public final class RecordsService: CloudService {
         return true
     }
 
-    private func pruneSome(in transaction: any HandlerTransaction) throws -> Bool {
+    private func pruneSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
         guard let now = runtime?.loop.wallClock.now else { return false }
-        let freed = try RecordHistory.prune(
-            before: now.advanced(by: .zero - RecordLimits.historyRetention), in: transaction)
-        // What a deleted zone counted was given back with it.
-        for (zone, bytes) in freed where try scope(zone, transaction).isAlive() {
-            try count(-Int64(clamping: bytes), in: zone, transaction)
+        let time = now.advanced(by: .zero - RecordLimits.historyRetention)
+        guard let zone = try RecordHistory.zone(agedBefore: time, passingOver: turn.failed, in: transaction) else {
+            return false
         }
-        return !freed.isEmpty
+        turn.scope = zone
+        let bytes = try RecordHistory(rows: ZoneRows(zone, in: transaction)).prune(before: time)
+        // What a deleted zone counted was given back with it.
+        if try scope(zone, transaction).isAlive() { try count(-Int64(clamping: bytes), in: zone, transaction) }
+        return true
     }
 
     /// The service as it runs by itself: with segment files in the folder `content` of its data.

@@ -70,7 +70,7 @@ public final class SteppedWork {
         wasCalled = false
         host.submit { [weak self] in
             guard let self else { return }
-            turn.scope = nil
+            turn.begin()
             hasMore = try step($0, &turn)
         } then: { [weak self, weak host] failure in
             guard let self, let host else { return }
@@ -104,8 +104,34 @@ public struct SteppedTurn {
 
     /// Whose the step is.
     public var scope: ScopeName?
+    /// Whose the one before was.
+    private var last: ScopeName?
     /// Whose steps have failed in this round.
     public private(set) var failed: Set<ScopeName> = []
+
+    fileprivate mutating func begin() {
+        last = scope ?? last
+        scope = nil
+    }
+
+    /// Whose turn it is, among those for whom there is something to do: the next one behind whose was last, and in the end
+    /// from the first on. So nobody who has much, or whose steps fail, keeps others waiting for more than a step.
+    ///
+    /// - Parameter find: The first behind the one given; nil: behind none. In any order that stays.
+    /// - Returns: Nil: there is nothing to do, but for those whose steps have failed.
+    public mutating func next(_ find: (_ after: ScopeName?) throws -> ScopeName?) rethrows -> ScopeName? {
+        for start in last == nil ? [nil] : [last, nil] {
+            var after = start
+            while let found = try find(after) {
+                guard failed.contains(found) else {
+                    scope = found
+                    return found
+                }
+                after = found
+            }
+        }
+        return nil
+    }
 
     /// The step has failed.
     ///

@@ -37,5 +37,7 @@ struct Deletions {
             details: ["budget": "deletions"], retryAfter: wait)
     }
 
+    mutating func drop(partition: Int) { emptyAt = emptyAt.filter { $0.key.zone.partition != partition } }
+
     private static func time(of count: Int) -> Duration { .seconds(count) / perSecond }
 }

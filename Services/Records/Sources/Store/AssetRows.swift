@@ -81,10 +81,14 @@ struct AssetRows {
         """)
     private static let deleteEnding = SQL(
         "DELETE FROM record_asset_endings WHERE \(ZoneRows.key) AND first_entry = ?4")
-    private static let nextEnding = SQL(
+    private static let nextZone = SQL(
         """
-        SELECT owner, zone, first_entry, last_entry FROM record_asset_endings
-        ORDER BY partition_number, owner, zone, first_entry LIMIT 1
+        SELECT owner, zone FROM record_asset_endings WHERE (partition_number, owner, zone) > (?1, ?2, ?3)
+        ORDER BY partition_number, owner, zone LIMIT 1
+        """)
+    private static let firstEnding = SQL(
+        """
+        SELECT first_entry, last_entry FROM record_asset_endings WHERE \(ZoneRows.key) ORDER BY first_entry LIMIT 1
         """)
 
     private static func asset(_ row: any SQLRow, _ first: Int) -> StoredAsset? {
@@ -198,11 +202,17 @@ struct AssetRows {
         var last: Int64
     }
 
-    static func nextEnding(in transaction: any HandlerTransaction) throws -> Ending? {
-        try transaction.first(nextEnding, []) { row in
-            Ending(
-                zone: ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), first: row.integer(2),
-                last: row.integer(3))
+    /// The first zone with some, behind another.
+    static func nextZone(after zone: ScopeName?, in transaction: any HandlerTransaction) throws -> ScopeName? {
+        try transaction.first(nextZone, ZoneRows.place(after: zone)) {
+            ScopeName(Owner(rawValue: $0.text(0)), ItemName($0.text(1)))
+        }
+    }
+
+    /// The first of a zone.
+    static func ending(of zone: ScopeName, in transaction: any HandlerTransaction) throws -> Ending? {
+        try transaction.first(firstEnding, ZoneRows.place(of: zone)) { row in
+            Ending(zone: zone, first: row.integer(0), last: row.integer(1))
         }
     }
 

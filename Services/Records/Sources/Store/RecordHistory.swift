@@ -6,7 +6,7 @@ internal import NephosStorage
 struct RecordHistory {
     /// Entries that are removed for one that is added, at most: so that no request waits long.
     private static let stepMax = 8
-    /// Entries that one step of ``prune(before:limit:in:)`` looks at.
+    /// Entries that one step of ``prune(before:)`` removes.
     static let pruneMax = 200
 
     let rows: ZoneRows
@@ -62,7 +62,11 @@ struct RecordHistory {
         ORDER BY number DESC LIMIT ?4 OFFSET ?5
         """)
     private static let aged = SQL(
-        "SELECT owner, zone, number, counted FROM record_history WHERE recorded_at < ?1 ORDER BY recorded_at LIMIT ?2")
+        "SELECT owner, zone FROM record_history WHERE recorded_at < ?1 ORDER BY recorded_at")
+    private static let agedOfZone = SQL(
+        """
+        SELECT number, counted FROM record_history WHERE \(ZoneRows.key) AND recorded_at < ?4 ORDER BY number LIMIT ?5
+        """)
 
     /// What the entries count, and the number of the next.
     private func sums() throws -> (bytes: Int64, next: Int64) {
@@ -179,25 +183,35 @@ struct RecordHistory {
         return (entries, hasMore)
     }
 
-    /// Removes some entries that are past their time.
+    /// The zone of the oldest entry that is past its time.
     ///
-    /// - Returns: What became free of each zone; nothing: there was nothing.
-    static func prune(
-        before time: Timestamp, in transaction: any HandlerTransaction
-    ) throws -> [(zone: ScopeName, bytes: UInt64)] {
-        let found = try transaction.all(
-            aged, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(pruneMax))]
-        ) { row in
-            (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), (row.integer(2), row.integer(3)))
-        }
-        return try Dictionary(grouping: found) { $0.0 }.sorted { $0.key.description < $1.key.description }
-            .map { zone, entries in
-                let history = RecordHistory(rows: ZoneRows(zone, in: transaction))
-                let removed = try history.remove(entries.map { (number: $0.1.0, counted: $0.1.1) })
-                var sums = try history.sums()
-                sums.bytes -= removed
-                try history.set(sums)
-                return (zone, UInt64(clamping: removed))
+    /// - Parameter failed: Zones whose entries could not be removed just now.
+    static func zone(
+        agedBefore time: Timestamp, passingOver failed: Set<ScopeName>, in transaction: any HandlerTransaction
+    ) throws -> ScopeName? {
+        var found: ScopeName?
+        try transaction.query(aged, [.integer(Int64(clamping: time.milliseconds))]) { row in
+            let zone = ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1)))
+            guard failed.contains(zone) else {
+                found = zone
+                return false
             }
+            return true
+        }
+        return found
+    }
+
+    /// Removes some entries that are past their time: the first ones were written first.
+    ///
+    /// - Returns: What became free, in bytes.
+    func prune(before time: Timestamp) throws -> UInt64 {
+        let removed = try remove(
+            transaction.all(
+                Self.agedOfZone,
+                place + [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(Self.pruneMax))], Self.numbered))
+        var sums = try sums()
+        sums.bytes -= removed
+        try set(sums)
+        return UInt64(clamping: removed)
     }
 }

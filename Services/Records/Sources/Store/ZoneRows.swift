@@ -115,14 +115,25 @@ struct ZoneRows {
         ON CONFLICT (partition_number, owner, zone) DO NOTHING
         """)
     private static let deleteRemoval = SQL("DELETE FROM record_removals WHERE \(key)")
-    private static let firstRemoval = SQL(
-        "SELECT owner, zone FROM record_removals ORDER BY partition_number, owner, zone LIMIT 1")
+    private static let nextRemoval = SQL(
+        """
+        SELECT owner, zone FROM record_removals WHERE (partition_number, owner, zone) > (?1, ?2, ?3)
+        ORDER BY partition_number, owner, zone LIMIT 1
+        """)
 
     func addRemoval() throws { try transaction.execute(Self.insertRemoval, place) }
     func endRemoval() throws { try transaction.execute(Self.deleteRemoval, place) }
 
-    static func firstRemoval(in transaction: any HandlerTransaction) throws -> ScopeName? {
-        try transaction.first(firstRemoval, []) { ScopeName(Owner(rawValue: $0.text(0)), ItemName($0.text(1))) }
+    /// The first zone whose records are to be removed, behind another.
+    static func nextRemoval(after zone: ScopeName?, in transaction: any HandlerTransaction) throws -> ScopeName? {
+        try transaction.first(nextRemoval, place(after: zone)) {
+            ScopeName(Owner(rawValue: $0.text(0)), ItemName($0.text(1)))
+        }
+    }
+
+    /// Where what comes behind a zone begins; nil: all.
+    static func place(after zone: ScopeName?) -> [SQLValue] {
+        zone.map { place(of: $0) } ?? [.integer(-1), .text(""), .text("")]
     }
 
     private static let tables = [
