@@ -27,7 +27,7 @@ struct NephosCommand: AsyncParsableCommand {
                 name: "Administration",
                 subcommands: [
                     AppCommand.self, ContainerCommand.self, PlanCommand.self, SecretsCommand.self, BackupCommand.self,
-                    RestoreCommand.self, RecoveryKeyCommand.self,
+                    RestoreCommand.self, RecoveryKeyCommand.self, ScrubCommand.self,
                 ]),
             CommandGroup(
                 name: "Account",

@@ -19,7 +19,7 @@ public struct DeploymentPlace: Sendable {
     func folder(of service: ServiceName) -> String { FileCopy.resolved("\(dataFolder)/\(service)") }
     func database(of service: ServiceName) -> String { "\(folder(of: service))/\(service).sqlite" }
     /// Only of a service that moves content.
-    func contentFolder(of service: ServiceName) -> String { folder(of: service) + "/content" }
+    public func contentFolder(of service: ServiceName) -> String { folder(of: service) + "/content" }
 }
 
 /// Makes one snapshot of a deployment, whether its services run or not.

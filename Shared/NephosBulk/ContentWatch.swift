@@ -34,8 +34,20 @@ final class ContentWatch {
 
     /// Begins, for as long as the service runs.
     func start() {
+        lookForRequest()
         check { [weak self] _ in
             self?.transfers.host?.loop.schedule(after: Self.interval) { [weak self] in self?.start() }
+        }
+    }
+
+    /// Whoever runs the service may want all content to be read now.
+    private func lookForRequest() {
+        guard let host = transfers.host else { return }
+        let store = transfers.store
+        host.loop.offload(to: .content) {
+            store.takeScrubRequest()
+        } then: { [weak self] result in
+            if (try? result.get()) == true { self?.transfers.scrubNow() }
         }
     }
 

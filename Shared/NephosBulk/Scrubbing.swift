@@ -7,7 +7,7 @@ internal import NephosStorage
 /// Reads all segments through, once in a while, so that what the disk has lost is known while a device still has it.
 ///
 /// One short step after the other, on the content pool: so slowly that a round takes most of its time, and never for more
-/// than a tenth of a thread's. How far it is lies in a row, so that a restart goes on with the segment that it was in.
+/// than a tenth of a thread's; half of one's while whoever runs the service waits for it. How far it is lies in a row, so that a restart goes on with the segment that it was in.
 final class Scrubbing {
     /// Bytes of one step.
     private static let stepBytes = 1 << 20
@@ -28,6 +28,31 @@ final class Scrubbing {
     private var failures = 0
     /// A step that fails is done once more; one that found no room on the pool, or took too long, for two hours.
     private static let (failuresMax, failuresMaxWhenBusy) = (1, 12)
+    /// What is under way is nothing but a pause.
+    private var pause: (any LoopTimer)?
+    /// Somebody waits for the round.
+    private var isHurried = false
+    /// Somebody wants a round, which begins as soon as the step that is under way has ended.
+    private var isAsked = false
+    /// Of a round that somebody waits for.
+    private var hurried = Hurried()
+
+    /// What `CheckHealth` says of it.
+    private struct Hurried {
+        /// Those that have ended.
+        var rounds = 0
+        var bytes = 0
+        var totalBytes = 0
+        /// Segments that could not be read through.
+        var passedOver = 0
+
+        func tell(_ host: any ServiceRuntime) {
+            host.set("content.scrub.rounds", to: rounds)
+            host.set("content.scrub.bytes", to: bytes)
+            host.set("content.scrub.bytes_total", to: totalBytes)
+            host.set("content.scrub.unread_segments", to: passedOver)
+        }
+    }
 
     init(_ transfers: Transfers) { self.transfers = transfers }
 
@@ -39,7 +64,7 @@ final class Scrubbing {
             try snapshots.read { (try ScrubPlace.read(in: $0), try ChunkIndex.totalLength(in: $0)) }
         } then: { [weak self] result in
             guard let self, let host = transfers.host else { return }
-            guard let (place, bytes) = try? result.get() else { return wait(Self.patience) { $0.start() } }
+            guard let (place, bytes) = try? result.get() else { return wait(patience) { $0.start() } }
             let now = host.loop.wallClock.now
             let interval = transfers.configuration.scrubInterval
             guard let place, !place.isDone || place.began > now || now.since(place.began) < interval else {
@@ -48,6 +73,31 @@ final class Scrubbing {
             guard place.isDone else { return begin(place, bytes) }
             // The clock may have gone back: no longer than a whole interval.
             wait(min(max(.zero, interval - now.since(place.began)), interval) + .seconds(1)) { $0.start() }
+        }
+    }
+
+    /// Begins a round that somebody waits for. One that is under way begins anew: what it has read may have been whole
+    /// then.
+    func hurry() {
+        isAsked = true
+        guard let waiting = pause else { return }
+        waiting.cancel()
+        pause = nil
+        beginHurried()
+    }
+
+    private func beginHurried() {
+        guard let host = transfers.host else { return }
+        isAsked = false
+        let snapshots = host.snapshots
+        host.loop.offload(to: .content) {
+            try snapshots.read { try ChunkIndex.totalLength(in: $0) }
+        } then: { [weak self] result in
+            guard let self, let host = transfers.host else { return }
+            isHurried = true
+            hurried = Hurried(rounds: hurried.rounds, totalBytes: (try? result.get()) ?? 0)
+            hurried.tell(host)
+            begin(ScrubPlace(segment: nil, began: host.loop.wallClock.now), hurried.totalBytes)
         }
     }
 
@@ -61,9 +111,16 @@ final class Scrubbing {
         next()
     }
 
-    private func wait(_ pause: Duration, _ then: @escaping (Scrubbing) -> Void) {
-        transfers.host?.loop.schedule(after: pause) { [weak self] in if let self { then(self) } }
+    private func wait(_ time: Duration, _ then: @escaping (Scrubbing) -> Void) {
+        guard !isAsked else { return beginHurried() }
+        pause = transfers.host?.loop.schedule(after: time) { [weak self] in
+            self?.pause = nil
+            if let self { then(self) }
+        }
     }
+
+    /// While the disk or the database fails.
+    private var patience: Duration { isHurried ? .seconds(5) : Self.patience }
 
     /// The segment after the last one.
     private func next() {
@@ -74,7 +131,7 @@ final class Scrubbing {
         } then: { [weak self] result in
             guard let self else { return }
             switch result {
-            case .failure: wait(Self.patience) { $0.next() }
+            case .failure: wait(patience) { $0.next() }
             case .success(let segment?):
                 scrub = SegmentScrub(segment, in: transfers.store)
                 failures = 0
@@ -87,10 +144,17 @@ final class Scrubbing {
     private func end(_ place: ScrubPlace) {
         guard let host = transfers.host else { return }
         told = []
+        if isHurried {
+            hurried.rounds += 1
+            hurried.bytes = hurried.totalBytes
+            hurried.tell(host)
+        }
+        isHurried = false
         host.submit {
             try ScrubPlace(segment: nil, began: place.began, isDone: true).write(in: $0)
         } then: { [weak self] failure in
-            self?.wait(failure == nil ? .zero : Self.patience) { $0.start() }
+            guard let self else { return }
+            wait(failure == nil ? .zero : patience) { $0.start() }
         }
     }
 
@@ -125,7 +189,7 @@ final class Scrubbing {
                 let most = reason.code == .serviceBusy ? Self.failuresMaxWhenBusy : Self.failuresMax
                 guard failures >= most, !(error is ContentDisk.Gone), let place else {
                     failures += 1
-                    return wait(Self.patience) { $0.step() }
+                    return wait(patience) { $0.step() }
                 }
                 passOver(scrub.segment, because: reason, place)
             }
@@ -139,16 +203,26 @@ final class Scrubbing {
             details: [
                 "partition": "\(segment.partition)", "segment": "\(segment.number)", "error": error.message,
             ])
+        hurried.passedOver += 1
+        if isHurried, let host = transfers.host { hurried.tell(host) }
         save(ScrubPlace(segment: segment, began: place.began)) { $0.next() }
     }
 
+    private func noteRead(_ step: Step, from former: Int) {
+        guard isHurried, let host = transfers.host else { return }
+        hurried.bytes = min(hurried.totalBytes, hurried.bytes + max(0, step.scrub.offset - former))
+        hurried.tell(host)
+    }
+
     private func note(_ step: Step) {
+        let former = scrub?.offset ?? 0
         tell(step.findings)
         let place = place.map { ScrubPlace(segment: step.scrub.segment, began: $0.began) }
         noteNext(step.findings.compactMap(\.noted)[...]) { [weak self] in
             guard let self else { return }
             scrub = step.scrub
-            let pause = max(.seconds(Double(Self.stepBytes) / rate), step.time * 9)
+            noteRead(step, from: former)
+            let pause = isHurried ? step.time : max(.seconds(Double(Self.stepBytes) / rate), step.time * 9)
             guard step.isDone, let place else { return wait(pause) { $0.step() } }
             save(place) { $0.wait(pause) { $0.next() } }
         }
@@ -161,7 +235,7 @@ final class Scrubbing {
         } then: {
             [weak self] failure in
             guard failure == nil else {
-                self?.wait(Self.patience) { $0.noteNext(findings, then: then) }
+                if let self { wait(patience) { $0.noteNext(findings, then: then) } }
                 return
             }
             self?.noteNext(findings.dropFirst(DamageNotes.groupMax), then: then)

@@ -172,6 +172,11 @@ public final class Transfers {
         scrubbing = nil
     }
 
+    /// Reads all segments through from the first, without the pauses of other rounds; the counters of `CheckHealth` that begin
+    /// with `content.scrub.` say how far it is. What such a round has not read when the service ends the next start reads in
+    /// its own time.
+    func scrubNow() { scrubbing?.hurry() }
+
     /// - Parameter readers: Who may fetch.
     public func register(on router: inout Router, readers: Access = .device) {
         // What is stored can be fetched while the disk is full; uploads are refused by themselves.

@@ -47,6 +47,9 @@ public protocol BlobStore: Sendable {
     /// Whether whoever runs the service has said that segments which are not there are lost for good.
     var isLossAccepted: Bool { get }
 
+    /// Whether whoever runs the service wants all segments to be read through now. Says so once for each time.
+    func takeScrubRequest() -> Bool
+
     /// Lets go of the partition's files, and writes to none of them any more: somebody else may.
     func drop(partition: Int)
 }
@@ -56,6 +59,8 @@ extension BlobStore {
     public func append(_ group: inout ChunkGroup, in partition: Int) throws -> StoredGroup? { nil }
 
     public var isLossAccepted: Bool { false }
+
+    public func takeScrubRequest() -> Bool { false }
 }
 
 /// Room on the disk that content lies on, in bytes.

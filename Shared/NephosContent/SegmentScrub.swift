@@ -24,7 +24,8 @@ public struct SegmentScrub: Sendable {
 
     public let segment: SegmentID
     private let store: any BlobStore
-    private var offset = 0
+    /// How far it was read.
+    public private(set) var offset = 0
     private var cursor = RowCursor()
     private var findings: [Finding] = []
     /// Of the rows that are looked at those that are noted for their bytes.

@@ -122,6 +122,11 @@ public final class SegmentStore: BlobStore {
 
     public var isLossAccepted: Bool { access(folder + "/" + Self.acceptedLoss, F_OK) == 0 }
 
+    /// By a file, as ``acceptedLoss`` is.
+    public static let scrubRequest = "scrub-now"
+
+    public func takeScrubRequest() -> Bool { unlink(folder + "/" + Self.scrubRequest) == 0 }
+
     public var room: DiskRoom? {
         var figures = statvfs()
         guard statvfs(folder, &figures) == 0 else { return nil }

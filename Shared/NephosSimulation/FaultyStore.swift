@@ -54,5 +54,6 @@ final class FaultyStore: BlobStore, @unchecked Sendable {
     func segments(in partition: Int) throws -> [SegmentState] { try inner.segments(in: partition) }
     var room: DiskRoom? { inner.room }
     var isLossAccepted: Bool { inner.isLossAccepted }
+    func takeScrubRequest() -> Bool { inner.takeScrubRequest() }
     func drop(partition: Int) { inner.drop(partition: partition) }
 }

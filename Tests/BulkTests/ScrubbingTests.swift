@@ -64,6 +64,33 @@ import Testing
         return try house.store.segments(in: ScopeName(mover.account, ItemName("")).partition).map(\.id)
     }
 
+    /// Whoever runs the service need not wait for the interval, and a second time reads all of it once more.
+    @Test func whatIsAskedForIsReadAtOnce() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        _ = try storeMuch(mover, house)
+        house.cloud.network.run(for: .seconds(60))
+        func counters() throws -> [String: UInt64] {
+            let health: WireCheckHealthReply = try house.cloud.makeClient().call(
+                "CheckHealth", WireCheckHealth(), at: .requests(.documents))
+            return health.counters.filter { $0.key.hasPrefix("content.scrub.") }
+        }
+        #expect(try counters().isEmpty)
+        for round: UInt64 in 1...2 {
+            if round == 2 { try house.damageAll(of: mover.account) }
+            #expect(try noted(house) == 0)
+            let request = house.folder + "/" + SegmentStore.scrubRequest
+            try #require(FileManager.default.createFile(atPath: request, contents: nil))
+            house.cloud.network.run(for: .seconds(40))
+            #expect(!FileManager.default.fileExists(atPath: request))
+            let found = try counters()
+            #expect(found["content.scrub.rounds"] == round && found["content.scrub.unread_segments"] == 0)
+            let total = found["content.scrub.bytes_total"] ?? 0
+            #expect(total > 100_000 && found["content.scrub.bytes"] == total)
+        }
+        #expect(try noted(house) > 0)
+    }
+
     /// Nobody asks for the chunk: the disk is read by itself, within the time that is said.
     @Test func aFlippedBitIsFoundWithinTheIntervalAndTold() throws {
         let log = LogLines()
