@@ -186,7 +186,8 @@ extension RecordTransaction {
     /// - Returns: False: nothing was, or it cannot: the refused one is kept by itself.
     func rebase(over refused: Pending) throws -> Bool {
         // What a restore has lost is offered as it was, or not at all.
-        guard let former = refused.save, former.seal == 0, var (next, _) = try successor(of: refused), var save = next.save,
+        guard let former = refused.save, former.seal == 0, var (next, _) = try successor(of: refused),
+            var save = next.save,
             save.policy == former.policy, save.type == former.type
         else { return false }
         if !save.replace {
