@@ -46,6 +46,34 @@ import Testing
         }
     }
 
+    /// It is on a disk that is not mounted, say: what was never sent is in it.
+    @Test func aFolderOfContentsThatIsElsewhereIsNamedAndNotMadeAnew() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, folder) = (house.person, house.folder + "/home/content")
+            let contents = (0..<3).map { number in Data((0..<200_000).map { UInt8(truncatingIfNeeded: $0 &* (number + 7) >> 3) }) }
+            for (number, content) in contents.enumerated() {
+                try content.write(to: URL(fileURLWithPath: house.folder + "/\(number)"))
+            }
+            #expect(try await person.run("docs", "put", house.folder + "/0").status == 0)
+            #expect(try await person.run("docs", "put", house.folder + "/1", "--offline").status == 0)
+            try FileManager.default.moveItem(atPath: folder, toPath: folder + ".away")
+            #expect(try await person.run("docs", "get", "0", house.folder + "/got").status == 0)
+            #expect(FileManager.default.contents(atPath: house.folder + "/got") == contents[0])
+            let put = try await person.run("docs", "put", house.folder + "/2", "--timeout", "2")
+            #expect(put.status == 8 && put.errors.contains(folder) && put.errors.contains("content.made"), "\(put)")
+            #expect(!FileManager.default.fileExists(atPath: folder))
+            let why = try await person.run("why", "--timeout", "2")
+            #expect(why.output.contains("Bring it back"), "\(why)")
+            try FileManager.default.moveItem(atPath: folder + ".away", toPath: folder)
+            let sent = try await person.run("docs", "put", house.folder + "/2")
+            #expect(sent.status == 0, "\(sent)")
+            let other = try await house.anotherDevice("second")
+            #expect(try await other.run("docs", "get", "1", house.folder + "/again").status == 0)
+            #expect(FileManager.default.contents(atPath: house.folder + "/again") == contents[1])
+        }
+    }
+
     @Test func whatIsDamagedIsNamed() async throws {
         try await withHousehold { house in
             try await house.begin()

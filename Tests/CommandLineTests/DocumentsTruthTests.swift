@@ -56,6 +56,29 @@ import Testing
         }
     }
 
+    /// What was deleted here waits still when it is to be removed: another device has deleted it too, or changed it.
+    @Test func whatIsRemovedForGoodIsGoneOrTheCommandSaysThatItIsNot() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two, file) = (house.person, try await house.anotherDevice("second"), house.folder + "/a")
+            try write("base", to: file)
+            #expect(try await one.run("docs", "put", file).status == 0)
+            #expect(try await two.run("docs", "ls").status == 0)
+            let first = try batch(try await two.run("docs", "rm", "a", "--offline", "--json"))
+            try write("later", to: file)
+            #expect(try await one.run("docs", "put", file).status == 0)
+            let kept = try await two.run("docs", "rm", "--for-good", first)
+            #expect(kept.status != 0 && !kept.output.contains("Removed"), "\(kept)")
+            #expect(try await two.run("docs", "cat", "a").output == "later")
+            #expect(try await two.run("docs", "discard", "--all").status == 0)
+            let second = try batch(try await two.run("docs", "rm", "a", "--offline", "--json"))
+            #expect(try await one.run("docs", "rm", "a").status == 0)
+            let removed = try await two.run("docs", "rm", "--for-good", second)
+            #expect(removed.status == 0 && removed.output.contains("Removed for good."), "\(removed)")
+            #expect(!(try await one.run("docs", "deleted")).output.contains("Documents/a"))
+        }
+    }
+
     @Test func aFileThatIsHeldStillAndSomebodyElseHasDeletedIsResumedAndNotRemoved() async throws {
         try await withHousehold { house in
             try await house.begin()
@@ -238,7 +261,7 @@ import Testing
                 let put = try person.start(["docs", "put", file, "--timeout", "60"])
                 try await eventually("It waits for the server.") {
                     let content = try? FileManager.default.contentsOfDirectory(atPath: house.folder + "/home/content")
-                    return content?.isEmpty == false
+                    return content?.contains { !$0.hasPrefix(".") } == true
                 }
                 try await Task.sleep(for: .seconds(2))
                 put.signal(SIGINT)

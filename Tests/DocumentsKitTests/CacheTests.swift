@@ -18,7 +18,8 @@ import Testing
 
     private func files(_ device: ContainerCloud.Device) -> [String] {
         let folder = device.session.home + "/content"
-        return ((try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []).map { folder + "/" + $0 }
+        return ((try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []).filter { !$0.hasPrefix(".") }.map
+        { folder + "/" + $0 }
     }
 
     private func status(_ device: ContainerCloud.Device, _ path: String) async throws -> DocumentDownload.Status? {

@@ -17,7 +17,7 @@ import Testing
 
     private func files(_ device: ContainerCloud.Device) -> [String] {
         let folder = device.session.home + "/content"
-        return (try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []
+        return ((try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []).filter { !$0.hasPrefix(".") }
     }
 
     private func download(_ device: ContainerCloud.Device, _ path: String) async throws -> DocumentDownload {

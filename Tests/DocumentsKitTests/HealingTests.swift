@@ -134,18 +134,7 @@ import Testing
             try await reader.settle()
             try SegmentDamage.damageAll(in: cloud.root)
             await #expect(throws: CloudError.self) { try await reader.container.read("f") }
-            try cloud.simulation.use { cloud in
-                try cloud.storage(of: .documents).write { transaction in
-                    let lost = try #require(
-                        transaction.first(SQL("SELECT id FROM content_damaged"), []) { $0.blob(0) })
-                    for number in 0..<1500 {
-                        let id = [0, 0, UInt8(number >> 8), UInt8(number & 255)] + [UInt8](repeating: 0, count: 28)
-                        for statement in Self.alike {
-                            _ = try transaction.execute(SQL(statement), [.blob(id), .blob(lost)])
-                        }
-                    }
-                }
-            }
+            try loseMore(cloud)
             // Nor does it hide what is damaged.
             reader.container.scope.synchronize()
             try await reader.container.scope.waitUntilCurrent(timeout: .seconds(60))
@@ -157,6 +146,47 @@ import Testing
             await keeper.container.scope.waitUntilHealed(within: .seconds(60))
             #expect(try receivedChunks(cloud) - sent == 1)
             #expect(try await reader.container.read("f") == content)
+        }
+    }
+
+    /// None of what is lost is here: what is here is dropped as ever.
+    @Test func whatNoDeviceHasKeepsNothingElseHere() async throws {
+        try await withContainers { cloud in
+            let (keeper, reader) = try await devices(of: cloud)
+            try keeper.session.setContentCache(maxBytes: 0)
+            try await lose(SplitMix64.bytes(60_000, seed: 5), of: keeper, reader, cloud)
+            try loseMore(cloud)
+            try keeper.session.setContentCache(maxBytes: nil)
+            try await keeper.container.put(SplitMix64.bytes(60_000, seed: 6), at: "g")
+            try await keeper.container.put(SplitMix64.bytes(60_000, seed: 7), at: "h")
+            try await keeper.settle()
+            keeper.container.scope.synchronize()
+            try await keeper.container.scope.waitUntilCurrent(timeout: .seconds(60))
+            #expect(try await keeper.container.status().hasMoreDamage)
+            // The service is asked.
+            #expect(try await keeper.container.evict("g").itemCount == 1)
+            await keeper.container.scope.waitUntilHealed(within: .seconds(60))
+            cloud.simulation.advance(by: .seconds(60))
+            try keeper.session.setContentCache(maxBytes: 0)
+            keeper.setOffline(true)
+            await #expect(throws: CloudError.self) { try await keeper.container.read("h") }
+            #expect(try await keeper.container.status().hasMoreDamage)
+        }
+    }
+
+    /// More than the service names by itself.
+    private func loseMore(_ cloud: ContainerCloud) throws {
+        try cloud.simulation.use { cloud in
+            try cloud.storage(of: .documents).write { transaction in
+                let lost = try #require(
+                    transaction.first(SQL("SELECT id FROM content_damaged"), []) { $0.blob(0) })
+                for number in 0..<1500 {
+                    let id = [0, 0, UInt8(number >> 8), UInt8(number & 255)] + [UInt8](repeating: 0, count: 28)
+                    for statement in Self.alike {
+                        _ = try transaction.execute(SQL(statement), [.blob(id), .blob(lost)])
+                    }
+                }
+            }
         }
     }
 

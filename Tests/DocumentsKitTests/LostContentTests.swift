@@ -97,7 +97,7 @@ import Testing
             one.setOffline(true)
             try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "x")
             let folder = one.session.home + "/content"
-            for file in try FileManager.default.contentsOfDirectory(atPath: folder) {
+            for file in try FileManager.default.contentsOfDirectory(atPath: folder) where !file.hasPrefix(".") {
                 try FileManager.default.removeItem(atPath: folder + "/" + file)
             }
             one.setOffline(false)

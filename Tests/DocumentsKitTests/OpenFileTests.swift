@@ -82,7 +82,8 @@ func passes(
 extension ContainerCloud.Device {
     /// The files of its home's contents.
     var contentFiles: [String] {
-        (try? FileManager.default.contentsOfDirectory(atPath: session.home + "/content")) ?? []
+        ((try? FileManager.default.contentsOfDirectory(atPath: session.home + "/content")) ?? [])
+            .filter { !$0.hasPrefix(".") }
     }
 
     func download(_ path: String) async throws -> DocumentDownload {

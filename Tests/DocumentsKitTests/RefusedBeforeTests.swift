@@ -77,6 +77,31 @@ import Testing
         }
     }
 
+    /// Two devices delete the same: what the second removes for good goes, though it lies there with what the first one
+    /// deleted.
+    ///
+    /// - Parameter isFolder: With something in it.
+    @Test(arguments: [false, true]) func whatTwoHaveDeletedIsRemovedByTheSecond(isFolder: Bool) async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("1".utf8), at: isFolder ? "x/in" : "x", makesFolders: true)
+            try await one.container.put(Data("2".utf8), at: "other")
+            for device in [one, two] { try await device.settle() }
+            two.setOffline(true)
+            try await one.container.trash(["x"])
+            try await one.settle()
+            let batch = try await two.container.trash(["x", "other"])
+            try await two.container.remove(batch)
+            two.setOffline(false)
+            for device in [two, one, two] { try await device.settle() }
+            for device in [one, two] {
+                #expect(try await device.container.deletedItems().isEmpty)
+                #expect(try await device.container.status().refused.isEmpty)
+            }
+        }
+    }
+
     // MARK: What is kept
 
     private func refuse(_ count: Int, at path: (Int) -> String, _ device: ContainerCloud.Device) throws {

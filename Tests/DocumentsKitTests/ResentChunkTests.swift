@@ -38,6 +38,13 @@ import Testing
         }
     }
 
+    private func isReading(_ device: ContainerCloud.Device) async throws -> Bool {
+        try await device.container.scope.perform { driver, completion in
+            let upload = (driver.model as? DocumentsModel)?.uploads.running.first
+            completion(.success(upload.map { $0.storing > 0 && $0.client?.progress.chunksLeft == 0 } ?? false))
+        }
+    }
+
     @Test func whatBecameAnotherOnItsWayIsSentAgain() async throws {
         try await withUnsent { cloud, one, file in
             let whole = try Data(contentsOf: URL(fileURLWithPath: file))
@@ -50,6 +57,33 @@ import Testing
             try whole.write(to: URL(fileURLWithPath: file))
             for _ in 0..<2000 where try await mistakes(one) == nil { cloud.simulation.advance(by: .milliseconds(5)) }
             #expect(try await mistakes(one) == 1)
+            cloud.simulation.use { $0.network.offloadTime = nil }
+            try await one.settle()
+            #expect(try await one.container.status().refused.isEmpty)
+            let two = try await cloud.open()
+            try await two.settle()
+            #expect(try await two.container.read("x") == content)
+        }
+    }
+
+    /// The connection ends while the chunk is read once more: no other chunk is on its way that would fail by that.
+    @Test func anUploadWhoseConnectionEndsMeanwhileGoesOn() async throws {
+        try await withUnsent { cloud, one, file in
+            let whole = try Data(contentsOf: URL(fileURLWithPath: file))
+            try SplitMix64.bytes(90_000, seed: 2).write(to: URL(fileURLWithPath: file))
+            cloud.simulation.use { $0.network.offloadTime = .milliseconds(200) }
+            one.setOffline(false)
+            for _ in 0..<2000 where try await !isStoring(one) { cloud.simulation.advance(by: .milliseconds(5)) }
+            try #require(try await isStoring(one))
+            // It was answered, and is read again.
+            for _ in 0..<2000 where try await !isReading(one) { cloud.simulation.advance(by: .milliseconds(5)) }
+            try #require(try await isReading(one))
+            try await one.container.scope.perform { driver, completion in
+                (driver.model as? DocumentsModel)?.uploads.running.first?.client?.cancel()
+                completion(.success(()))
+            }
+            try whole.write(to: URL(fileURLWithPath: file))
+            cloud.simulation.advance(by: .seconds(1))
             cloud.simulation.use { $0.network.offloadTime = nil }
             try await one.settle()
             #expect(try await one.container.status().refused.isEmpty)
@@ -72,6 +106,60 @@ import Testing
         }
     }
 
+    /// - Parameter isMountPoint: Something lies where the folder was: the place where its disk is mounted.
+    @Test(arguments: [false, true]) func aFolderOfContentsThatIsElsewhereIsNotMadeAnew(
+        isMountPoint: Bool
+    ) async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            for device in [one, two] { try await device.settle() }
+            let contents = (0..<3).map { SplitMix64.bytes(90_000, seed: UInt64($0)) }
+            for number in 0..<2 { try await two.container.put(contents[number], at: "\(number)") }
+            for device in [two, one] { try await device.settle() }
+            #expect(try await one.container.read("0") == contents[0])
+            one.setOffline(true)
+            try await one.container.put(contents[2], at: "2")
+            let folder = one.session.home + "/content"
+            try FileManager.default.moveItem(atPath: folder, toPath: folder + ".away")
+            if isMountPoint {
+                try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: false)
+            }
+            one.setOffline(false)
+            for number in 0..<2 { #expect(try await one.container.read("\(number)") == contents[number]) }
+            let error = await #expect(throws: CloudError.self) {
+                try await one.container.put(SplitMix64.bytes(90_000, seed: 9), at: "9")
+            }
+            #expect(error?.code == .storageFailure && error?.details["path"] == folder)
+            cloud.simulation.advance(by: .seconds(20))
+            #expect(try await one.container.status().refused.isEmpty)
+            let made = try? FileManager.default.contentsOfDirectory(atPath: folder)
+            #expect(made == (isMountPoint ? [] : nil))
+            if isMountPoint { try FileManager.default.removeItem(atPath: folder) }
+            try FileManager.default.moveItem(atPath: folder + ".away", toPath: folder)
+            one.container.scope.synchronize()
+            for device in [one, two] { try await device.settle() }
+            #expect(try await two.container.read("2") == contents[2])
+            one.setOffline(true)
+            #expect(try await one.container.read("0") == contents[0])
+        }
+    }
+
+    /// Somebody says so by removing the note.
+    @Test func aFolderOfContentsThatIsLostIsMadeAnewOnceThatIsSaid() async throws {
+        try await withUnsent { _, one, file in
+            let folder = (file as NSString).deletingLastPathComponent
+            try FileManager.default.removeItem(atPath: folder)
+            let other = SplitMix64.bytes(90_000, seed: 2)
+            let error = await #expect(throws: CloudError.self) { try await one.container.put(other, at: "y") }
+            try FileManager.default.removeItem(atPath: try #require(error?.details["note"]))
+            try await one.container.put(other, at: "y")
+            one.setOffline(false)
+            try await one.settle()
+            #expect(try await one.container.status().refused.map(\.key) == ["/Documents/x"])
+            #expect(try await one.container.read("y") == other)
+        }
+    }
+
     @Test func aFolderOfContentsThatIsNotThereIsWaitedFor() async throws {
         try await withUnsent { cloud, one, file in
             let folder = (file as NSString).deletingLastPathComponent
@@ -80,7 +168,7 @@ import Testing
             cloud.simulation.advance(by: .seconds(20))
             let status = try await one.container.status()
             #expect(status.refused.isEmpty && status.waiting.map(\.item.path) == ["/Documents/x"])
-            #expect(status.scope.pending.first?.error?.message == LocalFailure.contentUnreadable)
+            #expect(status.scope.pending.first?.error?.message == LocalFailure.contentFolderAway)
             try FileManager.default.moveItem(atPath: folder + ".away", toPath: folder)
             one.container.scope.synchronize()
             try await one.settle()

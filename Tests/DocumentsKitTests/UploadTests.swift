@@ -24,7 +24,7 @@ import Testing
     }
 
     private func files(_ home: String) -> [String] {
-        (try? FileManager.default.contentsOfDirectory(atPath: home + "/content")) ?? []
+        ((try? FileManager.default.contentsOfDirectory(atPath: home + "/content")) ?? []).filter { !$0.hasPrefix(".") }
     }
 
     // MARK: What is staged
@@ -82,7 +82,7 @@ import Testing
                 guard name == "save", let home = home.withLock({ $0 }) else { return }
                 let folder = try ContentFolder(home: home)
                 for name in (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? [] {
-                    unlink(folder.path + "/" + name)
+                    if !name.hasPrefix(".") { unlink(folder.path + "/" + name) }
                 }
             }
             try await one.settle()

@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import NephosBus
 import NephosCore
 import NephosSimulation
@@ -98,6 +99,24 @@ import Testing
         try device.signIn("ANNA")
         #expect(try device.engine.loadSecrets().publicKey == keys)
         #expect(device.madeKeys == 1)
+    }
+
+    @Test func whatWasRefusedIsShownAlsoOnceTheAppHasLostKeyValue() throws {
+        let device = try Device.ready()
+        device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.quotaExceeded, "Too much.")) }
+        try device.store.set("large", forKey: "a")
+        device.network.run(for: .seconds(1))
+        #expect(try device.store.status().refused.map(\.key) == ["a"])
+        var (app, session) = (WireApp(), try #require(device.engine.session))
+        app.appID = device.store.app.rawValue
+        app.capabilities = [.documents]
+        session.setCapabilities(app)
+        func shown() throws -> [AppID] {
+            try device.local.read { try KeyValueKind().scopes(of: session, in: $0) }.map(\.app)
+        }
+        #expect(try shown() == [device.store.app])
+        try device.local.write { try $0.execute(sql: "DELETE FROM refused") }
+        #expect(try shown().isEmpty)
     }
 
     @Test func adoptedContentStaysUntilTheServerHasTakenIt() throws {

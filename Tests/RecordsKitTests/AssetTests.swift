@@ -30,7 +30,8 @@ import Testing
     }
 
     private func files(_ device: Device) -> [String] {
-        (try? FileManager.default.contentsOfDirectory(atPath: device.session.home + "/content")) ?? []
+        ((try? FileManager.default.contentsOfDirectory(atPath: device.session.home + "/content")) ?? [])
+            .filter { !$0.hasPrefix(".") }
     }
 
     /// Of uploads, by the connections that were made for them.

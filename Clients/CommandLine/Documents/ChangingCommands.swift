@@ -164,8 +164,11 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, _ in
                 let sent = try await SentDocuments(container)
                 if forGood {
-                    for batch in try paths.map({ try Self.batch($0.text) }) { try await container.remove(batch) }
-                    return try await sent.wait([], network, output, done: "Removed for good.")
+                    let batches = try paths.map { try Self.batch($0.text) }
+                    let deleted = try await container.deletedItems().filter { batches.contains($0.batch) }
+                    for batch in batches { try await container.remove(batch) }
+                    return try await sent.wait(
+                        [], network, output, removed: deleted.flatMap(\.items).map(\.path), done: "Removed for good.")
                 }
                 var items: [DocumentEntry] = []
                 for path in paths {

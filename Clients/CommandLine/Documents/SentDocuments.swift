@@ -40,6 +40,7 @@ struct SentDocuments {
     /// - Parameters:
     ///   - items: What was changed, as it is here.
     ///   - failures: What of it could not be done.
+    ///   - removed: Paths of what was ended by it, and is no item any more.
     ///   - isPut: Whether the items were to have contents that they may have had already, unsent.
     ///   - then: Done once the server has all of it; says what a person should know of that.
     ///   - others: What was changed in other containers besides, and what waits for that there.
@@ -47,7 +48,7 @@ struct SentDocuments {
     /// - Throws: ``CloudError`` of a refusal.
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
-        batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(),
+        batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(), removed: [String] = [],
         isPut: Bool = false, then: (() async throws -> [String])? = nil,
         leaving others: [(items: [DocumentEntry], sent: SentDocuments)] = [],
         done: String
@@ -84,8 +85,8 @@ struct SentDocuments {
                     The next command that reaches the server sends it, or nephos watch while it runs.
                     """)
         }
-        try await requireAccepted(items)
-        for other in others { try await other.sent.requireAccepted(other.items) }
+        try await requireAccepted(items.map(\.path) + removed)
+        for other in others { try await other.sent.requireAccepted(other.items.map(\.path)) }
         let paused = try await paused(items, isPut: isPut)
         // What was changed may be no item any more.
         let holdsAll = try await items.isEmpty ? !held().isEmpty : paused.count == items.count
@@ -121,7 +122,7 @@ struct SentDocuments {
     /// - Throws: ``CloudError`` of a refusal, and of what needs a person.
     func reasonKept(_ items: [DocumentEntry], within patience: Duration, shows: Bool) async throws -> String? {
         if let reason = try await reasonUnsent(within: patience, shows: shows) { return reason }
-        try await requireAccepted(items)
+        try await requireAccepted(items.map(\.path))
         return nil
     }
 
@@ -140,10 +141,10 @@ struct SentDocuments {
 
     /// - Throws: ``CloudError`` of the first refusal of what this command has done. The others, and those of what waited
     ///   before, are listed.
-    private func requireAccepted(_ items: [DocumentEntry]) async throws {
+    private func requireAccepted(_ paths: [String]) async throws {
         let news = try await container.scope.status().refused.filter { !refused.contains(Refusal($0)) }
         guard !news.isEmpty else { return }
-        let own = Set(items.map(\.path))
+        let own = Set(paths)
         var first: CloudError?
         var count = 0
         for write in news {

@@ -32,10 +32,15 @@ struct ContentDamage: Equatable, Sendable {
     /// Whether there is any, or may be.
     var isAnything: Bool { isAllMissing || hasMore || !chunks.isEmpty }
 
-    /// Whether a content of these chunks may be among what is lost, as far as the service has said: of more than it named it
-    /// may be any.
+    /// Whether a content of these chunks may be among what is lost, as far as the service has said: where there is more than
+    /// it named, it may be any that comes after those.
     func mayConcern(_ chunks: [CutChunk]) -> Bool {
-        isAllMissing || hasMore || chunks.contains { self.chunks.contains($0.id) }
+        guard !isAllMissing else { return true }
+        let last = next
+        return chunks.contains { chunk in
+            self.chunks.contains(chunk.id)
+                || (last.map { $0.lexicographicallyPrecedes(Data(chunk.id.bytes)) } ?? false)
+        }
     }
 
     /// So many at least. Where none is named, and there may be some, nothing may be called whole.

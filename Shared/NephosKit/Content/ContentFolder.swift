@@ -60,14 +60,11 @@ struct ContentFolder: Sendable {
     /// From so many on, contents are flushed with all of the file system that they are on.
     private static let flushedSinglyMax = 4
 
-    /// - Throws: ``CloudError`` `.storageFailure` where the home is no folder, or this cannot be made in it.
+    /// - Throws: ``CloudError`` `.storageFailure`: what has no folder keeps no files.
     init(home: String?) throws(CloudError) {
         guard let home else { throw CloudError(.storageFailure, "This home keeps no files.") }
         path = home + "/content"
     }
-
-    /// Whether there is such a folder. It may have none yet; or what it is on may not be there.
-    var isThere: Bool { access(path, F_OK) == 0 }
 
     func file(_ version: DocumentID) -> String { "\(path)/\(version)" }
 
@@ -200,7 +197,7 @@ struct ContentFolder: Sendable {
     /// - Throws: ``CloudError`` `.storageFailure`.
     func flushNames() throws(CloudError) { try Self.flush(path) { fsync($0) == 0 ? 0 : errno } }
 
-    private static func flush(_ name: String, _ body: (Int32) -> Int32) throws(CloudError) {
+    static func flush(_ name: String, _ body: (Int32) -> Int32) throws(CloudError) {
         let descriptor = open(name, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw failure(name) }
         defer { close(descriptor) }
@@ -404,10 +401,13 @@ struct ContentFolder: Sendable {
 
     /// Makes a file that is written in any order, or opens it as far as it was written.
     ///
-    /// - Returns: Its descriptor; less than 0: it cannot be made.
-    func create(_ version: DocumentID) -> Int32 {
-        mkdir(path, 0o700)
-        return open(file(version), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+    /// - Returns: Its descriptor.
+    /// - Throws: ``CloudError`` of files, and as ``make()`` does.
+    func create(_ version: DocumentID) throws(CloudError) -> Int32 {
+        try make()
+        let descriptor = open(file(version), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        guard descriptor >= 0 else { throw Self.failure(file(version)) }
+        return descriptor
     }
 
     /// Writes a copy or a part of it, chunk by chunk. Nothing is written that is not what it was.
@@ -416,7 +416,7 @@ struct ContentFolder: Sendable {
     /// - Returns: What it came to; some of it may be written in any case.
     func copy(_ copy: LocalCopy, _ range: Range<Int>, to sink: any ContentSink) throws -> CopyOutcome {
         let descriptor = open(file(copy.file), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-        guard descriptor >= 0 else { return errno == ENOENT ? .damaged : .unreadable }
+        guard descriptor >= 0 else { return errno == ENOENT && isThere ? .damaged : .unreadable }
         defer { close(descriptor) }
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: BulkLimits.chunkBytesMax, alignment: 16)
         defer { buffer.deallocate() }
@@ -487,9 +487,10 @@ struct ContentFolder: Sendable {
     /// somebody stages: one of the files may be theirs.
     ///
     /// - Parameter readNeeded: Reads what the database knows of.
-    /// - Returns: False: somebody does, so that it has to be done once they have ended.
+    /// - Returns: False: somebody does, or the folder is elsewhere for now, so that it has to be done later.
     @discardableResult
     func sweep(_ readNeeded: () throws -> Set<DocumentID>) rethrows -> Bool {
+        guard !isAway else { return false }
         guard let names = try? FileManager.default.contentsOfDirectory(atPath: path), !names.isEmpty else {
             return true
         }

@@ -11,6 +11,8 @@ protocol ContentKeeping: ScopeModel {
     var contentPlace: ContentPlace { get }
     /// Chunks that the service cannot read any more, as it said last.
     func damage(in rows: ScopeTransaction) throws -> ContentDamage
+    /// Nothing that the service has not named is to be brought back from here: what was kept for that may go.
+    func foundNothingLost(in rows: ScopeTransaction) throws
 }
 
 /// Sends a service the chunks again that its disk has lost and that are in this home, without being asked. On the loop
@@ -47,6 +49,8 @@ final class ContentHealing {
     private var failures = 0
     /// Where the page begins that is looked at; nil: it is what the service has said by itself.
     private var page: Data?
+    /// Whether something of what is lost was found here since the first page.
+    private var hasFound = false
     /// Whether something was healed of which the service has not been heard since.
     private var hasHealed = false
     private var waiters: [(Bool) -> Void] = []
@@ -161,6 +165,7 @@ final class ContentHealing {
             let round = Round(attempts, Data(engine.makeOperationID().bytes))
             self.round = round
             if let page { return turn(to: page, round, driver) }
+            hasFound = false
             round.next = damage.next
             seek(damage.chunks, round, driver)
         } catch {
@@ -198,6 +203,8 @@ final class ContentHealing {
     private func seek(_ lost: Set<ChunkID>, _ round: Round, _ driver: ScopeDriver) {
         let now = engine.now
         let due = lost.filter { round.attempts[$0]?.isDue(at: now) ?? true }
+        let isTriedLater = lost.contains { !due.contains($0) && round.attempts[$0]?.isDamagedHere == false }
+        hasFound = hasFound || isTriedLater
         guard !due.isEmpty else { return end(round) }
         let (local, account) = (engine.local, driver.scope?.account?.rawValue ?? "")
         engine.loop.offload(to: .content) {
@@ -212,6 +219,7 @@ final class ContentHealing {
             case .success(let places):
                 // What is not here may be on another device.
                 guard !places.isEmpty else { return end(round) }
+                hasFound = true
                 ask(places, round)
             }
         }
@@ -368,6 +376,19 @@ final class ContentHealing {
         }
         // Nothing of the page is here, or it is not its time yet.
         page = round.next
-        if page != nil { lookSoon() } else { rest(Self.lookPauseMax) }
+        guard page == nil else { return lookSoon() }
+        noteSearched(driver)
+        rest(Self.lookPauseMax)
+    }
+
+    /// All pages were turned.
+    private func noteSearched(_ driver: ScopeDriver) {
+        do throws(CloudError) {
+            try driver.write { rows in
+                let next = try model.damage(in: rows).next
+                guard try LostChunks(rows).noteNone(beyond: hasFound ? nil : next) else { return }
+                try model.foundNothingLost(in: rows)
+            }
+        } catch { engine.logger.error("that nothing of what is lost is here could not be noted", error) }
     }
 }

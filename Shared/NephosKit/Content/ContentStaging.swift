@@ -16,10 +16,10 @@ struct ContentStaging {
     ///   - bytes: How many there will be, as far as that is known.
     ///   - keepsReserve: Whether the home's disk is to have room for its database besides. Not for what is here already,
     ///     and only takes another form.
-    /// - Throws: ``CloudError`` `.limitExceeded`, `.storageFailure`.
+    /// - Throws: ``CloudError`` `.limitExceeded`, `.storageFailure`, also as ``ContentFolder/make()`` does.
     init(_ folder: ContentFolder, _ version: DocumentID, bytes: Int, keepsReserve: Bool = true) throws {
         guard bytes <= ContentFolder.bytesMax else { throw ContentFolder.tooLong(bytes) }
-        if mkdir(folder.path, 0o700) != 0, errno != EEXIST { throw ContentFolder.failure(folder.path) }
+        try folder.make()
         if keepsReserve { try folder.requireRoom(for: bytes) }
         (self.folder, self.version, self.keepsReserve) = (folder, version, keepsReserve)
         let part = folder.file(version) + ".part"

@@ -204,9 +204,10 @@ final class ContentUpload {
         let name = folder.file(version)
         let descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard descriptor >= 0 else {
-            let failure = ContentFolder.unreadable(name)
+            let number = errno
+            let failure = folder.unreadable(version)
             // Where the folder is not there, it may be elsewhere for now, with all that is in it.
-            guard errno != ENOENT || !folder.isThere else { throw Unreadable.lost(version) }
+            guard number != ENOENT || !folder.isThere else { throw Unreadable.lost(version) }
             throw failure
         }
         return FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)

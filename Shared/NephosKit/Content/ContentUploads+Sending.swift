@@ -179,7 +179,7 @@ extension ContentUploads {
                 case .success(.whole): sendAgain(outgoing, upload)
                 case .success(.damaged) where folder.isThere: lose(upload, .changed(place.version))
                 case .success:
-                    failed(upload, ContentFolder.unreadable(folder.file(place.version)), ofItself: true)
+                    failed(upload, folder.unreadable(place.version), ofItself: true)
                 case .failure(let error): failed(upload, CloudError(wrapping: error), ofItself: true)
                 }
             }
@@ -188,6 +188,8 @@ extension ContentUploads {
 
     private func sendAgain(_ outgoing: ContentUpload.Outgoing, _ upload: ContentUpload) {
         upload.storing -= 1
+        // While it was read again nobody heard of that.
+        if let ended = upload.client?.ended { return failed(upload, ended) }
         let count = upload.mistaken[outgoing.chunk, default: 0] + 1
         upload.mistaken[outgoing.chunk] = count
         guard count < Self.mistakenMax else { return failed(upload, Self.mistaken, ofItself: true) }

@@ -22,8 +22,7 @@ final class KeptContent: ContentSink {
     /// - Returns: Nil: nothing can be written there.
     init?(_ folder: ContentFolder, _ file: DocumentID) {
         guard let claim = try? folder.claim() else { return nil }
-        let descriptor = folder.create(file)
-        guard descriptor >= 0 else { return nil }
+        guard let descriptor = try? folder.create(file) else { return nil }
         (self.file, self.folder) = (file, folder)
         state = Mutex(State(claim: claim))
         sink = FileSink(file: OpenFile(descriptor), name: folder.file(file))

@@ -57,7 +57,7 @@ extension ContentFolder {
         case damaged
         /// The file cannot be opened, whatever is in it.
         case closed
-        /// Nothing can be read in this moment: too many files are open, or there is no memory.
+        /// Nothing can be read in this moment: too many files are open, there is no memory, or the folder is not there.
         case unreadable
     }
 
@@ -66,7 +66,8 @@ extension ContentFolder {
         let descriptor = open(file(place.file), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
         guard descriptor >= 0 else {
             switch errno {
-            case ENOENT: return .damaged
+            // With the folder, what is in it may be elsewhere for now.
+            case ENOENT: return isThere ? .damaged : .unreadable
             case EMFILE, ENFILE, ENOMEM: return .unreadable
             default: return .closed
             }

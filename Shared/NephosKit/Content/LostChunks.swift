@@ -5,15 +5,25 @@ import NephosCore
 /// Chunks of a scope that the service has lost and that this home was to heal: how often, and when next. What the service
 /// names no more has no row once its pause is over.
 struct LostChunks {
-    static let migration = LocalMigration(
-        name: "contents: lost chunks",
-        sql: """
-            CREATE TABLE content_losses (
-                account TEXT NOT NULL, service TEXT NOT NULL, scope TEXT NOT NULL, id BLOB NOT NULL,
-                attempts INTEGER NOT NULL, next_attempt INTEGER NOT NULL, is_damaged INTEGER NOT NULL,
-                PRIMARY KEY (account, service, scope, id)
-            ) WITHOUT ROWID;
-            """)
+    static let migrations = [
+        LocalMigration(
+            name: "contents: lost chunks",
+            sql: """
+                CREATE TABLE content_losses (
+                    account TEXT NOT NULL, service TEXT NOT NULL, scope TEXT NOT NULL, id BLOB NOT NULL,
+                    attempts INTEGER NOT NULL, next_attempt INTEGER NOT NULL, is_damaged INTEGER NOT NULL,
+                    PRIMARY KEY (account, service, scope, id)
+                ) WITHOUT ROWID;
+                """),
+        LocalMigration(
+            name: "contents: where none of what is lost was found",
+            sql: """
+                CREATE TABLE content_searches (
+                    account TEXT NOT NULL, service TEXT NOT NULL, scope TEXT NOT NULL, beyond BLOB NOT NULL,
+                    PRIMARY KEY (account, service, scope)
+                ) WITHOUT ROWID;
+                """),
+    ]
 
     /// An attempt to heal one.
     struct Attempt: Sendable {
@@ -66,6 +76,33 @@ struct LostChunks {
             arguments: arguments + [
                 Data(id.bytes), attempts + 1, Int64(bitPattern: now.advanced(by: pause).milliseconds), isDamagedHere,
             ])
+    }
+
+    // MARK: What is not here
+
+    /// Notes that none of what is lost is in this home, of all that comes after this id, where the service has named some;
+    /// nil: some is, or that is not known.
+    ///
+    /// - Returns: Whether it was not noted so before.
+    func noteNone(beyond id: Data?) throws -> Bool {
+        guard let id else {
+            try rows.cached("DELETE FROM content_searches WHERE account = ?1 AND service = ?2 AND scope = ?3")
+                .execute(arguments: arguments)
+            return false
+        }
+        guard try !hasNone(beyond: id) else { return false }
+        try rows.cached(
+            "INSERT OR REPLACE INTO content_searches (account, service, scope, beyond) VALUES (?1, ?2, ?3, ?4)"
+        )
+        .execute(arguments: arguments + [id])
+        return true
+    }
+
+    func hasNone(beyond id: Data) throws -> Bool {
+        try Bool.fetchOne(
+            rows.cached(
+                "SELECT 1 FROM content_searches WHERE account = ?1 AND service = ?2 AND scope = ?3 AND beyond = ?4"),
+            arguments: arguments + [id]) ?? false
     }
 
     /// Forgets all but these, and those whose pause is not over: they may be lost again.

@@ -259,8 +259,7 @@ final class ContentDownloads {
         guard let content = item?.wire.content else { return look() }
         guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
         let walk = try ContentWalk(root: root, depth: content.depth, length: content.length, range: 0..<content.length)
-        let descriptor = folder.create(begun)
-        guard descriptor >= 0 else { throw ContentFolder.failure(folder.file(begun)) }
+        let descriptor = try folder.create(begun)
         let open = OpenFile(descriptor)
         let one = Running(content.root, begun)
         var status = stat()

@@ -251,9 +251,22 @@ extension DocumentTransaction {
 
     // MARK: What the server may have lost
 
+    /// Contents of which the server has lost nothing, as it has said just now.
+    func setWhole(_ roots: Set<Data>) { known.whole = roots }
+
+    /// What of all that the server has lost may be here, as far as that is known: of what it does not name nothing, once
+    /// that was found out.
+    private func curable() throws -> ContentDamage {
+        if let curable = known.curable { return curable }
+        var curable = try damage()
+        if let next = curable.next, try LostChunks(rows).hasNone(beyond: next) { curable.hasMore = false }
+        known.curable = curable
+        return curable
+    }
+
     /// Whether the server may have lost bytes of a content that is here, and nobody may have them but this copy.
     private func mayHeal(with root: Data) throws -> Bool {
-        guard case let damage = try damage(), damage.isAnything else { return false }
+        guard case let damage = try curable(), damage.isAnything, !known.whole.contains(root) else { return false }
         return try Data.fetchOne(
             cached("SELECT chunks FROM document_copies WHERE account = ?1 AND container = ?2 AND root = ?3"),
             arguments: arguments(root)
@@ -261,13 +274,26 @@ extension DocumentTransaction {
     }
 
     /// The same of what is here of an item's contents.
-    func mayHeal(with item: HeldDocument) throws -> Bool {
-        guard try damage().isAnything else { return false }
-        if !item.wire.content.isInline, try mayHeal(with: item.wire.content.root) { return true }
-        return try Data.fetchAll(
+    func mayHeal(with item: HeldDocument) throws -> Bool { try !healing(with: item).isEmpty }
+
+    /// Roots of those of an item's contents that are here of which that is so.
+    private func healing(with item: HeldDocument) throws -> [Data] {
+        guard try curable().isAnything else { return [] }
+        let own = item.wire.content.isInline ? [] : [item.wire.content.root]
+        let copies = try Data.fetchAll(
             cached("SELECT root FROM document_copies WHERE account = ?1 AND container = ?2 AND item = ?3"),
-            arguments: arguments(item.id.description)
-        ).contains { try mayHeal(with: $0) }
+            arguments: arguments(item.id.description))
+        return try Set(own + copies).filter { try mayHeal(with: $0) }.sorted { $0.lexicographicallyPrecedes($1) }
+    }
+
+    /// The same of several items, with the chunks of each.
+    func healing(with items: [HeldDocument]) throws -> [(root: Data, chunks: [CutChunk])] {
+        try Set(items.flatMap { try healing(with: $0) }).map { root in
+            let chunks = try Data.fetchOne(
+                cached("SELECT chunks FROM document_copies WHERE account = ?1 AND container = ?2 AND root = ?3"),
+                arguments: arguments(root))
+            return (root, CutChunk.decode(chunks ?? Data()))
+        }
     }
 
     // MARK: What is found out anew

@@ -12,44 +12,45 @@ import SwiftProtobuf
 /// `document_doubts` has items of which nobody knows what became of them; each has a view.
 /// `document_touches` names, in order, the items that may be read otherwise than before; see ``touch(_:)``.
 struct DocumentTransaction {
-    static let migrations = [
-        LocalMigration(name: "documents 1", sql: tables), LocalMigration(name: "documents 2", sql: nameKeys),
-        LocalMigration(name: "documents 2: touches", sql: touches),
-        // How often the service has said that it has what a request needs, and then had it not.
-        LocalMigration(
-            name: "documents: sendings",
-            sql: "ALTER TABLE document_contents ADD COLUMN sendings INTEGER NOT NULL DEFAULT 0"),
-        stamps,
-        LocalMigration(
-            name: "documents: contents by version",
-            sql: "CREATE INDEX document_contents_by_version ON document_contents (version)"),
-        LocalMigration(name: "documents: copies", sql: copies),
-        LocalMigration(name: "documents: sharers", sql: sharers),
-        LocalMigration(name: "documents: downloads in turn", sql: turns),
-        // What an item was that is removed; 0: an earlier release has written the row.
-        LocalMigration(
-            name: "documents: kinds", sql: "ALTER TABLE documents ADD COLUMN kind INTEGER NOT NULL DEFAULT 0"),
-        // What the content that was refused is of, and of a further one the name.
-        LocalMigration(
-            name: "documents: refused kinds",
-            sql: """
-                ALTER TABLE document_refusals ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
-                ALTER TABLE document_refusals ADD COLUMN rendition BLOB;
-                """),
-        // Which content was refused, whether the item was to be made with it, and its bytes by their hash, where it has one:
-        // so it is known that the server has it after all.
-        LocalMigration(
-            name: "documents: refused contents",
-            sql: """
-                ALTER TABLE document_refusals ADD COLUMN brought BLOB;
-                ALTER TABLE document_refusals ADD COLUMN root BLOB;
-                ALTER TABLE document_refusals ADD COLUMN makes INTEGER NOT NULL DEFAULT 0;
-                """),
-        LocalMigration(name: "documents: sources", sql: sources),
-        LocalMigration(name: "documents: pauses", sql: pauses),
-        doubts, coming, LostChunks.migration,
-        LocalMigration(name: "documents: refused contents found", sql: refusedContents),
-    ]
+    static let migrations =
+        [
+            LocalMigration(name: "documents 1", sql: tables), LocalMigration(name: "documents 2", sql: nameKeys),
+            LocalMigration(name: "documents 2: touches", sql: touches),
+            // How often the service has said that it has what a request needs, and then had it not.
+            LocalMigration(
+                name: "documents: sendings",
+                sql: "ALTER TABLE document_contents ADD COLUMN sendings INTEGER NOT NULL DEFAULT 0"),
+            stamps,
+            LocalMigration(
+                name: "documents: contents by version",
+                sql: "CREATE INDEX document_contents_by_version ON document_contents (version)"),
+            LocalMigration(name: "documents: copies", sql: copies),
+            LocalMigration(name: "documents: sharers", sql: sharers),
+            LocalMigration(name: "documents: downloads in turn", sql: turns),
+            // What an item was that is removed; 0: an earlier release has written the row.
+            LocalMigration(
+                name: "documents: kinds", sql: "ALTER TABLE documents ADD COLUMN kind INTEGER NOT NULL DEFAULT 0"),
+            // What the content that was refused is of, and of a further one the name.
+            LocalMigration(
+                name: "documents: refused kinds",
+                sql: """
+                    ALTER TABLE document_refusals ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
+                    ALTER TABLE document_refusals ADD COLUMN rendition BLOB;
+                    """),
+            // Which content was refused, whether the item was to be made with it, and its bytes by their hash, where it has one:
+            // so it is known that the server has it after all.
+            LocalMigration(
+                name: "documents: refused contents",
+                sql: """
+                    ALTER TABLE document_refusals ADD COLUMN brought BLOB;
+                    ALTER TABLE document_refusals ADD COLUMN root BLOB;
+                    ALTER TABLE document_refusals ADD COLUMN makes INTEGER NOT NULL DEFAULT 0;
+                    """),
+            LocalMigration(name: "documents: sources", sql: sources),
+            LocalMigration(name: "documents: pauses", sql: pauses),
+            doubts, coming,
+            LocalMigration(name: "documents: refused contents found", sql: refusedContents),
+        ] + LostChunks.migrations
 
     // A removed item is kept without a body: a late answer must not bring it back.
     private static let tables = """
@@ -118,6 +119,10 @@ struct DocumentTransaction {
         var now: Timestamp?
         var rule: DocumentNameRule?
         var damage: ContentDamage?
+        /// What of that what is here is to be kept for.
+        var curable: ContentDamage?
+        /// Roots of contents of which the server has lost nothing, as it has said when it was asked.
+        var whole: Set<Data> = []
         var hasDoubts: Bool?
         /// This one.
         var device: DeviceID?

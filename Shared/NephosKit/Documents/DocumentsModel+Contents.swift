@@ -79,6 +79,8 @@ extension DocumentsModel {
 
     func damage(in rows: ScopeTransaction) throws -> ContentDamage { try DocumentTransaction(rows).damage() }
 
+    func foundNothingLost(in rows: ScopeTransaction) throws { try DocumentTransaction(rows).weighCopies() }
+
     /// - Parameters:
     ///   - info: What the service says of the container, a `ContainerInfo`.
     ///   - former: What it said before; empty: nothing.

@@ -128,11 +128,15 @@ extension DocumentsModel {
         }
     }
 
-    /// Bytes that the server had already make no version: what was made from them is made from the one that has them.
+    /// Bytes that the server had already make no version: what was made from them is made from the one that has them. And
+    /// what others had deleted already lies in the trash with theirs: it is removed from there.
     private func rebase(
         _ change: WireDocumentChange, on items: [ItemName: DocumentTransaction.Synced], _ operation: OutboxOperation,
         in documents: DocumentTransaction
     ) throws {
+        if case .trash(let trash)? = change.kind {
+            return try rebase(trash, of: change, on: items, operation, in: documents)
+        }
         guard case .replace(let replace)? = change.kind, let id = DocumentID(bytes: change.item),
             let item = items[id.name]?.item
         else { return }
@@ -155,6 +159,22 @@ extension DocumentsModel {
                 next.base = same.version
                 later.kind = .trash(next)
             default: break
+            }
+            return true
+        }
+    }
+
+    private func rebase(
+        _ trash: WireTrashItem, of change: WireDocumentChange, on items: [ItemName: DocumentTransaction.Synced],
+        _ operation: OutboxOperation, in documents: DocumentTransaction
+    ) throws {
+        guard let id = DocumentID(bytes: change.item), let item = items[id.name]?.item, item.hasTrash,
+            item.trash.batch != trash.batch
+        else { return }
+        try documents.revise(id, after: operation.position) { later in
+            if case .remove(var next) = later.kind, next.batch == trash.batch {
+                next.batch = item.trash.batch
+                later.kind = .remove(next)
             }
             return true
         }

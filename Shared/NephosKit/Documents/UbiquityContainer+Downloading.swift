@@ -136,10 +136,13 @@ extension UbiquityContainer {
     @discardableResult
     public func evict(_ path: some DocumentAddressing) async throws(CloudError) -> DocumentEviction {
         let folder = try ContentFolder(home: session.local.home)
+        let whole = try await wholeContents(
+            of: read { try $0.healing(with: $0.damage().isAnything ? $0.files(at: path) : []) })
         var (eviction, files) = (DocumentEviction(), [DocumentID]())
         try session.local.write { database in
             (eviction, files) = (DocumentEviction(), [])
             let documents = try documents(database)
+            documents.setWhole(whole)
             let place = try documents.path(path)
             guard let top = try documents.place(place) else { throw Self.noItem(place) }
             let items = try documents.files(at: path)

@@ -48,6 +48,22 @@ extension UbiquityContainer {
         return false
     }
 
+    /// Those of the contents of which the server has lost nothing, whatever it said last. Once it does not answer, no more.
+    func wholeContents(of contents: [(root: Data, chunks: [CutChunk])]) async -> Set<Data> {
+        var whole: Set<Data> = []
+        for (root, chunks) in contents where !chunks.isEmpty {
+            var left = Array(Set(chunks.map(\.id)))[...]
+            var hasAll = true
+            while hasAll, !left.isEmpty {
+                guard let lacks = await lacks(Array(left.prefix(DocumentLimits.missingMax))) else { return whole }
+                hasAll = !lacks
+                left = left.dropFirst(DocumentLimits.missingMax)
+            }
+            if hasAll { whole.insert(root) }
+        }
+        return whole
+    }
+
     /// Reads a local file.
     ///
     /// - Returns: What the system says of it, and the chunks of a long one; nil: it is another than the item has.

@@ -7,14 +7,15 @@ struct KeyValueKind: ScopeKind {
 
     func scopes(of session: SessionRecord?, in database: Database) throws -> [ScopeID] {
         let isSignedIn = session?.signedIn == true
-        // What waits, or was written while nobody was signed in, under the app's own name.
+        // What waits or was refused, or was written while nobody was signed in, under the app's own name.
         let waiting = try String.fetchAll(
             database,
             sql: isSignedIn
-                ? "SELECT DISTINCT scope FROM outbox WHERE service = 'keyvalue' AND account = ?"
-                : "SELECT DISTINCT store FROM items WHERE account = ?",
+                ? "SELECT scope FROM outbox WHERE service = 'keyvalue' AND account = ?1 "
+                    + "UNION SELECT store FROM refused WHERE account = ?1"
+                : "SELECT DISTINCT store FROM items WHERE account = ?1",
             arguments: [isSignedIn ? session?.accountID.rawValue ?? "" : ""])
-        // Of an app that may not use key-value (any more) what waits is told, and nothing is kept in step.
+        // Of an app that may not use key-value (any more) that is told, and nothing is kept in step.
         let named = (session?.storeIDs ?? [:]).filter { app, store in
             session?.mayUseKeyValue(AppID(app)) == true || waiting.contains(store)
         }.keys

@@ -17,6 +17,8 @@ enum LocalFailure {
     static let unusable = "The device's database could not be used."
 
     static let contentUnreadable = "A content that waits in the device's home cannot be read. Look after its disk."
+    static let contentFolderAway =
+        "The folder of the device's home with contents (content) is not there, and what was never sent may be nowhere else. Bring it back. Only if it is lost: remove the file content.made beside it, and it is made anew."
     static let secretUnwritable = "The device's secret file cannot be written."
     static let unlockable = "The lock file of the device's home cannot be used, so its sign-in cannot be renewed."
     static let locked =
@@ -28,8 +30,8 @@ enum LocalFailure {
     /// Whether it stays so until somebody does something about the home.
     static func lasts(_ error: CloudError) -> Bool {
         [
-            full, noRoom, readOnly, notPermitted, damaged, busy, unusable, contentUnreadable, secretUnwritable,
-            unlockable,
+            full, noRoom, readOnly, notPermitted, damaged, busy, unusable, contentUnreadable, contentFolderAway,
+            secretUnwritable, unlockable,
         ].contains(error.message)
     }
 

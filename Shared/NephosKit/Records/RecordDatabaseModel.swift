@@ -46,6 +46,8 @@ final class RecordDatabaseModel: ContentKeeping {
 
     func damage(in rows: ScopeTransaction) throws -> ContentDamage { try Self.damage(in: rows) }
 
+    func foundNothingLost(in rows: ScopeTransaction) throws {}
+
     /// Of the assets of all zones, as the service has said last.
     static func damage(in rows: ScopeTransaction) throws -> ContentDamage {
         let info = try WireDatabaseInfo(serializedBytes: rows.state().info)

@@ -22,45 +22,46 @@ struct RecordItems {
         func digest(key: [UInt8]) -> SetDigest? { body.map { SetDigest(ofItem: name, body: $0, key: key) } }
     }
 
-    static let migrations = [
-        LocalMigration(
-            name: "records: items",
-            sql: """
-                CREATE TABLE record_items (
-                    account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                    type TEXT, sequence INTEGER NOT NULL, body BLOB
-                );
-                CREATE UNIQUE INDEX record_items_by_name ON record_items (account, scope, name);
-                CREATE INDEX record_items_by_type ON record_items (account, scope, type, name);
-                """),
-        LocalMigration(
-            name: "records: changes that wait",
-            sql: """
-                CREATE TABLE record_changes (
-                    position INTEGER NOT NULL, place INTEGER NOT NULL,
-                    account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                    change BLOB NOT NULL, ancestor BLOB,
-                    PRIMARY KEY (position, place)
-                );
-                CREATE INDEX record_changes_by_name ON record_changes (account, scope, name, position);
-                """),
-        LocalMigration(
-            name: "records: what was refused",
-            sql: """
-                CREATE TABLE record_conflicts (
-                    number INTEGER PRIMARY KEY AUTOINCREMENT,
-                    account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                    ancestor BLOB, server BLOB, client BLOB, found INTEGER NOT NULL, error BLOB NOT NULL
-                );
-                CREATE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
-                CREATE TABLE record_refusals (
-                    account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                    body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
-                    PRIMARY KEY (account, scope, name)
-                );
-                """),
-        tombstones, RecordTransaction.parts, RecordAssets.tables, LostChunks.migration,
-    ]
+    static let migrations =
+        [
+            LocalMigration(
+                name: "records: items",
+                sql: """
+                    CREATE TABLE record_items (
+                        account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+                        type TEXT, sequence INTEGER NOT NULL, body BLOB
+                    );
+                    CREATE UNIQUE INDEX record_items_by_name ON record_items (account, scope, name);
+                    CREATE INDEX record_items_by_type ON record_items (account, scope, type, name);
+                    """),
+            LocalMigration(
+                name: "records: changes that wait",
+                sql: """
+                    CREATE TABLE record_changes (
+                        position INTEGER NOT NULL, place INTEGER NOT NULL,
+                        account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+                        change BLOB NOT NULL, ancestor BLOB,
+                        PRIMARY KEY (position, place)
+                    );
+                    CREATE INDEX record_changes_by_name ON record_changes (account, scope, name, position);
+                    """),
+            LocalMigration(
+                name: "records: what was refused",
+                sql: """
+                    CREATE TABLE record_conflicts (
+                        number INTEGER PRIMARY KEY AUTOINCREMENT,
+                        account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+                        ancestor BLOB, server BLOB, client BLOB, found INTEGER NOT NULL, error BLOB NOT NULL
+                    );
+                    CREATE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
+                    CREATE TABLE record_refusals (
+                        account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+                        body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
+                        PRIMARY KEY (account, scope, name)
+                    );
+                    """),
+            tombstones, RecordTransaction.parts, RecordAssets.tables,
+        ] + LostChunks.migrations
 
     func item(_ name: ItemName) throws -> Item? {
         try Row.fetchOne(

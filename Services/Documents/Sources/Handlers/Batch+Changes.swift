@@ -197,7 +197,8 @@ extension Batch {
     private func trash(_ id: DocumentID, _ request: WireTrashItem) throws {
         var item = try self.item(id)
         try ContentRule.checkVersion([UInt8](request.batch), "batch")
-        if item.hasTrash { return }
+        // With which it lies there, whoever removes it for good has to know.
+        if item.hasTrash { return mention(id) }
         guard request.base.isEmpty || request.base == item.content.version else { throw Self.changedMeanwhile(id) }
         if item.kind == .folder, request.hasSeen { try checkUnchanged(id, since: request) }
         try leave(item)
