@@ -224,4 +224,19 @@ import Testing
         #expect(try reader.history().map(\.name) == ["p"])
         #expect(try administrator.history().count > 1)
     }
+
+    /// In an order by creators one's own alone have none: where the roles change meanwhile it does not go on.
+    @Test func anOrderByCreatorsBeginsAnewWhereOnesOwnAloneAreLeft() throws {
+        try house.setRoles(of: "Note")
+        _ = try reader.modify((0..<3).map { Self.note("r\($0)", 1) })
+        var request = query("", sort: "_creator")
+        request.limit = 1
+        let first = try reader.call("QueryRecords", request, as: WireQueryRecordsReply.self)
+        #expect(first.records.map(\.item) == ["r0"])
+        try house.setRoles(of: "Note", everyone: .none)
+        request.after = first.after
+        #expect {
+            try reader.call("QueryRecords", request, as: WireQueryRecordsReply.self)
+        } throws: { ($0 as? CloudError)?.code == .invalidArguments }
+    }
 }

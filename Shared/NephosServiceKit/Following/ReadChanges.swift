@@ -55,9 +55,11 @@ struct ReadChanges {
         if query.after.sequence == 0, case .lost(_, isNews: true) = standing { throw CloudError.oldCopy }
         let bounds = FeedBounds.page.within(items: request.itemsMax, bytes: request.bytesMax)
         let plan = Plan(query: query, bounds: bounds, presenter: presenter)
-        // What a page of everything will be its head tells.
+        // What a page of everything will be its head tells; and of a scope with parts that are not for everybody it tells
+        // of those.
         let head = try transaction.head(name)
-        let isLarge = head.liveCount > Self.onLoop.items || head.liveBytes > Self.onLoop.bytes
+        let isLarge =
+            presenter.placeSeal != nil || head.liveCount > Self.onLoop.items || head.liveBytes > Self.onLoop.bytes
         let asksForLittle = bounds.items <= Self.onLoop.items && bounds.bytes <= Self.onLoop.bytes
         guard asksForLittle || query.after.sequence > 0 || query.place != nil || !isLarge else { return .read(plan) }
         var small = plan

@@ -34,6 +34,17 @@ extension RecordsService {
             circles = try access.circles(in: zone)
             self.fields = Set(fields.map { ItemName($0) })
         }
+
+        /// By circles nothing is missed only while the roles are those that they were worked out by.
+        ///
+        /// - Throws: ``CloudError`` `.serviceBusy`.
+        func requireSameRoles(in reader: any ReadTransaction) throws {
+            guard circles != nil, let roles = access.roles else { return }
+            guard try RoleRows.roles(of: opener.scope, in: reader).byType == roles.byType else {
+                throw CloudError(
+                    .serviceBusy, "Who may read what has just changed. Ask again.", retryAfter: .milliseconds(100))
+            }
+        }
     }
 
     /// - Throws: ``CloudError`` `.missingEntitlement`, `.zoneNotFound`, `.limitExceeded`.
@@ -56,6 +67,7 @@ extension RecordsService {
     }
 
     @Sendable static func fetch(_ asked: AskedRecords, _ feed: any FeedReader) throws -> Frame {
+        try asked.requireSameRoles(in: feed)
         var reply = WireFetchRecordsReply()
         reply.token = WireChangeToken(try feed.head(asked.opener.scope).token)
         var bytesLeft = RecordLimits.replyBytesMax

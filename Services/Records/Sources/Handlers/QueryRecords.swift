@@ -68,7 +68,8 @@ extension RecordsService {
         let shape = QueryShape(
             type: request.type, predicate: predicate, sort: sort,
             madeBy: request.type.isEmpty ? nil : circles?.first?.creator)
-        let cursors = QueryCursors(asked.opener, caller.app, type: request.type, predicate, sort)
+        let cursors = QueryCursors(
+            asked.opener, caller.app, type: request.type, predicate, sort, madeBy: shape.creator)
         return .read(
             AskedQuery(
                 asked: asked, database: zone.database, shape: shape, predicate: compiled, circles: circles,
@@ -96,6 +97,7 @@ extension RecordsService {
     }
 
     @Sendable static func query(_ query: AskedQuery, _ feed: any FeedReader) throws -> Frame {
+        try query.asked.requireSameRoles(in: feed)
         let run = QueryRun(query, feed)
         try run.run()
         return Frame(encoding: run.reply)
@@ -114,14 +116,15 @@ struct QueryCursors: Sendable {
 
     init(
         _ opener: RecordOpener, _ app: AppID, type: String, _ predicate: QueryPredicate?,
-        _ sort: [IndexDefinition.Field]
+        _ sort: [IndexDefinition.Field], madeBy creator: AccountID?
     ) {
         key = opener.key
         isSealed = !sort.isEmpty || opener.scope.owner.isApp
         let fields = sort.map { "\($0.name) \($0.isDescending) \($0.folding.rawValue)" }
         let parts =
             ["records/cursor", opener.scope.owner.rawValue, opener.scope.path.rawValue, app.rawValue, type]
-            + [fields.joined(separator: ","), predicate?.description ?? ""]
+            // Where one's own alone are for the caller their creator is no part of the order.
+            + [fields.joined(separator: ","), creator?.rawValue ?? "", predicate?.description ?? ""]
         context = [UInt8](parts.joined(separator: "\u{0}").utf8)
     }
 

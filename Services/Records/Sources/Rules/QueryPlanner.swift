@@ -10,13 +10,14 @@ struct QueryShape: Sendable {
     var parts: [PredicateNode]
     var sort: [IndexDefinition.Field]
 
-    /// Leaves out of the order what is alike in all records found.
     /// Whose records alone are asked for, by the first part; nil: all accounts'.
     let creator: AccountID?
 
     /// Whether every record of the type is meant.
     var asksForAll: Bool { parts.count == (creator == nil ? 0 : 1) }
 
+    /// Leaves out of the order what is alike in all records found.
+    ///
     /// - Parameter creator: Whose records of the type are the only ones that the caller may read.
     init(
         type: String, predicate: QueryPredicate?, sort: [IndexDefinition.Field], madeBy creator: AccountID? = nil
