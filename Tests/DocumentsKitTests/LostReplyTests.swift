@@ -57,7 +57,9 @@ import Testing
         for item in try await device.container.items() {
             var text = "\(item.path) \(item.tags) \(item.conflictCount)"
             for name in item.renditionNames {
-                text += " " + String(decoding: try await device.container.rendition(named: name, of: item.id), as: UTF8.self)
+                text +=
+                    " "
+                    + String(decoding: try await device.container.rendition(named: name, of: item.id), as: UTF8.self)
             }
             if item.kind != .folder { text += " \(try await device.container.read(item.id).hashValue)" }
             sight.append(text)

@@ -117,7 +117,8 @@ import Testing
 
     /// What was saved, refused, and deleted before that was known is gone; and what somebody else has saved under the name
     /// of what never came to be stays.
-    @Test(arguments: [false, true]) func whatIsDeletedOverARefusedSaveIsNoConflictWithOneself(isNew: Bool) async throws {
+    @Test(arguments: [false, true]) func whatIsDeletedOverARefusedSaveIsNoConflictWithOneself(isNew: Bool) async throws
+    {
         try await withRecords { cloud in
             let (here, there) = (try await cloud.open(), try await cloud.open())
             if !isNew { try await here.database.save(Record("a", ["n": 0])) }
