@@ -34,24 +34,12 @@ final class ContentWatch {
 
     /// Begins, for as long as the service runs.
     func start() {
-        lookForRequest()
         check { [weak self] _ in
             self?.transfers.host?.loop.schedule(after: Self.interval) { [weak self] in self?.start() }
         }
     }
 
-    /// Whoever runs the service may want all content to be read now.
-    private func lookForRequest() {
-        guard let host = transfers.host else { return }
-        let store = transfers.store
-        host.loop.offload(to: .content) {
-            store.takeScrubRequest()
-        } then: { [weak self] result in
-            if (try? result.get()) == true { self?.transfers.scrubNow() }
-        }
-    }
-
-    /// Looks now.
+    /// Looks now, also whether whoever runs the service wants all content to be read.
     ///
     /// - Parameter completion: Gets whether the folder is known to be there.
     func check(_ completion: @escaping (Bool) -> Void) {
@@ -59,9 +47,12 @@ final class ContentWatch {
         let (store, snapshots) = (transfers.store, host.snapshots)
         host.loop.offload(to: .content) {
             try ContentDisk.check(store, snapshots)
+            return store.takeScrubRequest()
         } then: { [weak self] result in
             switch result {
-            case .success: self?.note(nil)
+            case .success(let isScrubAsked):
+                self?.note(nil)
+                if isScrubAsked { self?.transfers.scrubNow() }
             case .failure(let error): self?.note(error)
             }
             completion((try? result.get()) != nil)

@@ -176,6 +176,8 @@ import Testing
             }
             let dropped = try await two.run("docs", "evict", "f")
             #expect(dropped.output.hasPrefix("Dropped 1 content (300.0 kB)."), "\(dropped)")
+            let nothing = try await two.run("docs", "evict", "f")
+            #expect(nothing.status == 0 && nothing.output.hasPrefix("Nothing was dropped: no copy"), "\(nothing)")
             #expect(try await two.run("docs", "ls", "f", "--json").output.contains("notDownloaded"))
             #expect(try await two.run("docs", "cache", "--limit", "100KiB").status == 0)
             let refused = try await two.run("docs", "download", "f/x")

@@ -77,6 +77,8 @@ import Testing
             let others = try await person.run("docs", "versions", "x", "--others", "--yes")
             #expect(others.output == "Removed the other versions of /Documents/x.\n", "\(others)")
             #expect(try await versions("x") == [all[0]])
+            let none = try await person.run("docs", "versions", "x", "--others", "--yes")
+            #expect(none.output == "There are no other versions of /Documents/x.\n", "\(none)")
             #expect(try await person.run("storage", "delete", "--versions").status == 64)
             let stored = try await person.run("storage", "delete", "--versions", "--all", "--yes")
             #expect(stored.status == 0 && stored.output.hasPrefix("Removed the former versions from "), "\(stored)")

@@ -57,6 +57,14 @@ import Testing
         }
     }
 
+    @Test func withoutTheServerAFileIsNamedByTheDeviceThatIsKnown() async throws {
+        try await withConflict(Data("1".utf8), Data("2".utf8)) { _, _, two in
+            two.setOffline(true)
+            let made = try await two.container.resolve("x.txt", keepsOthers: true)
+            #expect(made.last?.name.hasPrefix("x (device-2's conflicted copy ") == true, "\(made)")
+        }
+    }
+
     @Test func bothAreKeptAsFilesWithoutABeingSentAgain() async throws {
         try await withConflict(bytes(300_000, seed: 1), bytes(200_000, seed: 2)) { cloud, one, two in
             one.setOffline(false)

@@ -160,11 +160,14 @@ extension DocumentsCommand {
                     report.unpinned == 0
                     ? ""
                     : " No longer kept downloaded: \(counted(report.unpinned, "file or folder", "files or folders"))."
+                let dropped =
+                    report.items == 0
+                    ? "Nothing was dropped: no copy of a content was here. Short ones are kept with their names."
+                    : "Dropped \(counted(report.items, "content")) (\(describe(bytes: report.bytes)))."
                 try output.print(
                     report,
-                    text:
-                        "Dropped \(counted(report.items, "content")) (\(describe(bytes: report.bytes))).\(kept)\(unpinned)"
-                )
+                    text: (report.items == 0 && !report.kept.isEmpty ? "Nothing was dropped." : dropped) + kept
+                        + unpinned)
             }
         }
     }

@@ -113,6 +113,7 @@ extension DocumentsCommand {
                         """)
                 }
                 if !network.offline { try await require(versions, of: item, in: container) }
+                let hasOthers = others ? await mayHaveOthers(item, in: container) : true
                 let sent = try await SentDocuments(container)
                 let changed =
                     others
@@ -121,12 +122,23 @@ extension DocumentsCommand {
                 try await sent.wait(
                     [changed], network, output,
                     done: others
-                        ? "Removed the other versions of \(inLine(item.path))."
+                        ? hasOthers
+                            ? "Removed the other versions of \(inLine(item.path))."
+                            : "There are no other versions of \(inLine(item.path))."
                         : "Removed \(versions.count) version\(versions.count == 1 ? "" : "s") of \(inLine(item.path)).")
             }
         }
 
         /// A mistyped one is not said to be removed. Where the server does not say what there is, nobody knows.
+        /// As the server says; true where it is not asked or does not answer.
+        private func mayHaveOthers(_ item: DocumentEntry, in container: UbiquityContainer) async -> Bool {
+            guard !network.offline else { return true }
+            let known = try? await container.versions(of: item.id, timeout: min(network.duration, .seconds(2)))
+            // What it had and this device is about to replace is one, too.
+            return known?.contains { $0.standing == .former || $0.id != item.version && $0.standing == .current }
+                ?? true
+        }
+
         private func require(
             _ versions: [DocumentID], of item: DocumentEntry, in container: UbiquityContainer
         ) async throws {

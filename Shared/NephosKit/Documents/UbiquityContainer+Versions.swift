@@ -53,13 +53,15 @@ extension UbiquityContainer {
     public func resolve(
         _ path: some DocumentAddressing, keeping version: DocumentID? = nil, keepsOthers: Bool = false
     ) async throws(CloudError) -> [DocumentEntry] {
-        // Asked before anything is decided; without an answer the names go without.
+        // Asked before anything is decided; without an answer only this device's own name is known.
         let devices = keepsOthers ? (try? await session.devices(timeout: .seconds(2))) ?? [] : []
-        let names = Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }
+        var names = Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }
+        if let own = try session.account, names[own.deviceID] == nil { names[own.deviceID] = own.deviceName }
+        let known = names
         return try change { draft in
             let path = try draft.documents.path(path)
             let item = try draft.documents.item(at: path)
-            return try draft.resolve(item, at: path, keeping: version, keepsOthers: keepsOthers, names)
+            return try draft.resolve(item, at: path, keeping: version, keepsOthers: keepsOthers, known)
         } reading: { documents, ids in
             try ids.map { try documents.requireEntry($0) }
         }
