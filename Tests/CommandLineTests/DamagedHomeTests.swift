@@ -51,7 +51,9 @@ import Testing
         try await withHousehold { house in
             try await house.begin()
             let (person, folder) = (house.person, house.folder + "/home/content")
-            let contents = (0..<3).map { number in Data((0..<200_000).map { UInt8(truncatingIfNeeded: $0 &* (number + 7) >> 3) }) }
+            let contents = (0..<3).map { number in
+                Data((0..<200_000).map { UInt8(truncatingIfNeeded: $0 &* (number + 7) >> 3) })
+            }
             for (number, content) in contents.enumerated() {
                 try content.write(to: URL(fileURLWithPath: house.folder + "/\(number)"))
             }
