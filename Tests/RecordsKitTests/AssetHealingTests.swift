@@ -2,6 +2,7 @@ import Foundation
 import NephosCore
 import NephosSimulation
 import NephosWire
+import SwiftProtobuf
 import Testing
 
 @testable import NephosKit
@@ -56,6 +57,37 @@ import Testing
             cloud.simulation.advance(by: .seconds(30))
             #expect(try receivedChunks(cloud) - sent == 1)
             #expect(try await data(reader.database) == content)
+        }
+    }
+
+    /// What the server has lost goes from nowhere else, however little may stay.
+    @Test func whatTheServerHasLostStaysHere() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            let content = SplitMix64.bytes(60_000, seed: 5)
+            try await save(content, here.database)
+            var other = NephosKit.Record("b", [:])
+            other["photo"] = try RecordAsset(SplitMix64.bytes(50_000, seed: 6))
+            try await here.database.save(other)
+            try await here.settle()
+            here.setOffline(true)
+            func tell(_ chunks: [ChunkID]) throws {
+                let local = here.session.local
+                let place = RecordPlace.database(RecordCloud.container).scope(of: here.database.account)
+                try local.write { database in
+                    let rows = ScopeTransaction(database, place)
+                    var (state, info) = (try rows.state(), WireDatabaseInfo())
+                    info.damagedChunks = chunks.map { Data($0.bytes) }
+                    state.info = try info.serializedData()
+                    try rows.save(state)
+                }
+            }
+            try tell([[UInt8](content).withUnsafeBytes { ChunkID(hashing: $0) }])
+            try here.session.setAssetCache(maxBytes: 0)
+            #expect(try here.session.assetCache().bytes == 60_000)
+            try tell([])
+            try here.session.setAssetCache(maxBytes: 0)
+            #expect(try here.session.assetCache().bytes == 0)
         }
     }
 

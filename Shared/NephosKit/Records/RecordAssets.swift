@@ -3,6 +3,7 @@ import GRDB
 import Logging
 import NephosCore
 import NephosWire
+import SwiftProtobuf
 
 /// Assets of an account that are in this home: those that wait to be sent, and those that the server has too, which are
 /// read from here and go when room is needed.
@@ -152,21 +153,46 @@ struct RecordAssets {
         try folder.bound(of: setting(database), byDefault: defaultBytesMax, held: held(database).bytes)
     }
 
+    /// What the service cannot read of the assets of each account's records, as it said last.
+    private static func damage(_ database: Database) throws -> [String: [ContentDamage]] {
+        let rows = try Row.fetchAll(
+            database.cachedStatement(
+                sql: "SELECT account, info FROM scopes WHERE service = ?1 AND instr(scope, '/') = 0"),
+            arguments: [ServiceName.records.rawValue])
+        var damage: [String: [ContentDamage]] = [:]
+        for row in rows {
+            guard let info = try? WireDatabaseInfo(serializedBytes: row["info"] as Data) else { continue }
+            let told = ContentDamage(info)
+            if told.isAnything { damage[row["account"] as String, default: []].append(told) }
+        }
+        return damage
+    }
+
     /// Removes rows until no more stays than may: what no record here names any more, and then what was used longest ago.
+    /// What the server may have lost stays: nobody else may have it.
     ///
     /// - Returns: The files that nobody needs any more, once this transaction is over.
     static func trim(_ database: Database, _ folder: ContentFolder) throws -> [DocumentID] {
         var (bytes, count) = try held(database)
         let bound = try bound(database, folder)
+        guard count > 0 else { return [] }
+        let damage = try damage(database)
         var files: [DocumentID] = []
+        var last: (used: Int64, row: Int64) = (.min, 0)
         while count > 0 {
             let rows = try Row.fetchAll(
                 database.cachedStatement(
-                    sql: "SELECT a.rowid, a.file, a.length, a.used\(unneeded) ORDER BY a.used, a.rowid LIMIT ?1"),
-                arguments: [batchCount])
+                    sql: "SELECT a.rowid, a.account, a.file, a.length, a.used, a.chunks\(unneeded) "
+                        + "AND (a.used, a.rowid) > (?2, ?3) ORDER BY a.used, a.rowid LIMIT ?1"),
+                arguments: [batchCount, last.used, last.row])
             guard !rows.isEmpty else { break }
             for row in rows {
-                guard (row["used"] as Int64) == unnamed || bytes > bound || count > countMax else { return files }
+                last = (row["used"], row["rowid"])
+                guard last.used == unnamed || bytes > bound || count > countMax else { return files }
+                if last.used != unnamed, let told = damage[row["account"] as String] {
+                    let chunks = CutChunk.decode(row["chunks"])
+                    guard !told.contains(where: { $0.mayConcern(chunks) }) else { continue }
+                }
                 try database.cachedStatement(sql: "DELETE FROM record_assets WHERE rowid = ?1")
                     .execute(arguments: [row["rowid"] as Int64])
                 bytes -= min(bytes, UInt64(clamping: row["length"] as Int64))
