@@ -192,9 +192,9 @@ import Testing
         for _ in 0..<60 { try guest.send(push) }
         cloud.network.run(for: .seconds(5))
         let codes = guest.takeReplies().map(\.code)
-        // 64 MiB of them.
-        #expect(codes.count { $0 == .quotaExceeded } == 55)
-        #expect(codes.count { $0 == .serviceBusy } == 5)
+        // 16 MiB of one account.
+        #expect(codes.count { $0 == .quotaExceeded } == 13)
+        #expect(codes.count { $0 == .serviceBusy } == 47)
         #expect(try guest.pull().code == nil)
     }
 

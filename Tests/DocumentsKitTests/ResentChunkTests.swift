@@ -160,6 +160,22 @@ import Testing
         }
     }
 
+    /// It has no mark, and its home no note.
+    @Test func aFolderOfAFormerReleaseIsThere() async throws {
+        try await withUnsent { _, one, file in
+            let folder = (file as NSString).deletingLastPathComponent
+            for made in [folder + "/.nephos", folder + ".made", file] {
+                try FileManager.default.removeItem(atPath: made)
+            }
+            one.setOffline(false)
+            try await one.settle()
+            #expect(try await one.container.status().refused.map(\.key) == ["/Documents/x"])
+            let other = SplitMix64.bytes(90_000, seed: 2)
+            try await one.container.put(other, at: "y")
+            #expect(try await one.container.read("y") == other)
+        }
+    }
+
     @Test func aFolderOfContentsThatIsNotThereIsWaitedFor() async throws {
         try await withUnsent { cloud, one, file in
             let folder = (file as NSString).deletingLastPathComponent

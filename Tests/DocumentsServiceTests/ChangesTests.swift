@@ -432,6 +432,22 @@ import Testing
         #expect(try here.list().isEmpty)
     }
 
+    /// With what an item lies in the trash is told to who has seen it as it lies there: they may remove it for good.
+    @Test func whoHasNotSeenWhatWasDeletedIsNotToldWithWhat() throws {
+        let file = try here.makeFile("a", "1")
+        let folder = try here.makeFolder("f")
+        let (old, seen) = (try here.item(file).content.version, try here.apply([.restore(file)]).token)
+        _ = try there.list()
+        try there.apply([
+            .replace(file, .inline("2", base: old)), .create(ContainerDevice.makeID(), "new", in: folder, .inline("3")),
+        ])
+        try there.apply([.trash(file), .trash(folder)])
+        #expect(try here.apply([.trash(file, base: old)]).items.isEmpty)
+        #expect(try here.apply([.trash(folder, seen: seen)]).items.isEmpty)
+        let now = try here.item(file).content.version
+        #expect(try here.apply([.trash(file, base: now), .trash(folder)]).items.count == 2)
+    }
+
     // MARK: Late repeats
 
     /// What was carried out, whose reply was lost, and what somebody else has done before it comes again.

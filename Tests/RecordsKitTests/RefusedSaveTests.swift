@@ -91,6 +91,48 @@ import Testing
         }
     }
 
+    /// Each is one with what was refused before it, whichever of them is looked at first.
+    @Test func batchesOfTheSameRecordsAreRefusedWithWhatTheLastHad() async throws {
+        try await withTwo { cloud, one, two in
+            try cloud.setPlan(bytes: 64 << 10)
+            var (a, b) = (try await read("a", on: two), try await read("b", on: two))
+            (a["data"], b["n"]) = (.data(Data(repeating: 7, count: 200 << 10)), 20)
+            try await two.database.modify(saving: [a, b], deleting: [])
+            for number in [1, 2] {
+                var (a, b) = (try await read("a", on: two), try await read("b", on: two))
+                (a["note"], b["note"]) = (.integer(Int64(number)), .integer(Int64(number)))
+                try await two.database.modify(saving: number == 1 ? [a, b] : [b, a], deleting: [])
+            }
+            two.setOffline(false)
+            for device in [two, one] { try await device.settle() }
+            #expect(try await two.contents() == ["a": ["n": 10], "b": ["n": 10]])
+            #expect(try await two.database.conflicts().isEmpty)
+            let refused = try await two.database.refused()
+            #expect(refused.map(\.id.name) == ["a", "b"])
+            #expect(refused.map { $0.record?["note"] } == [2, 2] && refused.last?.record?["n"] == 20)
+        }
+    }
+
+    /// What is saved over what becomes a conflict is one with it, also where it is not done for another reason.
+    @Test func aBatchOverOneThatIsAConflictIsOneConflict() async throws {
+        try await withTwo { _, one, two in
+            for number in [1, 2] {
+                var (a, b) = (try await read("a", on: two), try await read("b", on: two))
+                (a["note"], b["note"]) = (.integer(Int64(number)), .integer(Int64(number)))
+                try await two.database.modify(saving: [a, b], deleting: [])
+            }
+            try await set("n", 11, of: "a", on: one)
+            try await one.settle()
+            two.setOffline(false)
+            for device in [two, one] { try await device.settle() }
+            let conflicts = try await two.database.conflicts()
+            #expect(conflicts.map(\.id.name) == ["a"] && conflicts.first?.client?["note"] == 2)
+            #expect(conflicts.first?.server?["n"] == 11 && conflicts.first?.ancestor?.fields == ["n": 10])
+            let refused = try await two.database.refused()
+            #expect(refused.map(\.id.name) == ["b"] && refused.first?.record?["note"] == 2)
+        }
+    }
+
     @Test func whatIsLeftForTheAppIsNotLeftWithALaterSave() async throws {
         try await withTwo { cloud, _, two in
             try cloud.setPlan(bytes: 64 << 10)

@@ -10,19 +10,22 @@ extension ContentFolder {
     private var mark: String { path + "/.nephos" }
     private var note: String { path + ".made" }
 
-    /// Whether the folder is there, with what was put into it.
-    var isThere: Bool { access(mark, F_OK) == 0 }
+    private var hasMark: Bool { access(mark, F_OK) == 0 }
+    private var hasNote: Bool { access(note, F_OK) == 0 }
+
+    /// Whether the folder is there, with what was put into it. One of a former release has no mark, and its home no note.
+    var isThere: Bool { hasMark || !hasNote && access(path, F_OK) == 0 }
 
     /// Whether the home has one that is not there.
-    var isAway: Bool { !isThere && access(note, F_OK) == 0 }
+    var isAway: Bool { !isThere && hasNote }
 
     /// Makes the folder, unless it was made before.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`: it was, and is not there. Bring it back, or say that it is lost by
     ///   removing the note. Else of files.
     func make() throws(CloudError) {
-        let isNoted = access(note, F_OK) == 0
-        guard !isThere else {
+        let isNoted = hasNote
+        guard !hasMark else {
             if !isNoted { try Self.touch(note, in: (path as NSString).deletingLastPathComponent) }
             return
         }

@@ -101,19 +101,59 @@ extension RecordZoneModel {
         }
     }
 
+    /// The save over one that is refused would meet a record that it was not made from: it is refused with it, and so is
+    /// what is to be done with it as a whole. In the order in which they were saved: each is one with what was refused
+    /// before it.
+    ///
     /// - Parameter isByItself: Whether a change that fails fails for itself alone.
     private func take(
         _ results: [Answer], of operation: OutboxOperation, isByItself: Bool, in records: RecordTransaction,
         _ refused: inout Refused
     ) throws {
+        var waiting: [(position: Int64, former: RecordTransaction.Pending, failure: CloudError)] = []
+        func note(_ former: RecordTransaction.Pending, _ failure: CloudError) throws {
+            guard let (next, _) = try records.successor(of: former) else { return }
+            waiting.append((next.position, former, failure))
+        }
+        for (former, failure) in try keep(results, isByItself: isByItself, in: records, &refused) {
+            try note(former, failure)
+        }
+        while let first = waiting.indices.min(by: { waiting[$0].position < waiting[$1].position }) {
+            let (_, former, failure) = waiting.remove(at: first)
+            // Another's may have taken it in.
+            guard let (next, operation) = try records.successor(of: former) else { continue }
+            guard let save = next.save else {
+                // What was there before is deleted all the same.
+                _ = try records.rebase(over: former)
+                continue
+            }
+            guard save.policy == .ifServerRecordUnchanged else { continue }
+            let all = try isDivisible(operation) ? [next] : records.pending(at: operation.position)
+            let answers = all.map { ($0, $0.place == next.place ? failure : Self.otherFailed, nil) as Answer }
+            for (former, failure) in try keep(answers, isByItself: false, in: records, &refused) {
+                try note(former, failure)
+            }
+            guard try records.pending(at: operation.position).isEmpty else { continue }
+            try end(operation, in: records)
+            try records.rows.removeOperation(at: operation.position)
+        }
+    }
+
+    /// Takes changes out, and keeps what failed where a person finds it.
+    ///
+    /// - Returns: Those that are refused.
+    private func keep(
+        _ results: [Answer], isByItself: Bool, in records: RecordTransaction, _ refused: inout Refused
+    ) throws -> [(former: RecordTransaction.Pending, failure: CloudError)] {
         // Before they go: what comes after them was made from them.
         let clients = try results.map { pending, failure, _ in
             try failure.map { _ in try records.client(of: pending) }
         }
         for result in results { try records.remove(result.pending) }
+        var kept: [(former: RecordTransaction.Pending, failure: CloudError)] = []
         for ((pending, failure, server), client) in zip(results, clients) {
             guard let failure, let client else { continue }
-            let name = pending.change.record
+            let (name, base) = (pending.change.record, pending.change.base)
             let isConflict = failure.isConflict(of: pending.change)
             // It is taken with what was saved over it.
             if isByItself, failure.code != .batchRequestFailed, failure.code != .unknownItem, !isConflict,
@@ -122,18 +162,21 @@ extension RecordZoneModel {
                 continue
             }
             refused.add(name, failure)
-            if isConflict {
-                if client.hasSameContent(as: server) { continue }
+            // What was saved over one that is a conflict is one with it, whyever it is not done.
+            let former = try records.conflicts(of: name).first { !base.isEmpty && $0.client?.changeTag == base }
+            if isConflict || former != nil {
+                let there = isConflict ? server : former?.server?.base
+                if client.hasSameContent(as: there) { continue }
                 try records.noteConflict(
-                    of: name, ancestor: pending.ancestor, server: server, client: client,
-                    madeFrom: pending.change.base, failure, now: engine.now)
+                    of: name, ancestor: pending.ancestor, server: there, client: client, madeFrom: base,
+                    isConflict ? failure : former?.error ?? failure, now: engine.now)
                 continue
             }
             try records.noteRefusal(
-                of: name, client: client, ancestor: pending.ancestor, madeFrom: pending.change.base, failure,
-                now: engine.now)
-            try takeSuccessor(of: pending, failure, in: records, &refused)
+                of: name, client: client, ancestor: pending.ancestor, madeFrom: base, failure, now: engine.now)
+            kept.append((pending, failure))
         }
+        return kept
     }
 
     /// Whether a change that fails fails for itself alone: then it may go with what was saved over it. What was to be done
@@ -141,28 +184,6 @@ extension RecordZoneModel {
     private func isByItself(_ operation: OutboxOperation, count: Int) throws -> Bool {
         let request = try WireZoneChanges(serializedBytes: operation.payload)
         return (request.notAtomic || count == 1) && request.conditions.isEmpty && request.clientToken.isEmpty
-    }
-
-    /// The save over one that is refused would meet a record that it was not made from: it is refused with it, and so is
-    /// what is to be done with it as a whole.
-    private func takeSuccessor(
-        of former: RecordTransaction.Pending, _ failure: CloudError, in records: RecordTransaction,
-        _ refused: inout Refused
-    ) throws {
-        guard let (next, operation) = try records.successor(of: former) else { return }
-        guard let save = next.save else {
-            // What was there before is deleted all the same.
-            _ = try records.rebase(over: former)
-            return
-        }
-        guard save.policy == .ifServerRecordUnchanged else { return }
-        let all = try isDivisible(operation) ? [next] : records.pending(at: operation.position)
-        try take(
-            all.map { ($0, $0.place == next.place ? failure : Self.otherFailed, nil) }, of: operation,
-            isByItself: false, in: records, &refused)
-        guard try records.pending(at: operation.position).isEmpty else { return }
-        try end(operation, in: records)
-        try records.rows.removeOperation(at: operation.position)
     }
 
     private static let otherFailed = CloudError(

@@ -197,8 +197,14 @@ extension Batch {
     private func trash(_ id: DocumentID, _ request: WireTrashItem) throws {
         var item = try self.item(id)
         try ContentRule.checkVersion([UInt8](request.batch), "batch")
-        // With which it lies there, whoever removes it for good has to know.
-        if item.hasTrash { return mention(id) }
+        if item.hasTrash {
+            // With which it lies there, whoever removes it for good has to know: of what it has seen, and nothing else.
+            let isSeen =
+                (request.base.isEmpty || request.base == item.content.version)
+                && (item.kind != .folder || !request.hasSeen || (try? checkUnchanged(id, since: request)) != nil)
+            if isSeen || item.trash.batch == request.batch { mention(id) }
+            return
+        }
         guard request.base.isEmpty || request.base == item.content.version else { throw Self.changedMeanwhile(id) }
         if item.kind == .folder, request.hasSeen { try checkUnchanged(id, since: request) }
         try leave(item)
