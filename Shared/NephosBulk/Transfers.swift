@@ -88,6 +88,8 @@ public final class Transfers {
     private lazy var contentFigures = ContentFigures(self)
     /// Where content that nothing uses was removed last.
     private var lastEnding: HoldStore.Place?
+    /// Whether anything has ended since the first had its turn.
+    private var hasEnded = false
     private lazy var endings = SteppedWork(
         "Removing content that nothing uses", every: configuration.sweepInterval,
         inTurns: {
@@ -307,13 +309,16 @@ public final class Transfers {
     private func endSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
         guard let some = try UseStore.endings(after: lastEnding, limit: Self.endingsStep, in: transaction) else {
             // All owners have had their turn.
-            defer { lastEnding = nil }
-            return lastEnding != nil
+            defer { (lastEnding, hasEnded) = (nil, false) }
+            return hasEnded
         }
         guard let host else { return false }
         let place = some.place
         lastEnding = place
-        turn.scope = ScopeName(place.owner, ItemName("\(place.partition)"))
+        let owner = ScopeName(place.owner, ItemName("\(place.partition)"))
+        // Whose steps fail keeps nobody else from more than one.
+        guard !turn.failed.contains(owner) else { return true }
+        turn.scope = owner
         transaction.afterCommit { [damage] in damage.recountIfAny() }
         var work = 0
         for (container, id, isNode) in some.rows where work < Self.endingsStep {
@@ -328,6 +333,7 @@ public final class Transfers {
             work += try uses.end(UseStore.Part(id: chunk, isNode: isNode))
         }
         // What has ended may have been all that used others.
+        hasEnded = true
         return true
     }
 

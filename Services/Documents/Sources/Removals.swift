@@ -28,15 +28,17 @@ extension DocumentsService {
             return emptied || ended || hasRemoved
         }
         lastRemoval = removals.scope
+        // Whose steps fail keeps nobody else from more than one.
+        guard !turn.failed.contains(removals.scope) else { return true }
         turn.scope = removals.scope
         let container = try container(removals.scope, transaction)
         // Else the step would be undone, with what it did for others. It is looked at again in the next round.
         guard container.isReadable else { return true }
-        hasRemoved = true
         var work = 0
         for folder in removals.folders where work < Self.step {
             work += try removeSome(of: folder, in: container)
         }
+        hasRemoved = true
         transaction.afterCommit { [transfers] in transfers.removeSoon() }
         return true
     }

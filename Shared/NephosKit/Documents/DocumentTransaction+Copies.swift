@@ -165,7 +165,7 @@ extension DocumentTransaction {
         var removed: [(file: DocumentID, length: UInt64)] = []
         for row in rows where !roots.contains(row["root"] as Data) {
             guard let file = DocumentID(bytes: row["file"] as Data) else { continue }
-            guard try !mayHeal(with: row["root"]) else {
+            guard try !mayHeal(with: row["root"], what: curable()) else {
                 try weighCopy(in: file)
                 continue
             }
@@ -222,7 +222,7 @@ extension DocumentTransaction {
     ///
     /// - Parameter owner: Whom it came for.
     func isWanted(copyOf root: Data, for owner: DocumentID?) throws -> Bool {
-        if try mayHeal(with: root) { return true }
+        if try mayHeal(with: root, what: curable()) { return true }
         if let owner, try wants(owner, root) { return true }
         return try handOver(root, from: owner)
     }
@@ -265,8 +265,8 @@ extension DocumentTransaction {
     }
 
     /// Whether the server may have lost bytes of a content that is here, and nobody may have them but this copy.
-    private func mayHeal(with root: Data) throws -> Bool {
-        guard case let damage = try curable(), damage.isAnything, !known.whole.contains(root) else { return false }
+    private func mayHeal(with root: Data, what damage: ContentDamage) throws -> Bool {
+        guard damage.isAnything, !known.whole.contains(root) else { return false }
         return try Data.fetchOne(
             cached("SELECT chunks FROM document_copies WHERE account = ?1 AND container = ?2 AND root = ?3"),
             arguments: arguments(root)
@@ -274,21 +274,25 @@ extension DocumentTransaction {
     }
 
     /// The same of what is here of an item's contents.
-    func mayHeal(with item: HeldDocument) throws -> Bool { try !healing(with: item).isEmpty }
+    func mayHeal(with item: HeldDocument) throws -> Bool { try !healing(with: item, what: curable()).isEmpty }
 
     /// Roots of those of an item's contents that are here of which that is so.
-    private func healing(with item: HeldDocument) throws -> [Data] {
-        guard try curable().isAnything else { return [] }
+    private func healing(with item: HeldDocument, what damage: ContentDamage) throws -> [Data] {
+        guard damage.isAnything else { return [] }
         let own = item.wire.content.isInline ? [] : [item.wire.content.root]
         let copies = try Data.fetchAll(
             cached("SELECT root FROM document_copies WHERE account = ?1 AND container = ?2 AND item = ?3"),
             arguments: arguments(item.id.description))
-        return try Set(own + copies).filter { try mayHeal(with: $0) }.sorted { $0.lexicographicallyPrecedes($1) }
+        return try Set(own + copies).filter { try mayHeal(with: $0, what: damage) }.sorted {
+            $0.lexicographicallyPrecedes($1)
+        }
     }
 
-    /// The same of several items, with the chunks of each.
+    /// The same of several items, with the chunks of each: for who asks the server about them, also of what it may have lost
+    /// since it was found out that nothing of it is here.
     func healing(with items: [HeldDocument]) throws -> [(root: Data, chunks: [CutChunk])] {
-        try Set(items.flatMap { try healing(with: $0) }).map { root in
+        let damage = try damage()
+        return try Set(items.flatMap { try healing(with: $0, what: damage) }).map { root in
             let chunks = try Data.fetchOne(
                 cached("SELECT chunks FROM document_copies WHERE account = ?1 AND container = ?2 AND root = ?3"),
                 arguments: arguments(root))
