@@ -85,6 +85,8 @@ private struct ScrubRounds {
     /// Until a service has seen the file: it looks twice a minute.
     private static let patience: Duration = .seconds(90)
     private static let ended = "content.scrub.rounds"
+    /// A service counts what it has found this often.
+    private static let counting = 0.6
 
     private let connection: OperatorConnection
     private let services: [(service: ServiceName, folder: String)]
@@ -101,25 +103,37 @@ private struct ScrubRounds {
     /// - Throws: ``CloudError`` `.networkUnavailable`: a service does not answer; `.storageFailure`: its folder is not
     ///   there or not writable; `.operationCancelled` by Ctrl-C.
     func run(_ progress: (Int, Int) -> Void) throws -> [(ServiceName, [String: UInt64])] {
-        let before = try services.map { try counters(of: $0.service)[Self.ended] ?? 0 }
-        defer { for (_, folder) in services { unlink(request(in: folder)) } }
+        var before = try services.map { try counters(of: $0.service)[Self.ended] ?? 0 }
+        // Somebody else may have asked, too: the round is for both, and is not taken back for one.
+        var made: [String] = []
         for (_, folder) in services {
-            guard FileManager.default.createFile(atPath: request(in: folder), contents: nil) else {
+            let file = open(request(in: folder), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
+            guard file >= 0 || errno == EEXIST else {
+                made.forEach { unlink($0) }
                 throw CloudError(
                     .storageFailure, "The folder of content is not there, or cannot be written. Say where with --data.",
                     details: ["path": folder])
             }
+            guard file >= 0 else { continue }
+            close(file)
+            made.append(request(in: folder))
         }
         let begun = ContinuousClock.now
         while true {
             try Interrupt.check()
             let now = try services.map { try counters(of: $0.service) }
-            if zip(now, before).allSatisfy({ $0[Self.ended] ?? 0 > $1 }) {
-                return Array(zip(services.map(\.service), now))
+            var isSeen = true
+            for (place, service) in services.enumerated() where access(request(in: service.folder), F_OK) == 0 {
+                // What ends until then is another's round.
+                (isSeen, before[place]) = (false, now[place][Self.ended] ?? 0)
             }
-            let isSeen = services.allSatisfy { access(request(in: $0.folder), F_OK) != 0 }
+            if isSeen, zip(now, before).allSatisfy({ $0[Self.ended] ?? 0 > $1 }) {
+                Thread.sleep(forTimeInterval: Self.counting)
+                return try services.map { ($0.service, try counters(of: $0.service)) }
+            }
             let isUnderWay = isSeen && now.allSatisfy { $0[Self.ended] != nil }
             guard isUnderWay || begun.duration(to: .now) < Self.patience else {
+                made.forEach { unlink($0) }
                 throw CloudError(
                     .serverResponseLost,
                     "A service has not begun to read its content, or was started again. See nephos status, and ask again."
