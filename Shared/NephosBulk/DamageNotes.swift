@@ -120,20 +120,27 @@ final class DamageNotes {
         guard !isCounting, let host = transfers.host else { return }
         isCounting = true
         isStale = false
-        let snapshots = host.snapshots
-        host.loop.offload(to: .content) {
-            try snapshots.read { try DamagedChunks.count(in: $0) }
-        } then: { [weak self] result in
-            guard let self, let host = transfers.host else { return }
-            if let count = try? result.get() {
-                self.count = count
-                host.set("chunks.damaged", to: count)
-            }
-            host.loop.schedule(after: Self.countInterval) { [weak self] in
+        count { [weak self, weak host] in
+            host?.loop.schedule(after: Self.countInterval) { [weak self] in
                 guard let self else { return }
                 isCounting = false
                 if isStale { recount() }
             }
+        }
+    }
+
+    /// Counts what is noted until now, at once.
+    func count(then completion: @escaping () -> Void) {
+        guard let host = transfers.host else { return }
+        let snapshots = host.snapshots
+        host.loop.offload(to: .content) {
+            try snapshots.read { try DamagedChunks.count(in: $0) }
+        } then: { [weak self] result in
+            if let self, let host = transfers.host, let count = try? result.get() {
+                self.count = count
+                host.set("chunks.damaged", to: count)
+            }
+            completion()
         }
     }
 }

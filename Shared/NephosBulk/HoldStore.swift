@@ -55,6 +55,20 @@ enum HoldStore {
         var partition: Int
 
         var values: [SQLValue] { [.integer(Int64(partition)), .text(owner.rawValue)] }
+
+        init(owner: Owner, partition: Int) {
+            self.owner = owner
+            self.partition = partition
+        }
+
+        /// - Parameter turn: Whose ``turn`` it is; nil: nobody's here.
+        init?(turn: ScopeName) {
+            guard let partition = Int(turn.path.rawValue) else { return nil }
+            self.init(owner: turn.owner, partition: partition)
+        }
+
+        /// As stepped work names it.
+        var turn: ScopeName { ScopeName(owner, ItemName("\(partition)")) }
     }
 
     static func has(

@@ -7,7 +7,8 @@ internal import NephosStorage
 /// Reads all segments through, once in a while, so that what the disk has lost is known while a device still has it.
 ///
 /// One short step after the other, on the content pool: so slowly that a round takes most of its time, and never for more
-/// than a tenth of a thread's; half of one's while whoever runs the service waits for it. How far it is lies in a row, so that a restart goes on with the segment that it was in.
+/// than a tenth of a thread's; half of one's while whoever runs the service waits for it. How far it is lies in a row, so
+/// that a restart goes on with the segment that it was in.
 final class Scrubbing {
     /// Bytes of one step.
     private static let stepBytes = 1 << 20
@@ -45,9 +46,11 @@ final class Scrubbing {
         var totalBytes = 0
         /// Segments that could not be read through.
         var passedOver = 0
+        var isUnderWay = true
 
         func tell(_ host: any ServiceRuntime) {
             host.set("content.scrub.rounds", to: rounds)
+            host.set("content.scrub.under_way", to: isUnderWay ? 1 : 0)
             host.set("content.scrub.bytes", to: bytes)
             host.set("content.scrub.bytes_total", to: totalBytes)
             host.set("content.scrub.unread_segments", to: passedOver)
@@ -142,15 +145,21 @@ final class Scrubbing {
     }
 
     private func end(_ place: ScrubPlace) {
-        guard let host = transfers.host else { return }
         told = []
-        if isHurried {
-            hurried.rounds += 1
-            hurried.bytes = hurried.totalBytes
+        guard isHurried else { return begin(after: place) }
+        // Whoever waits for it gets the count of what the last step has found, too.
+        transfers.damage.count { [weak self] in
+            guard let self, let host = transfers.host else { return }
+            (hurried.rounds, hurried.bytes) = (hurried.rounds + 1, hurried.totalBytes)
+            hurried.isUnderWay = false
             hurried.tell(host)
+            isHurried = false
+            begin(after: place)
         }
-        isHurried = false
-        host.submit {
+    }
+
+    private func begin(after place: ScrubPlace) {
+        transfers.host?.submit {
             try ScrubPlace(segment: nil, began: place.began, isDone: true).write(in: $0)
         } then: { [weak self] failure in
             guard let self else { return }

@@ -86,10 +86,6 @@ public final class Transfers {
     private(set) lazy var watch = ContentWatch(self)
     private var scrubbing: Scrubbing?
     private lazy var contentFigures = ContentFigures(self)
-    /// Where content that nothing uses was removed last.
-    private var lastEnding: HoldStore.Place?
-    /// Whether anything has ended since the first had its turn.
-    private var hasEnded = false
     private lazy var endings = SteppedWork(
         "Removing content that nothing uses", every: configuration.sweepInterval,
         inTurns: {
@@ -307,21 +303,14 @@ public final class Transfers {
     private static let endingsStep = 128
 
     private func endSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
-        guard let some = try UseStore.endings(after: lastEnding, limit: Self.endingsStep, in: transaction) else {
-            // All owners have had their turn.
-            defer { (lastEnding, hasEnded) = (nil, false) }
-            return hasEnded
+        let owner = try turn.next { last in
+            try UseStore.nextEnding(after: last.flatMap { HoldStore.Place(turn: $0) }, in: transaction)?.turn
         }
-        guard let host else { return false }
-        let place = some.place
-        lastEnding = place
-        let owner = ScopeName(place.owner, ItemName("\(place.partition)"))
-        // Whose steps fail keeps nobody else from more than one.
-        guard !turn.failed.contains(owner) else { return true }
-        turn.scope = owner
+        guard let place = owner.flatMap({ HoldStore.Place(turn: $0) }), let host else { return false }
         transaction.afterCommit { [damage] in damage.recountIfAny() }
         var work = 0
-        for (container, id, isNode) in some.rows where work < Self.endingsStep {
+        for (container, id, isNode) in try UseStore.endings(at: place, limit: Self.endingsStep, in: transaction)
+        where work < Self.endingsStep {
             guard let chunk = ChunkID(bytes: id) else {
                 try UseStore.removeEnding(of: id, isNode: isNode, in: container, at: place, in: transaction)
                 continue
@@ -333,7 +322,6 @@ public final class Transfers {
             work += try uses.end(UseStore.Part(id: chunk, isNode: isNode))
         }
         // What has ended may have been all that used others.
-        hasEnded = true
         return true
     }
 

@@ -298,25 +298,21 @@ struct UseStore {
         try transaction.execute(Self.deleteEnding, place.values + [.text(container)] + part.values)
     }
 
-    /// What nothing uses any more, of one owner in its partition.
-    struct Endings {
-        var place: HoldStore.Place
-        var rows: [(container: String, id: [UInt8], isNode: Bool)]
-    }
-
-    /// Of the first owner in its partition behind this one; nil: none has any there.
-    static func endings(
-        after last: HoldStore.Place?, limit: Int, in transaction: any ReadTransaction
-    ) throws -> Endings? {
-        let start = last?.values ?? [.integer(-1), .text("")]
-        let next = try transaction.first(selectOwner, start) { row in
+    /// The first owner in its partition, behind this one, of whom there is what nothing uses any more; nil: none.
+    static func nextEnding(
+        after last: HoldStore.Place?, in transaction: any ReadTransaction
+    ) throws -> HoldStore.Place? {
+        try transaction.first(selectOwner, last?.values ?? [.integer(-1), .text("")]) { row in
             HoldStore.Place(owner: Owner(rawValue: row.text(1)), partition: Int(row.integer(0)))
         }
-        return try next.map { place in
-            let rows = try transaction.all(selectEndings, place.values + [.integer(Int64(limit))]) { row in
-                (container: row.text(1), id: row.blob(2), isNode: row.integer(3) != 0)
-            }
-            return Endings(place: place, rows: rows)
+    }
+
+    /// What nothing uses any more, of one owner in its partition.
+    static func endings(
+        at place: HoldStore.Place, limit: Int, in transaction: any ReadTransaction
+    ) throws -> [(container: String, id: [UInt8], isNode: Bool)] {
+        try transaction.all(selectEndings, place.values + [.integer(Int64(limit))]) { row in
+            (container: row.text(1), id: row.blob(2), isNode: row.integer(3) != 0)
         }
     }
 

@@ -82,11 +82,9 @@ struct ScrubCommand: ParsableCommand {
 private struct ScrubRounds {
     /// Between two looks.
     private static let pause = 0.25
-    /// Until a service has seen the file: it looks twice a minute.
+    /// Until a service has seen the file, which it looks for twice a minute; and without any sign of a round afterwards.
     private static let patience: Duration = .seconds(90)
     private static let ended = "content.scrub.rounds"
-    /// A service counts what it has found this often.
-    private static let counting = 0.6
 
     private let connection: OperatorConnection
     private let services: [(service: ServiceName, folder: String)]
@@ -118,29 +116,35 @@ private struct ScrubRounds {
             close(file)
             made.append(request(in: folder))
         }
-        let begun = ContinuousClock.now
+        var lastSign = ContinuousClock.now
         while true {
             try Interrupt.check()
             let now = try services.map { try counters(of: $0.service) }
-            var isSeen = true
-            for (place, service) in services.enumerated() where access(request(in: service.folder), F_OK) == 0 {
-                // What ends until then is another's round.
-                (isSeen, before[place]) = (false, now[place][Self.ended] ?? 0)
+            var (ended, underWay) = (0, 0)
+            for (place, service) in services.enumerated() {
+                let rounds = now[place][Self.ended] ?? 0
+                if access(request(in: service.folder), F_OK) == 0 {
+                    // What ends until then is another's round.
+                    before[place] = rounds
+                } else if rounds > before[place] {
+                    ended += 1
+                } else if now[place]["content.scrub.under_way"] == 1 {
+                    underWay += 1
+                }
             }
-            if isSeen, zip(now, before).allSatisfy({ $0[Self.ended] ?? 0 > $1 }) {
-                Thread.sleep(forTimeInterval: Self.counting)
-                return try services.map { ($0.service, try counters(of: $0.service)) }
+            if ended == services.count { return Array(zip(services.map(\.service), now)) }
+            if ended + underWay == services.count {
+                lastSign = .now
+                func sum(_ name: String) -> Int { now.reduce(0) { $0 + Int(clamping: $1[name] ?? 0) } }
+                progress(sum("content.scrub.bytes"), sum("content.scrub.bytes_total"))
             }
-            let isUnderWay = isSeen && now.allSatisfy { $0[Self.ended] != nil }
-            guard isUnderWay || begun.duration(to: .now) < Self.patience else {
+            guard lastSign.duration(to: .now) < Self.patience else {
                 made.forEach { unlink($0) }
                 throw CloudError(
                     .serverResponseLost,
                     "A service has not begun to read its content, or was started again. See nephos status, and ask again."
                 )
             }
-            func sum(_ name: String) -> Int { now.reduce(0) { $0 + Int(clamping: $1[name] ?? 0) } }
-            if isUnderWay { progress(sum("content.scrub.bytes"), sum("content.scrub.bytes_total")) }
             Thread.sleep(forTimeInterval: Self.pause)
         }
     }

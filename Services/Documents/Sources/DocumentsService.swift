@@ -23,10 +23,6 @@ public final class DocumentsService: CloudService {
     private var keys: OwnerKeys?
     private let digestKeys = DigestKeys()
     private(set) weak var runtime: (any ServiceRuntime)?
-    /// The container whose removals had their turn last.
-    var lastRemoval: ScopeName?
-    /// Whether anything was removed since the first had its turn.
-    var hasRemoved = false
     private(set) lazy var removals = SteppedWork(
         "Removing items", every: .seconds(60),
         inTurns: {

@@ -21,24 +21,15 @@ extension DocumentsService {
         let announced = try endAnnouncements(in: transaction)
         let emptied = try emptyTrash(in: transaction) || announced
         let ended = try removeEnded(in: transaction)
-        let removals = try ContainerRows.removals(after: lastRemoval, limit: Self.step, in: transaction)
-        guard let removals else {
-            // All containers have had their turn.
-            defer { (lastRemoval, hasRemoved) = (nil, false) }
-            return emptied || ended || hasRemoved
+        guard let scope = try turn.next({ try ContainerRows.nextRemoval(after: $0, in: transaction) }) else {
+            return emptied || ended
         }
-        lastRemoval = removals.scope
-        // Whose steps fail keeps nobody else from more than one.
-        guard !turn.failed.contains(removals.scope) else { return true }
-        turn.scope = removals.scope
-        let container = try container(removals.scope, transaction)
-        // Else the step would be undone, with what it did for others. It is looked at again in the next round.
-        guard container.isReadable else { return true }
+        let container = try container(scope, transaction)
+        guard container.isReadable else { return turn.passesOver() }
         var work = 0
-        for folder in removals.folders where work < Self.step {
+        for folder in try container.rows.removals(limit: Self.step) where work < Self.step {
             work += try removeSome(of: folder, in: container)
         }
-        hasRemoved = true
         transaction.afterCommit { [transfers] in transfers.removeSoon() }
         return true
     }

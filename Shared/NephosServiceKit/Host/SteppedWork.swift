@@ -133,10 +133,10 @@ public struct SteppedTurn {
         return nil
     }
 
-    /// The step has failed.
+    /// The step has failed, or nothing can be done for whose turn it is: in the next round it is looked at again.
     ///
     /// - Returns: Whether others may go on.
-    fileprivate mutating func passesOver() -> Bool {
+    public mutating func passesOver() -> Bool {
         guard let scope, failed.count < Self.failedMax else { return false }
         return failed.insert(scope).inserted
     }

@@ -275,39 +275,22 @@ struct ContainerRows {
         try transaction.first(Self.isRemovedRow, place + [.blob(id.bytes)]) { _ in true } ?? false
     }
 
-    /// Items of one container that are removed, with what lies in them still to be.
-    struct Removals {
-        var scope: ScopeName
-        /// Empty: what the rows name was damaged.
-        var folders: [DocumentID] = []
-    }
-
-    /// Those of the first container behind this one. A row that names no item is removed.
-    ///
-    /// - Returns: Nil: there is no container behind it.
-    static func removals(
-        after scope: ScopeName?, limit: Int, in transaction: any HandlerTransaction
-    ) throws -> Removals? {
+    /// The first container, behind this one, in which items are removed with what lies in them still to be; nil: none.
+    static func nextRemoval(after scope: ScopeName?, in transaction: any ReadTransaction) throws -> ScopeName? {
         let start: [SQLValue] = [
             .integer(scope.map { Int64($0.partition) } ?? -1), .text(scope?.owner.rawValue ?? ""),
             .text(scope?.path.rawValue ?? ""),
         ]
-        let next = try transaction.first(selectTurn, start) { row in
-            (
-                place: [.integer(row.integer(0)), .text(row.text(1)), .text(row.text(2))] as [SQLValue],
-                scope: ScopeName(Owner(rawValue: row.text(1)), ItemName(row.text(2)))
-            )
+        return try transaction.first(selectTurn, start) { ScopeName(Owner(rawValue: $0.text(1)), ItemName($0.text(2))) }
+    }
+
+    /// Those items. A row that names none is removed.
+    func removals(limit: Int) throws -> [DocumentID] {
+        try transaction.all(Self.selectRemovals, place + [.integer(Int64(limit))]) { $0.blob(0) }.compactMap { row in
+            if let folder = DocumentID(bytes: row) { return folder }
+            try transaction.execute(Self.deleteRemoval, place + [.blob(row)])
+            return nil
         }
-        guard let next else { return nil }
-        var removals = Removals(scope: next.scope)
-        for row in try transaction.all(selectRemovals, next.place + [.integer(Int64(limit))], { $0.blob(0) }) {
-            if let folder = DocumentID(bytes: row) {
-                removals.folders.append(folder)
-            } else {
-                try transaction.execute(deleteRemoval, next.place + [.blob(row)])
-            }
-        }
-        return removals
     }
 
     private static let deletePlaces = SQL(
