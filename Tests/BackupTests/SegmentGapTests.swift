@@ -106,18 +106,29 @@ import Testing
         #expect(try house.backup().damagedFiles == segments.map { try house.file($0) })
     }
 
-    /// What a backup has left that came to no end is counted on by nobody.
-    @Test func theGapsOfABackupThatCameToNoEndAreFoundAgain() throws {
+    /// A segment has grown since it was copied.
+    private static func grown() throws -> (house: BackupHouse, place: SegmentPlace) {
         let house = try BackupHouse()
         let place = try house.put("a", partition: 1)
         try house.put("b", partition: 2)
         try house.backup()
         try house.put("more", partition: 1)
+        return (house, place)
+    }
+
+    /// A backup that comes to no end, after a segment was copied.
+    private static func endBackup(of house: BackupHouse) throws {
+        struct Ended: Error {}
+        #expect(throws: Ended.self) { try house.backup(at: 1) { if $0 == "segment" { throw Ended() } } }
+    }
+
+    /// What a backup has left that came to no end is counted on by nobody.
+    @Test func theGapsOfABackupThatCameToNoEndAreFoundAgain() throws {
+        let (house, place) = try Self.grown()
         let own = try house.file(place.segment)
         let whole = try #require(Self.data(own))
         unlink(own)
-        struct Ended: Error {}
-        #expect(throws: Ended.self) { try house.backup(at: 1) { if $0 == "segment" { throw Ended() } } }
+        try Self.endBackup(of: house)
         let second = try house.backup(at: 2)
         #expect(second.damagedFiles == [own])
         #expect(second.manifest.segments[0].gaps?.last?.upperBound == whole.count)
@@ -129,15 +140,10 @@ import Testing
 
     /// Nor is what it has left lost that nobody else has any more.
     @Test func whatABackupThatCameToNoEndHasCopiedIsKept() throws {
-        let house = try BackupHouse()
-        let place = try house.put("a", partition: 1)
-        try house.put("b", partition: 2)
-        try house.backup()
-        try house.put("more", partition: 1)
+        let (house, place) = try Self.grown()
         let own = try house.file(place.segment)
         let whole = try #require(Self.data(own))
-        struct Ended: Error {}
-        #expect(throws: Ended.self) { try house.backup(at: 1) { if $0 == "segment" { throw Ended() } } }
+        try Self.endBackup(of: house)
         unlink(own)
         let second = try house.backup(at: 2)
         #expect(second.manifest.segments.allSatisfy { $0.gaps == nil })

@@ -45,36 +45,44 @@ import Testing
         }
     }
 
+    /// Its chunk is on its way with other bytes, as if it had changed between the disk and the server.
+    ///
+    /// - Returns: What it was.
+    private func sendAnother(
+        from device: ContainerCloud.Device, _ file: String, _ cloud: ContainerCloud
+    ) async throws -> Data {
+        let whole = try Data(contentsOf: URL(fileURLWithPath: file))
+        try SplitMix64.bytes(90_000, seed: 2).write(to: URL(fileURLWithPath: file))
+        cloud.simulation.use { $0.network.offloadTime = .milliseconds(200) }
+        device.setOffline(false)
+        for _ in 0..<2000 where try await !isStoring(device) { cloud.simulation.advance(by: .milliseconds(5)) }
+        try #require(try await isStoring(device))
+        return whole
+    }
+
+    private func expectArrival(from device: ContainerCloud.Device, _ cloud: ContainerCloud) async throws {
+        cloud.simulation.use { $0.network.offloadTime = nil }
+        try await device.settle()
+        #expect(try await device.container.status().refused.isEmpty)
+        let other = try await cloud.open()
+        try await other.settle()
+        #expect(try await other.container.read("x") == content)
+    }
+
     @Test func whatBecameAnotherOnItsWayIsSentAgain() async throws {
         try await withUnsent { cloud, one, file in
-            let whole = try Data(contentsOf: URL(fileURLWithPath: file))
-            // As if it had changed between the disk and the server.
-            try SplitMix64.bytes(90_000, seed: 2).write(to: URL(fileURLWithPath: file))
-            cloud.simulation.use { $0.network.offloadTime = .milliseconds(200) }
-            one.setOffline(false)
-            for _ in 0..<2000 where try await !isStoring(one) { cloud.simulation.advance(by: .milliseconds(5)) }
-            try #require(try await isStoring(one))
+            let whole = try await sendAnother(from: one, file, cloud)
             try whole.write(to: URL(fileURLWithPath: file))
             for _ in 0..<2000 where try await mistakes(one) == nil { cloud.simulation.advance(by: .milliseconds(5)) }
             #expect(try await mistakes(one) == 1)
-            cloud.simulation.use { $0.network.offloadTime = nil }
-            try await one.settle()
-            #expect(try await one.container.status().refused.isEmpty)
-            let two = try await cloud.open()
-            try await two.settle()
-            #expect(try await two.container.read("x") == content)
+            try await expectArrival(from: one, cloud)
         }
     }
 
     /// The connection ends while the chunk is read once more: no other chunk is on its way that would fail by that.
     @Test func anUploadWhoseConnectionEndsMeanwhileGoesOn() async throws {
         try await withUnsent { cloud, one, file in
-            let whole = try Data(contentsOf: URL(fileURLWithPath: file))
-            try SplitMix64.bytes(90_000, seed: 2).write(to: URL(fileURLWithPath: file))
-            cloud.simulation.use { $0.network.offloadTime = .milliseconds(200) }
-            one.setOffline(false)
-            for _ in 0..<2000 where try await !isStoring(one) { cloud.simulation.advance(by: .milliseconds(5)) }
-            try #require(try await isStoring(one))
+            let whole = try await sendAnother(from: one, file, cloud)
             // It was answered, and is read again.
             for _ in 0..<2000 where try await !isReading(one) { cloud.simulation.advance(by: .milliseconds(5)) }
             try #require(try await isReading(one))
@@ -84,12 +92,7 @@ import Testing
             }
             try whole.write(to: URL(fileURLWithPath: file))
             cloud.simulation.advance(by: .seconds(1))
-            cloud.simulation.use { $0.network.offloadTime = nil }
-            try await one.settle()
-            #expect(try await one.container.status().refused.isEmpty)
-            let two = try await cloud.open()
-            try await two.settle()
-            #expect(try await two.container.read("x") == content)
+            try await expectArrival(from: one, cloud)
         }
     }
 

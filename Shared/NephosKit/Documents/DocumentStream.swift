@@ -63,7 +63,12 @@ public struct DocumentStream: AsyncSequence, Sendable {
             } onCancel: {
                 piece.cancel()
             }
-            let data = try result.get()
+            let data: Data
+            do { data = try result.get() } catch {
+                // The server lets go of a device that signs out before that knows it.
+                try stream.container.read { _ in }
+                throw error
+            }
             keep(data)
             offset += data.count
             ahead = fetch(from: offset)
