@@ -22,7 +22,7 @@ public final class RecordsService: CloudService {
     private var keys: OwnerKeys?
     private let digestKeys = DigestKeys()
     let gathered = GatheredNames()
-    var deletions = Deletions()
+    let deletions = Deletions()
     private(set) weak var runtime: (any ServiceRuntime)?
     private(set) lazy var removals = SteppedWork(
         "Removing a zone's records", every: .seconds(60),
@@ -118,7 +118,6 @@ public final class RecordsService: CloudService {
 
     public func drop(partition: Int) {
         digestKeys.drop(partition: partition)
-        deletions.drop(partition: partition)
         transfers.drop(partition: partition)
     }
 

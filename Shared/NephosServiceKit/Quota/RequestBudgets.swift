@@ -163,7 +163,7 @@ struct RequestBudgets {
 /// than an empty one.
 ///
 /// An object: it is asked for every request, and to ask part of a structure would be to copy it.
-final class TokenBuckets<Key: Hashable> {
+package final class TokenBuckets<Key: Hashable> {
     /// Keys remembered at once. Buckets that are full again need no memory.
     static var keysMax: Int { 100_000 }
 
@@ -179,7 +179,7 @@ final class TokenBuckets<Key: Hashable> {
     /// Keys that are remembered.
     var count: Int { fullAt.count }
 
-    init(_ limit: BudgetConfiguration.Limit) {
+    package init(_ limit: BudgetConfiguration.Limit) {
         capacity = limit.capacity
         refill = limit.refill
         perCall = refill.nanoseconds
@@ -187,7 +187,7 @@ final class TokenBuckets<Key: Hashable> {
     }
 
     /// How long until the key may take one; not above zero: now.
-    func wait(_ key: Key, now: Duration) -> Duration {
+    package func wait(_ key: Key, now: Duration) -> Duration {
         guard capacity > 0 else { return .zero }
         let now = now.nanoseconds
         let full = place(of: key).map { fullAt.values[$0] } ?? 0
@@ -201,6 +201,9 @@ final class TokenBuckets<Key: Hashable> {
         latest = (key, place)
         return place
     }
+
+    /// Takes some, which may be more than there are: the next one waits until that is paid.
+    package func note(_ key: Key, _ count: Int, now: Duration) { _ = take(key, count, now: now) }
 
     /// Takes some, or gives some back. What remains; nil when there is no limit.
     func take(_ key: Key, _ count: Int, now: Duration) -> Budget? {
