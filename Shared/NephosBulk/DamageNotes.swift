@@ -112,7 +112,7 @@ final class DamageNotes {
     }
 
     /// Chunks were stored or removed: what was damaged may be whole, or gone.
-    func recountIfAny() { if count > 0 { recount() } }
+    func recountIfAny() { if count > 0 || isStale { recount() } }
 
     /// Counts what is noted, for whoever asks how the service is.
     func recount() {
@@ -120,7 +120,8 @@ final class DamageNotes {
         guard !isCounting, let host = transfers.host else { return }
         isCounting = true
         isStale = false
-        count { [weak self, weak host] in
+        count { [weak self, weak host] isCounted in
+            if !isCounted { self?.isStale = true }
             host?.loop.schedule(after: Self.countInterval) { [weak self] in
                 guard let self else { return }
                 isCounting = false
@@ -130,17 +131,18 @@ final class DamageNotes {
     }
 
     /// Counts what is noted until now, at once.
-    func count(then completion: @escaping () -> Void) {
+    ///
+    /// - Parameter completion: Gets whether it was counted: the pool may be full, or the database fail.
+    func count(then completion: @escaping (_ isCounted: Bool) -> Void) {
         guard let host = transfers.host else { return }
         let snapshots = host.snapshots
         host.loop.offload(to: .content) {
             try snapshots.read { try DamagedChunks.count(in: $0) }
         } then: { [weak self] result in
-            if let self, let host = transfers.host, let count = try? result.get() {
-                self.count = count
-                host.set("chunks.damaged", to: count)
-            }
-            completion()
+            guard let self, let host = transfers.host, let count = try? result.get() else { return completion(false) }
+            self.count = count
+            host.set("chunks.damaged", to: count)
+            completion(true)
         }
     }
 }

@@ -25,10 +25,12 @@ final class Scrubbing {
     /// Segments of which was told already that they are damaged where no chunk lies.
     private var told: Set<SegmentID> = []
     private static let toldMax = 1024
-    /// How often a step of the segment has failed since the last that did not.
+    /// How often a step of the segment has failed since the last that did not, and since when there was no room for it.
     private var failures = 0
-    /// A step that fails is done once more; one that found no room on the pool, or took too long, for two hours.
-    private static let (failuresMax, failuresMaxWhenBusy) = (1, 12)
+    private var busySince: Duration?
+    /// A step that fails is done once more; one that found no room on the pool, or took too long, for so long.
+    private static let failuresMax = 1
+    private static let busyMax: Duration = .seconds(2 * 3600)
     /// What is under way is nothing but a pause.
     private var pause: (any LoopTimer)?
     /// Somebody waits for the round.
@@ -137,7 +139,7 @@ final class Scrubbing {
             case .failure: wait(patience) { $0.next() }
             case .success(let segment?):
                 scrub = SegmentScrub(segment, in: transfers.store)
-                failures = 0
+                (failures, busySince) = (0, nil)
                 step()
             case .success(nil): end(place)
             }
@@ -148,8 +150,10 @@ final class Scrubbing {
         told = []
         guard isHurried else { return begin(after: place) }
         // Whoever waits for it gets the count of what the last step has found, too.
-        transfers.damage.count { [weak self] in
+        transfers.damage.count { [weak self] isCounted in
             guard let self, let host = transfers.host else { return }
+            // Nothing untrue is said of what was found.
+            guard isCounted else { return wait(patience) { $0.end(place) } }
             (hurried.rounds, hurried.bytes) = (hurried.rounds + 1, hurried.totalBytes)
             hurried.isUnderWay = false
             hurried.tell(host)
@@ -189,20 +193,31 @@ final class Scrubbing {
             guard let self else { return }
             switch result {
             case .success(let step):
-                failures = 0
+                (failures, busySince) = (0, nil)
                 note(step)
             // The pool is full, the disk fails, or is not there: the step is done later.
             case .failure(let error):
                 transfers.watch.note(error)
                 let reason = CloudError(wrapping: error)
-                let most = reason.code == .serviceBusy ? Self.failuresMaxWhenBusy : Self.failuresMax
-                guard failures >= most, !(error is ContentDisk.Gone), let place else {
-                    failures += 1
+                guard isLastTry(reason), !(error is ContentDisk.Gone), let place else {
                     return wait(patience) { $0.step() }
                 }
                 passOver(scrub.segment, because: reason, place)
             }
         }
+    }
+
+    /// Notes that a step has failed.
+    ///
+    /// - Returns: Whether the segment is left for that.
+    private func isLastTry(_ reason: CloudError) -> Bool {
+        guard reason.code != .serviceBusy else {
+            let now = transfers.host?.loop.monotonicNow ?? .zero
+            busySince = busySince ?? now
+            return now - (busySince ?? now) >= Self.busyMax
+        }
+        failures += 1
+        return failures > Self.failuresMax
     }
 
     /// One that fails again and again would keep all behind it from being read.

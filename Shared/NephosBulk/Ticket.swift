@@ -38,6 +38,9 @@ final class Ticket: Sendable {
     /// Where what is sent under it is stored; nil: it is for fetching alone.
     let upload: Upload?
     let lifetime: Duration
+    /// The key that has signed the access token which it was asked for with, and when both end.
+    let keyID: String
+    let expires: Timestamp
 
     var turn: Turn { Turn(account: account, partition: partition) }
 
@@ -58,6 +61,8 @@ final class Ticket: Sendable {
         self.sealer = sealer
         self.upload = upload
         self.lifetime = lifetime
+        keyID = caller.keyID
+        expires = caller.expires
     }
 }
 

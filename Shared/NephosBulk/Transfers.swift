@@ -209,7 +209,11 @@ public final class Transfers {
         // What it may do has changed: it asks again.
         case .app(let app, _): bulk?.endTickets(because: Self.appChanged) { $0.app == app }
         case .appTokenEnded(let token): bulk?.endTickets(because: .appTokenRevoked) { $0.appToken == token }
-        case .account(_, .active, _), .forgotten, .container, .tokenKey, .recall: break
+        // No ticket outlives the key that its token was signed with. Of tokens that identity has signed none does.
+        case .tokenKey(let key):
+            guard let end = key.retires else { break }
+            bulk?.endTickets(because: Self.keyRetired) { $0.keyID == key.id && $0.expires > end }
+        case .account(_, .active, _), .forgotten, .container, .recall: break
         }
     }
 
@@ -232,6 +236,8 @@ public final class Transfers {
 
     private static let movedOn = CloudError(
         .tokenExpired, "Another instance of the service has the account now. Open the transfer again.")
+    private static let keyRetired = CloudError(
+        .tokenExpired, "The key that the access token was signed with ends before it. Refresh the token.")
     private static let rightsChanged = CloudError(
         .tokenExpired, "Who may read the content has changed. Open the transfer again.")
     private static let appChanged = CloudError(

@@ -301,7 +301,7 @@ import Testing
         var generator = SplitMix64(seed: UInt64(number))
         let caller = Caller(
             account: account, device: DeviceID("device"), app: AppID("app"),
-            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
+            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0), keyID: "key")
         return Ticket(
             id: BulkTicket(using: &generator), key: key, caller: caller, at: .ofTest(Owner(account)),
             sealer: try ChunkSealer(key: [UInt8](repeating: 1, count: 32), owner: Owner(account)),

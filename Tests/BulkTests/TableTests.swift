@@ -20,7 +20,7 @@ import Testing
         let account = AccountID(account)
         let caller = Caller(
             account: account, device: DeviceID("device"), app: AppID("app"),
-            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0),
+            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0), keyID: "key",
             appToken: appToken)
         let owner = Owner("account")
         return Ticket(

@@ -1,6 +1,7 @@
 import NephosBus
 import NephosCore
 import NephosKit
+import NephosServiceKit
 import NephosSimulation
 import NephosWire
 import Testing
@@ -48,6 +49,30 @@ import Testing
         #expect(try send(frame(ticket(reply), content(1)), mover, house)?.kind == .stored)
         house.cloud.network.run(for: .seconds(3))
         #expect(try send(frame(ticket(reply), content(2)), mover, house)?.failure.code == .tokenExpired)
+    }
+
+    @Test func aTicketEndsWhenTheKeyThatSignedItsTokenEndsBeforeIt() throws {
+        let house = try BulkHouse()
+        let client = try house.cloud.makeClient()
+        var request = WireSignIn()
+        (request.accountName, request.password, request.deviceName) = (TestCloud.accountName, TestCloud.password, "d")
+        let session: WireSignInReply = try client.call("SignIn", request, at: .requests(.identity))
+        let app = session.accessToken.app
+        let honest = try house.open(
+            TestBulk(of: house.cloud, client, accessToken: session.accessToken.token), upload: upload(2), bytes: 1 << 20)
+        let mover = TestBulk(
+            of: house.cloud, client,
+            accessToken: try house.cloud.makeToken(
+                account: AccountID(session.accountID), device: DeviceID(session.device.deviceID),
+                app: AppID(app.appID), entitlements: Entitlements(app), key: client.keys.publicKey,
+                lifetime: .seconds(86_400)))
+        let lasting = try house.open(mover, upload: upload(1), bytes: 1 << 20)
+        #expect(try send(frame(ticket(lasting), content(1)), mover, house)?.kind == .stored)
+        try house.cloud.operate("RotateSigningKey", WireRotateSigningKey(), as: WireRotateSigningKeyReply.self)
+        house.cloud.network.run(for: .seconds(2))
+        #expect(try send(frame(ticket(lasting), content(2)), mover, house)?.failure.code == .tokenExpired)
+        // Tokens that identity has signed end before their key.
+        #expect(try send(frame(ticket(honest), content(3)), mover, house)?.kind == .stored)
     }
 
     @Test func whoWaitsUnderATicketIsToldThatItHasRunOut() throws {

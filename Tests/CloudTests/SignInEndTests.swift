@@ -234,6 +234,59 @@ import Testing
         #expect(refused?.code == .notAuthenticated && refused?.details["reason"] == "key retired")
     }
 
+    /// Whoever had the key signed for years ahead: its connection hears nothing any more once the key has ended.
+    @Test func aSubscriptionEndsWithTheKeyThatSignedItsToken() throws {
+        let cloud = try house()
+        defer { cloud.close() }
+        let client = try cloud.makeClient()
+        let session = try signIn(client)
+        var lasting = session.accessToken
+        lasting.token = try cloud.makeToken(
+            account: AccountID(session.accountID), device: DeviceID(session.device.deviceID),
+            app: AppID(lasting.app.appID),
+            entitlements: Entitlements(store: StoreID(lasting.app.storeID), containers: []),
+            key: client.keys.publicKey, lifetime: .seconds(86_400))
+        try subscribe(client, lasting)
+        try cloud.operate("RotateSigningKey", WireRotateSigningKey(), as: WireRotateSigningKeyReply.self)
+        func isTold(_ value: String) throws -> Bool {
+            let before = client.notifications.count
+            try cloud.devices[0].store?.set(.string(value), forKey: "key")
+            cloud.network.run(for: .seconds(5))
+            return client.notifications.count > before
+        }
+        cloud.network.run(for: .seconds(14 * 60))
+        #expect(try isTold("still"))
+        // Also when it asks anew, with the token that it has.
+        try subscribe(client, lasting)
+        cloud.network.run(for: .seconds(2 * 60))
+        #expect(try !isTold("no more"))
+    }
+
+    /// A clock was ahead when a key was replaced: its end is a day away, until the next rotation.
+    @Test func aKeyThatWasRetiredByAClockThatWasAheadEndsWithTheNextRotation() throws {
+        let cloud = try house()
+        defer { cloud.close() }
+        let client = try cloud.makeClient()
+        let session = try signIn(client)
+        var lasting = session.accessToken
+        lasting.token = try cloud.makeToken(
+            account: AccountID(session.accountID), device: DeviceID(session.device.deviceID),
+            app: AppID(lasting.app.appID),
+            entitlements: Entitlements(store: StoreID(lasting.app.storeID), containers: []),
+            key: client.keys.publicKey, lifetime: .seconds(86_400))
+        cloud.setClockOffset(of: .identity, .seconds(23 * 3600))
+        try cloud.operate("RotateSigningKey", WireRotateSigningKey(), as: WireRotateSigningKeyReply.self)
+        cloud.setClockOffset(of: .identity, .zero)
+        cloud.network.run(for: .seconds(20 * 60))
+        #expect(try pull(client, lasting).items.count == 1)
+        try cloud.operate("RotateSigningKey", WireRotateSigningKey(), as: WireRotateSigningKeyReply.self)
+        cloud.network.run(for: .seconds(20 * 60))
+        #expect(failure { _ = try pull(client, lasting) }?.code == .notAuthenticated)
+        // The one that was to sign a day from now never does.
+        cloud.network.run(for: .seconds(86_400))
+        #expect(failure { _ = try pull(client, signIn(client).accessToken) } == nil)
+    }
+
     @Test func aSigningKeyThatWasNotStoredNeverSigns() throws {
         let cloud = try house()
         defer { cloud.close() }

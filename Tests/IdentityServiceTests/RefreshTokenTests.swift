@@ -70,6 +70,25 @@ import Testing
         #expect(code { _ = try house.refresh(reply.refreshToken, by: key) } == nil)
     }
 
+    /// Of a home whose exchange was waiting: the copy has it answered and goes on, the owner repeats it days later.
+    @Test func aCopiedExchangeThatWasWaitingIsNoticed() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let key = try house.newKey()
+        let first = try house.signIn("ada", by: key).refreshToken
+        let waiting = house.newOperation()
+        let second = try house.refresh(first, by: key, id: waiting).refreshToken
+        house.now = house.now.advanced(by: .seconds(900))
+        let third = try house.refresh(second, by: key).refreshToken
+        house.now = house.now.advanced(by: .seconds(3600))
+        for _ in 0..<2 {
+            let told = failure { _ = try house.refresh(first, by: key, id: waiting) }
+            #expect(told?.code == .deviceRevoked && told?.details["reason"] == "copied")
+        }
+        #expect(code { _ = try house.refresh(third, by: key) } == .deviceRevoked)
+        #expect(try house.counter("refresh_tokens_reused") == 1)
+    }
+
     @Test func anAnswerThatWasLostIsGivenAgainDaysLater() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")

@@ -172,6 +172,26 @@ import Testing
         #expect(code { _ = try house.signIn("ada", by: house.newKey(), code: other.code) } == .requestRateLimited)
     }
 
+    /// Whoever has a device of the account makes as many codes as there are guesses.
+    @Test func codesDoNotMakeGuessingFaster() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let desk = try house.newKey()
+        let token = try house.signIn("ada", by: desk).accessToken.token
+        func guess(_ password: String) throws -> CloudError.Code? {
+            let made: WireAllowSignInReply = try house.call(WireAllowSignIn(), by: desk, token: token)
+            return code { _ = try house.signIn("ada", password, by: house.newKey(), code: made.code) }
+        }
+        for _ in 0..<AttemptRule.free { #expect(try guess("wrong horse") == .wrongCredentials) }
+        #expect(try guess("wrong horse") == .requestRateLimited)
+        // Not even the right one, until it has waited; and who guessed without a code is another matter.
+        #expect(try guess("correct horse") == .requestRateLimited)
+        #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == nil)
+        house.now = house.now.advanced(by: AttemptRule.delayMax)
+        #expect(try guess("correct horse") == nil)
+        #expect(try guess("wrong horse") == .wrongCredentials)
+    }
+
     @Test func aClockThatWasAheadLocksNobodyOutOnceItIsRight() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")

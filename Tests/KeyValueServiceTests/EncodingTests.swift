@@ -49,7 +49,7 @@ import Testing
         let caller = Caller(
             account: AccountID("acct_1"), device: device, app: AppID("app"),
             entitlements: Entitlements(store: StoreID("store"), containers: []),
-            expires: Timestamp(milliseconds: 1))
+            expires: Timestamp(milliseconds: 1), keyID: "key")
         let context = RequestContext(
             id: OperationID(high: 1, low: 2), causeID: nil,
             peer: Peer(connection: 1, publicKey: try #require(PublicKey(bytes: [UInt8](repeating: 1, count: 32)))),

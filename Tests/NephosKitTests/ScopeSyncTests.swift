@@ -1,3 +1,4 @@
+import Foundation
 import NephosCore
 import NephosWire
 import Testing
@@ -75,11 +76,11 @@ import Testing
         let first = try #require(request(sync.found(.zero)))
         #expect(first.scope == "notes" && first.after.sequence == 0)
         let one = page(9, complete: true, place: (3, "a"))
-        #expect(sync.page(one) == [.stage(one.changes, isFirst: true)])
+        #expect(sync.page(one) == [.stage(one.changes, isFirst: true, bytes: 2)])
         let second = try #require(request(sync.staged(at: .zero)))
         #expect(second.place.item == "a")
         let two = page(9, complete: true, place: (4, "b"))
-        #expect(sync.page(two) == [.stage(two.changes, isFirst: false)])
+        #expect(sync.page(two) == [.stage(two.changes, isFirst: false, bytes: 4)])
         _ = sync.staged(at: .zero)
         let last = page(9, complete: true)
         #expect(
@@ -152,6 +153,35 @@ import Testing
         }
         #expect(pause(sync.page(page(99, complete: true, place: (4, "a")))) != nil)
         #expect(sync.problem?.code == .malformedRequest)
+    }
+
+    /// Two million items of which each page has two, of 4 KiB each: what a container may have.
+    @Test func whatAScopeMayHaveIsReadToItsEnd() {
+        var sync = sync()
+        _ = sync.begin("notes")
+        _ = sync.found(.zero)
+        var changes = [change("a"), change("b")]
+        let body = Data(count: 4096)
+        for index in changes.indices { changes[index].body = body }
+        var read = 0
+        for number: UInt64 in 1...1_000_000 {
+            var page = page(2_000_000, complete: true, place: (number, "a"))
+            page.changes = changes
+            guard case .stage(_, let isFirst, let bytes) = sync.page(page).first, isFirst == (number == 1) else { break }
+            read = bytes
+            _ = sync.staged(at: .zero)
+        }
+        #expect(sync.problem == nil && read == 2_000_000 * 4097)
+    }
+
+    @Test func aDiskHasRoomForWhatItHasRoomFor() throws {
+        let disk = try #require(LocalDisk(at: NSTemporaryDirectory()))
+        #expect(disk.free > 0 && disk.reserve <= 1 << 30)
+        try disk.requireRoom(forDatabase: 0)
+        let rest = Int(disk.free - min(disk.free, disk.reserve / 4))
+        try disk.requireRoom(forDatabase: rest)
+        #expect(throws: CloudError.self) { try disk.requireRoom(forDatabase: rest + 1) }
+        #expect(throws: CloudError.self) { try disk.requireRoom(forCopies: Int.max) }
     }
 
     @Test func anExpiredTokenFetchesEverythingAtOnce() throws {

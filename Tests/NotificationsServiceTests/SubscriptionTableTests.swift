@@ -16,15 +16,15 @@ import struct Foundation.Data
         Caller(
             account: AccountID("acct_1"), device: DeviceID(device), app: AppID("app"),
             entitlements: Entitlements(store: StoreID("store"), containers: []),
-            expires: Timestamp(milliseconds: expires))
+            expires: Timestamp(milliseconds: expires), keyID: "key")
     }
 
     /// One without an account.
     private func stranger(_ device: String) -> Caller {
         Caller(
             account: AccountID("address"), device: DeviceID(device), app: AppID("app"),
-            entitlements: Entitlements(store: StoreID("store"), containers: []), expires: Timestamp(milliseconds: 1000),
-            appToken: "token")
+            entitlements: Entitlements(store: StoreID("store"), containers: []),
+            expires: Timestamp(milliseconds: 1000), keyID: "key", appToken: "token")
     }
 
     private func key(_ scope: ItemName) -> ScopeKey {
@@ -69,7 +69,7 @@ import struct Foundation.Data
         func caller(_ entitlements: Entitlements, appToken: String? = nil) -> Caller {
             Caller(
                 account: AccountID("a"), device: DeviceID("d"), app: AppID("app"), entitlements: entitlements,
-                expires: Timestamp(milliseconds: 1), appToken: appToken)
+                expires: Timestamp(milliseconds: 1), keyID: "key", appToken: appToken)
         }
         var table = SubscriptionTable()
         let own = try subscribe(&table, 1, caller(entitlements(2)), [key("x")])
@@ -178,7 +178,7 @@ import struct Foundation.Data
             Caller(
                 account: AccountID(account), device: DeviceID("d"), app: AppID(app),
                 entitlements: Entitlements(version: version, store: nil, containers: []),
-                expires: Timestamp(milliseconds: 1))
+                expires: Timestamp(milliseconds: 1), keyID: "key")
         }
         cache.note(key("x"), caller("a"), .reader)
         #expect(cache.includes(key("x"), caller("a")) && !cache.includes(key("y"), caller("a")))

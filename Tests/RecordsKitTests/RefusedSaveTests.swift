@@ -68,6 +68,83 @@ import Testing
         }
     }
 
+    /// The last of three is refused with the first, before the one in the middle, over which it was made too.
+    @Test func aLaterSaveIsKeptWhereAnOlderOneIsRefusedAfterIt() async throws {
+        try await withTwo { cloud, one, two in
+            two.setOffline(false)
+            try await one.database.save(Record("c", ["n": 10]))
+            for device in [one, two] { try await device.settle() }
+            two.setOffline(true)
+            try cloud.setPlan(bytes: 64 << 10)
+            let data = RecordValue.data(Data(repeating: 7, count: 200 << 10))
+            var (a, b) = (try await read("a", on: two), try await read("b", on: two))
+            (a["n"], b["data"]) = (1, data)
+            try await two.database.modify(saving: [a, b], deleting: [])
+            try await set("data", data, of: "c", on: two)
+            var (later, last) = (try await read("a", on: two), try await read("c", on: two))
+            (later["note"], last["note"]) = (1, 2)
+            try await two.database.modify(saving: [later, last], deleting: [])
+            two.setOffline(false)
+            for device in [two, one] { try await device.settle() }
+            #expect(try await two.contents() == ["a": ["n": 10], "b": ["n": 10], "c": ["n": 10]])
+            #expect(try await two.database.conflicts().isEmpty)
+            let refused = try await two.database.refused()
+            #expect(refused.map(\.id.name) == ["a", "b", "c"])
+            #expect(refused.first?.record?.fields == ["n": 1, "note": 1])
+            #expect(refused.last?.record?.fields == ["n": 10, "data": data, "note": 2])
+            // Made from what the server has: without what was too much it is taken.
+            var kept = try #require(refused.last?.record)
+            kept["data"] = nil
+            try await two.database.save(kept)
+            try await two.settle()
+            #expect(try await two.contents()["c"] == ["n": 10, "note": 2])
+            #expect(try await two.database.conflicts().isEmpty)
+            #expect(try await two.proves())
+        }
+    }
+
+    @Test func whatWasSavedOverARefusedOneIsRefusedWithItThoughAnotherWaitsBeforeIt() async throws {
+        try await withTwo { cloud, one, two in
+            try cloud.setPlan(bytes: 64 << 10)
+            var b = try await read("b", on: two)
+            b["data"] = .data(Data(repeating: 7, count: 200 << 10))
+            try await two.database.modify(saving: [b, Record("x", ["n": 1])], deleting: [])
+            try await set("m", 1, of: "a", on: two)
+            var (later, last) = (try await read("x", on: two), try await read("a", on: two))
+            (later["note"], last["note"]) = (1, 2)
+            try await two.database.modify(saving: [later, last], deleting: [])
+            try await set("end", 3, of: "a", on: two)
+            two.setOffline(false)
+            for device in [two, one] { try await device.settle() }
+            #expect(try await one.contents() == ["a": ["n": 10, "m": 1], "b": ["n": 10]])
+            #expect(try await two.contents() == one.contents())
+            #expect(try await two.database.conflicts().isEmpty)
+            let refused = try await two.database.refused()
+            #expect(refused.map(\.id.name) == ["a", "b", "x"])
+            #expect(refused.first?.record?.fields == ["n": 10, "m": 1, "note": 2, "end": 3])
+            #expect(try await two.proves())
+        }
+    }
+
+    @Test func aDeletionOverTwoRefusedSavesDeletesWhatThereWas() async throws {
+        try await withTwo { cloud, one, two in
+            try cloud.setPlan(bytes: 64 << 10)
+            var (a, b) = (try await read("a", on: two), try await read("b", on: two))
+            a["n"] = 1
+            b["data"] = .data(Data(repeating: 7, count: 200 << 10))
+            try await two.database.modify(saving: [a, b], deleting: [])
+            try await set("note", 1, of: "a", on: two)
+            try await two.database.delete(RecordID("a"))
+            two.setOffline(false)
+            for device in [two, one] { try await device.settle() }
+            #expect(try await one.contents() == ["b": ["n": 10]])
+            #expect(try await two.contents() == one.contents())
+            #expect(try await two.database.conflicts().isEmpty)
+            #expect(try await two.database.refused().map(\.id.name) == ["a", "b"])
+            #expect(try await two.proves())
+        }
+    }
+
     /// - Parameter first: Which of the two is refused for itself.
     @Test(arguments: ["a", "b"]) func whatIsDoneAsAWholeIsNotDoneByHalfWithALaterSave(_ first: String) async throws {
         try await withTwo { cloud, one, two in

@@ -12,7 +12,7 @@ import Testing
     ) throws -> GroupItem {
         let caller = Caller(
             account: AccountID(account), device: DeviceID("device"), app: AppID("app"),
-            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0))
+            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: 0), keyID: "key")
         let context = RequestContext(
             id: OperationID(high: 0, low: number), causeID: nil,
             peer: Peer(

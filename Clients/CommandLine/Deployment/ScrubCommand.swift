@@ -99,7 +99,7 @@ private struct ScrubRounds {
     /// - Parameter progress: Gets the bytes that were read, and of how many, of all services together.
     /// - Returns: What each says of itself in the end.
     /// - Throws: ``CloudError`` `.networkUnavailable`: a service does not answer; `.storageFailure`: its folder is not
-    ///   there or not writable; `.operationCancelled` by Ctrl-C.
+    ///   there or not writable, or the service does not find its contents; `.operationCancelled` by Ctrl-C.
     func run(_ progress: (Int, Int) -> Void) throws -> [(ServiceName, [String: UInt64])] {
         var before = try services.map { try counters(of: $0.service)[Self.ended] ?? 0 }
         // Somebody else may have asked, too: the round is for both, and is not taken back for one.
@@ -131,6 +131,13 @@ private struct ScrubRounds {
                 } else if now[place]["content.scrub.under_way"] == 1 {
                     underWay += 1
                 }
+            }
+            if let place = now.firstIndex(where: { $0["content.missing"] ?? 0 > 0 }) {
+                made.forEach { unlink($0) }
+                throw CloudError(
+                    .storageFailure,
+                    "A service does not find its contents: the disk with them is not there. Bring it back, and ask again.",
+                    details: ["service": services[place].service.rawValue, "path": services[place].folder])
             }
             if ended == services.count { return Array(zip(services.map(\.service), now)) }
             if ended + underWay == services.count {

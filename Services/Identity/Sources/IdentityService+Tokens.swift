@@ -148,8 +148,9 @@ extension IdentityService {
             with: RefreshFamily(
                 id: secret.family, device: device, generation: secret.generation, tokenHash: secret.hash,
                 previousHash: previous?.tokenHash, issuedBy: context.id,
-                earlierRequests: (previous.map { $0.earlierRequests + [$0.issuedBy] } ?? [])
-                    .suffix(RefreshFamily.earlierRequestsMax),
+                earlierRequests: (previous.map {
+                    $0.earlierRequests + [.init(operation: $0.issuedBy, overtaken: context.now)]
+                } ?? []).suffix(RefreshFamily.earlierRequestsMax),
                 expires: context.now.advanced(by: configuration.refreshTokenLifetime)))
         return secret
     }

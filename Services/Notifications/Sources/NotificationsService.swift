@@ -61,7 +61,9 @@ public final class NotificationsService: CloudService {
             door?.end(because: SubscriptionDoor.entitlementsChanged) { $0.isOutdated(by: entitlements, of: app) }
         case .appTokenEnded(let token):
             door?.end(because: .appTokenRevoked) { $0.appToken == token }
-        case .forgotten, .container, .tokenKey, .recall: break
+        case .tokenKey(let key):
+            if let end = key.retires { door?.end(key: key.id, at: end) }
+        case .forgotten, .container, .recall: break
         }
     }
 

@@ -353,6 +353,8 @@ final class SubscriptionDoor {
         }
     }
 
+    func end(key: String, at end: Timestamp) { table.end(key: key, at: end) }
+
     private func tell(_ head: WireScopeHead, to subscriber: Subscriber, about key: ScopeKey) {
         guard !subscriber.isLagging else { return miss(key, subscriber) }
         var delivery = WireDelivery()

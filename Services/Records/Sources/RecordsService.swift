@@ -78,11 +78,11 @@ public final class RecordsService: CloudService {
         router.bulk(
             WireQueryRecords.self, access: .publicReader, reserves: Self.queryReserves,
             begin: { [unowned self] in try beginQuery($0, $1, $2) }, read: Self.query, finish: { $0 })
-        router.write(WireModifyRecordIndexes.self, idsAge: false, makesRoom: true) { [unowned self] in
+        router.write(WireModifyRecordIndexes.self, makesRoom: true) { [unowned self] in
             try modifyIndexes($0, $1, $2)
         }
         router.read(WireListRecordIndexes.self) { [unowned self] in try listIndexes($0, $1, $2) }
-        router.write(WireModifyRecordRoles.self, idsAge: false, makesRoom: true) { [unowned self] in
+        router.write(WireModifyRecordRoles.self, makesRoom: true) { [unowned self] in
             try modifyRoles($0, $1, $2)
         }
         router.read(WireListRecordRoles.self) { [unowned self] in try listRoles($0, $1, $2) }

@@ -47,10 +47,6 @@ struct ContentFolder: Sendable {
     static let chunksMax = nodeBytesMax / ManifestNode.childBytes
     /// Bytes of a content, at most: beyond, the shortest list of its chunks is too long.
     static let bytesMax = nodeBytesMax / ManifestNode.childBytes * BulkLimits.chunkBytesMax
-    /// Bytes of the disk that copies leave free, for the database that lies there too: at most so many, and this part
-    /// of a smaller disk.
-    private static let reserveBytesMax: UInt64 = 1 << 30
-    private static let reservePart: UInt64 = 20
     private static let defaultPart: UInt64 = 8
     /// How many bytes are copied before it is looked again how much is left.
     static let lookBytes = 64 << 20
@@ -279,14 +275,7 @@ struct ContentFolder: Sendable {
         CloudError(.limitExceeded, "The content is too long. Divide the file.", details: ["bytes": "\(bytes)"])
     }
 
-    /// Bytes that the home's disk has left, and those of them that nothing here may take; nil: nobody knows.
-    var disk: (free: UInt64, reserve: UInt64)? {
-        var disk = statvfs()
-        guard statvfs(path, &disk) == 0 else { return nil }
-        let free = UInt64(disk.f_bavail).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue
-        let total = UInt64(disk.f_blocks).multipliedReportingOverflow(by: UInt64(disk.f_frsize)).partialValue
-        return (free, min(Self.reserveBytesMax, total / Self.reservePart))
-    }
+    private var disk: LocalDisk? { LocalDisk(at: path) }
 
     /// Bytes of copies that may stay in a home: what was set or is the rule, and never so many that the disk has no room
     /// for its database.
@@ -305,15 +294,7 @@ struct ContentFolder: Sendable {
 
     /// - Throws: ``CloudError`` `.storageFailure`: with so many bytes more the disk of the home would be as good as full.
     func requireRoom(for bytes: Int) throws(CloudError) {
-        guard let disk else { return }
-        let needed = UInt64(clamping: bytes).addingReportingOverflow(disk.reserve).partialValue
-        guard disk.free >= needed else {
-            throw CloudError(
-                .storageFailure, LocalFailure.noRoom,
-                details: [
-                    "bytes": "\(bytes)", "free_bytes": "\(disk.free)", "reserve_bytes": "\(disk.reserve)",
-                ])
-        }
+        try disk?.requireRoom(forCopies: bytes)
     }
 
     /// - Parameters:

@@ -47,12 +47,6 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": name])
     }
 
-    /// A page has 4096 items; a container may have a million.
-    func adjust(_ options: inout ScopeSync.Options) {
-        options.pagesMax = 1 << 14
-        options.readingBytesMax = 1 << 30
-    }
-
     func ended() {
         uploads.end()
         downloads.end()

@@ -8,7 +8,7 @@ import SwiftProtobuf
 /// SQLite's own codes tell what it was about to do rather than what is wrong, so the disk is asked too.
 enum LocalFailure {
     static let full = "The disk of the device's home is full. Make room."
-    static let noRoom = "The disk of the device's home has no room for a copy of the content. Make room."
+    static let noRoom = "The disk of the device's home has no room for what is to be kept there. Make room."
     static let readOnly = "The disk of the device's home is mounted read-only."
     static let notPermitted = "This user may not use a file of the device's home. Run this as its owner."
     static let damaged =

@@ -162,6 +162,12 @@ package final class LocalStore: Sendable {
         do { try migrator.migrate(database) } catch { throw LocalFailure.error(of: error, at: path) }
     }
 
+    /// - Throws: ``CloudError`` `.storageFailure`: the home's disk has no room for so many bytes more.
+    func requireRoom(for bytes: Int) throws(CloudError) {
+        guard let path else { return }
+        try LocalDisk(at: path)?.requireRoom(forDatabase: bytes)
+    }
+
     /// Reads one consistent state.
     func read<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
         do {

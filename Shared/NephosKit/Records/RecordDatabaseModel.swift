@@ -179,7 +179,8 @@ final class RecordDatabaseModel: ContentKeeping {
                 guard let error else { continue }
                 // In the next zone of the name it is a new record.
                 try records.noteRefusal(
-                    of: name, client: records.client(of: pending), ancestor: nil, error, now: engine.now)
+                    of: name, client: records.client(of: pending), ancestor: nil, madeFrom: pending.change.base, error,
+                    now: engine.now)
             }
             try closeSoon(records.begunUpload(of: operation), of: name, in: records.rows)
             try records.removePending(at: operation.position)

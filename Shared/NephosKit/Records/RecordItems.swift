@@ -55,10 +55,11 @@ struct RecordItems {
                     );
                     CREATE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
                     CREATE TABLE record_refusals (
+                        number INTEGER PRIMARY KEY AUTOINCREMENT,
                         account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                        body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
-                        PRIMARY KEY (account, scope, name)
+                        body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL
                     );
+                    CREATE INDEX record_refusals_by_name ON record_refusals (account, scope, name);
                     """),
             tombstones, RecordTransaction.parts, RecordAssets.tables,
         ] + LostChunks.migrations

@@ -21,14 +21,14 @@ extension RecordTransaction {
         _ error: CloudError, now: Timestamp
     ) throws {
         let former = try conflicts(of: name).first { $0.client?.changeTag == base }
-        let refused = try refusal(of: name, as: base)
+        let refused = try refusals(of: name).first { $0.isBase(base) }
         // What was deleted was there once, whatever became of it since.
         let first =
             try former.map { try $0.ancestor?.base?.serializedData() as Data? }
-            ?? refused.flatMap { $0.error.code == .unknownItem ? nil : $0.ancestor }
+            ?? refused.flatMap { $0.error.code == .unknownItem ? nil : try $0.ancestor?.serializedData() as Data? }
             ?? ancestor?.serializedData() as Data?
         if let former { _ = try removeConflict(former) }
-        if refused != nil { try dismissRefusal(of: name) }
+        if let refused { try remove(refused, of: name) }
         try rows.cached(
             "INSERT INTO record_conflicts (account, scope, name, ancestor, server, client, found, error) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
@@ -93,7 +93,8 @@ extension RecordTransaction {
     // MARK: Refusals
 
     /// Keeps what was refused. There is no bound: all of it waited on this disk already, and nobody else has it. What was
-    /// saved over something that is refused already is one with it, for the reason that the first was refused for.
+    /// saved over something that is refused already is one with it, for the reason that the first was refused for, in
+    /// whichever order the two were. Whatever else was saved of the record is listed by itself.
     ///
     /// - Parameters:
     ///   - client: What was to be; nil: deleted.
@@ -103,36 +104,77 @@ extension RecordTransaction {
         of name: String, client: WireRecord?, ancestor: WireRecord?, madeFrom base: Data = Data(), _ error: CloudError,
         now: Timestamp
     ) throws {
-        let former = try refusal(of: name, as: base)
-        let ancestor: Data? = try former.map { $0.ancestor } ?? ancestor?.serializedData()
-        let error = former?.error ?? error
+        let noted = try refusals(of: name)
+        let (former, later) = (noted.first { $0.isBase(base) }, noted.first { $0.isMade(from: client) })
+        for one in noted where one.number == former?.number || one.number == later?.number || one.isSame(as: client) {
+            try remove(one, of: name)
+        }
+        let (body, origin) = (later?.body ?? client, former?.ancestor ?? ancestor)
         try rows.cached(
-            "INSERT OR REPLACE INTO record_refusals (account, scope, name, body, ancestor, refused, error) "
+            "INSERT INTO record_refusals (account, scope, name, body, ancestor, refused, error) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
         ).execute(arguments: [
-            rows.account, rows.scope.name, name, try client?.serializedData() as Data?, ancestor,
-            Int64(bitPattern: now.milliseconds), StoredError.encode(error),
+            rows.account, rows.scope.name, name, try body?.serializedData() as Data?,
+            try origin?.serializedData() as Data?, Int64(bitPattern: now.milliseconds),
+            StoredError.encode(former?.error ?? error),
         ])
-        try need(client?.assets ?? [], of: name)
+        try need(body?.assets ?? [], of: name)
     }
 
-    /// What a save that was refused was made from, and why it was.
-    ///
-    /// - Parameter version: The save's change tag; nil: it is another one that was, or none.
-    private func refusal(of name: String, as version: Data) throws -> (ancestor: Data?, error: CloudError)? {
-        let row = try Row.fetchOne(
+    /// A save or deletion that was refused.
+    private struct Refusal {
+        var number: Int64
+        /// Nil: a deletion.
+        var body: WireRecord?
+        var ancestor: WireRecord?
+        var error: CloudError
+
+        /// Whether it is the save with this change tag, over which another was made.
+        func isBase(_ version: Data) -> Bool { !version.isEmpty && body?.version == version }
+        /// Whether it is this save, which was refused before, or a deletion as this is one.
+        func isSame(as other: WireRecord?) -> Bool {
+            guard let body, let other else { return body == nil && other == nil }
+            return !other.version.isEmpty && body.version == other.version
+        }
+
+        /// Whether it was made over this save.
+        func isMade(from save: WireRecord?) -> Bool {
+            guard let version = save?.version, !version.isEmpty else { return false }
+            return version == ancestor?.version
+        }
+    }
+
+    /// In the order in which they were refused.
+    private func refusals(of name: String) throws -> [Refusal] {
+        try Row.fetchAll(
             rows.cached(
-                "SELECT body, ancestor, error FROM record_refusals WHERE account = ?1 AND scope = ?2 AND name = ?3"),
-            arguments: [rows.account, rows.scope.name, name])
-        guard !version.isEmpty, let row, let body = row["body"] as Data?, let error = StoredError.decode(row["error"]),
-            try WireRecord(serializedBytes: body).version == version
-        else { return nil }
-        return (row["ancestor"], error)
+                "SELECT number, body, ancestor, error FROM record_refusals "
+                    + "WHERE account = ?1 AND scope = ?2 AND name = ?3 ORDER BY number"),
+            arguments: [rows.account, rows.scope.name, name]
+        ).compactMap { row in
+            guard let error = StoredError.decode(row["error"]) else { return nil }
+            return Refusal(
+                number: row["number"], body: try (row["body"] as Data?).map { try WireRecord(serializedBytes: $0) },
+                ancestor: try (row["ancestor"] as Data?).map { try WireRecord(serializedBytes: $0) }, error: error)
+        }
+    }
+
+    private func remove(_ refusal: Refusal, of name: String) throws {
+        try rows.cached("DELETE FROM record_refusals WHERE number = ?1 AND account = ?2")
+            .execute(arguments: [refusal.number, rows.account])
+        try settleNeeds(of: name)
+    }
+
+    /// What the first of refused saves that were made one over the other was made from, by the last of them; nil: it is
+    /// not noted as refused.
+    private func origin(of save: WireSaveRecord, named name: String) throws -> (known: Bool, ancestor: WireRecord?) {
+        let refusal = try refusals(of: name).first { $0.isBase(save.version) }
+        return (refusal != nil, refusal?.ancestor)
     }
 
     func refusals() throws -> [RefusedRecord] {
         try Row.fetchAll(
-            rows.cached("SELECT * FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name"),
+            rows.cached("SELECT * FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name, number"),
             arguments: [rows.account, rows.scope.name]
         ).compactMap { row in
             guard let error = StoredError.decode(row["error"]) else { return nil }
@@ -153,7 +195,7 @@ extension RecordTransaction {
     func refusedWrites(recovery: String? = nil) throws -> [RefusedWrite] {
         try Row.fetchAll(
             rows.cached(
-                "SELECT name, refused, error, body IS NOT NULL AS is_save FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name"
+                "SELECT name, refused, error, body IS NOT NULL AS is_save FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name, number"
             ),
             arguments: [rows.account, rows.scope.name]
         ).compactMap { row in
@@ -174,15 +216,12 @@ extension RecordTransaction {
 
     /// What was saved over a save, or deletes it, and cannot have arrived anywhere yet; nil: nothing does.
     func successor(of former: Pending) throws -> (pending: Pending, operation: OutboxOperation)? {
-        guard let save = former.save, let next = try pending(of: former.change.record).first,
+        guard let save = former.save,
+            // Something else of the record may wait before it.
+            let next = try pending(of: former.change.record).first(where: { $0.change.isMade(over: save) }),
             let operation = try rows.operation(at: next.position), operation.state == .unsent, operation.attempts == 0
         else { return nil }
-        switch next.change.kind {
-        case .save(let later) where later.base == save.version && later.seal == 0: return (next, operation)
-        case .delete(let deletion) where !deletion.base.isEmpty && deletion.base == save.version:
-            return (next, operation)
-        default: return nil
-        }
+        return (next, operation)
     }
 
     /// What was saved over a save that is refused takes that in: it is made from what the refused one was made from. What
@@ -202,10 +241,14 @@ extension RecordTransaction {
     }
 
     private func rebase(_ next: Pending, over refused: Pending, _ former: WireSaveRecord) throws {
-        guard former.base.isEmpty else {
+        // The refused one may have been made over others that are refused, of which the server has none either.
+        let origin = try origin(of: former, named: next.change.record)
+        let (base, ancestor) =
+            origin.known ? (origin.ancestor?.version ?? Data(), origin.ancestor) : (former.base, refused.ancestor)
+        guard base.isEmpty else {
             var next = next
-            next.change.delete.base = former.base
-            next.ancestor = refused.ancestor
+            next.change.delete.base = base
+            next.ancestor = ancestor
             return try put(next)
         }
         // It was never there. Without a base whatever has the name by now would be deleted.
@@ -256,6 +299,17 @@ extension RecordTransaction {
                     + (SELECT COUNT(*) FROM record_conflicts WHERE account = ?1)
                 """,
             arguments: [account.rawValue]) ?? 0
+    }
+}
+
+extension WireRecordChange {
+    /// Whether it was saved over this save, or deletes it.
+    fileprivate func isMade(over save: WireSaveRecord) -> Bool {
+        switch kind {
+        case .save(let later): later.base == save.version && later.seal == 0
+        case .delete(let deletion): !deletion.base.isEmpty && deletion.base == save.version
+        case nil: false
+        }
     }
 }
 

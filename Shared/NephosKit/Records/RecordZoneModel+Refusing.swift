@@ -192,7 +192,7 @@ extension RecordZoneModel {
 
 extension WireRecordChange {
     /// The change tag that it was made from; empty: none.
-    fileprivate var base: Data {
+    var base: Data {
         switch kind {
         case .save(let save): save.base
         case .delete(let deletion): deletion.base

@@ -76,12 +76,6 @@ final class RecordZoneModel: ContentSending {
         CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": container])
     }
 
-    /// A page has 4096 items; a zone two million.
-    func adjust(_ options: inout ScopeSync.Options) {
-        options.pagesMax = 1 << 14
-        options.readingBytesMax = 1 << 32
-    }
-
     func records(in rows: ScopeTransaction) -> RecordTransaction { RecordTransaction(rows, zone: zone) }
 
     // MARK: Bringing in

@@ -107,8 +107,9 @@ extension ScopeDriver {
                     return completion(.success(found))
                 }
                 guard reading.byteCount <= sync.options.readingBytesMax else {
-                    throw CloudError(.malformedRequest, "The server has more in the scope than any may have.")
+                    throw CloudError(.malformedRequest, "The server has more in the scope than it may have.")
                 }
+                try engine.local.requireRoom(for: reading.byteCount)
                 compare(reading, by: reader, timeout: timeout, completion)
             } catch {
                 forgetStage(of: reader)

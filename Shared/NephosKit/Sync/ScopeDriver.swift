@@ -237,6 +237,12 @@ final class ScopeDriver {
         }
     }
 
+    private func stage(_ changes: [WireChange], isFirst: Bool, bytes: Int) throws(CloudError) {
+        // The log has to take all of it when it is brought in.
+        try engine.local.requireRoom(for: bytes)
+        try write { try $0.stage(changes, isFirst: isFirst, by: self.reader) }
+    }
+
     private func perform(_ action: ScopeSync.Action) {
         switch action {
         case .find:
@@ -249,9 +255,9 @@ final class ScopeDriver {
                 { self.sync.localSucceeded(.compare) + self.sync.stands($0, beside: server) },
                 { self.sync.localFailed(.compare, $0, at: self.moment) })
         case .read(let request): ask(request)
-        case .stage(let changes, let isFirst):
+        case .stage(let changes, let isFirst, let bytes):
             attempt(
-                { try self.write { try $0.stage(changes, isFirst: isFirst, by: self.reader) } },
+                { try self.stage(changes, isFirst: isFirst, bytes: bytes) },
                 { self.sync.staged(at: self.engine.loop.monotonicNow) }, { self.sync.pullFailed($0) })
         case .apply(let pages):
             attempt(

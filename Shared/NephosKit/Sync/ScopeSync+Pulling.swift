@@ -138,13 +138,13 @@ extension ScopeSync {
                 ]
             }
             guard reading.pageCount <= options.pagesMax, reading.byteCount <= options.readingBytesMax else {
-                throw CloudError(.malformedRequest, "The server has more in the store than any store may have.")
+                throw CloudError(.malformedRequest, "The server has more in the scope than it may have.")
             }
         } catch {
             return pullFailed(error)
         }
         staging = reading
-        return [.stage(page.changes, isFirst: reading.pageCount == 1)]
+        return [.stage(page.changes, isFirst: reading.pageCount == 1, bytes: reading.byteCount)]
     }
 
     /// The page is kept; the next one is asked for.

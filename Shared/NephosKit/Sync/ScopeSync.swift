@@ -18,7 +18,9 @@ struct ScopeSync {
         case read(WireReadChanges)
         /// Keep these apart from the copy; the first of a reading replace what an earlier one has left: ``staged()`` or
         /// ``pullFailed(_:)``.
-        case stage([WireChange], isFirst: Bool)
+        ///
+        /// `bytes`: of all that the reading has brought.
+        case stage([WireChange], isFirst: Bool, bytes: Int)
         /// All pages have come. Bring them in: ``applied(_:)`` or ``applyFailed(_:)``.
         case apply(PulledPages)
         /// Bring in a stretch of the feed, if it continues the copy: ``received(_:as:)`` or ``applyFailed(_:)``.
@@ -83,9 +85,10 @@ struct ScopeSync {
         var gapGrace: Duration = .milliseconds(50)
         /// Items of one page; 0: as many as the service gives.
         var pageItemsMax: UInt32 = 0
-        /// Of one reading: a server that never ends is left.
-        var pagesMax = 1 << 20
-        var readingBytesMax = 1 << 30
+        /// Of one reading, for a scope that is small whatever it has: a server that never ends is left. Of any other the
+        /// home's disk is the bound.
+        var pagesMax = Int.max
+        var readingBytesMax = Int.max
         /// Operations in flight.
         var pushesInFlightMax = 32
         /// Marks what this process writes, among all that share the home.

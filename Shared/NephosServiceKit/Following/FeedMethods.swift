@@ -61,7 +61,7 @@ extension Caller {
     fileprivate convenience init(_ reader: WireReader) {
         self.init(
             account: AccountID(reader.accountID), device: DeviceID(reader.deviceID), app: AppID(reader.app.appID),
-            entitlements: Entitlements(reader.app), expires: Timestamp(milliseconds: .max),
+            entitlements: Entitlements(reader.app), expires: Timestamp(milliseconds: .max), keyID: "",
             appToken: reader.appToken.isEmpty ? nil : reader.appToken)
     }
 }

@@ -71,7 +71,10 @@ public final class Caller: Sendable {
     public let device: DeviceID
     public let app: AppID
     public let entitlements: Entitlements
+    /// When the token ends, or the key that has signed it, as far as is known.
     public let expires: Timestamp
+    /// The key that has signed the token; empty: another service has looked at it.
+    public let keyID: String
     /// It has no account, and sees what everyone may see of the one container that the entitlements have: which token of
     /// its app's has let it in. Then the account names the address that it came from, and the device its key: for budgets
     /// alone.
@@ -81,9 +84,10 @@ public final class Caller: Sendable {
 
     public init(
         account: AccountID, device: DeviceID, app: AppID, entitlements: Entitlements, expires: Timestamp,
-        appToken: String? = nil
+        keyID: String, appToken: String? = nil
     ) {
         self.appToken = appToken
+        self.keyID = keyID
         self.account = account
         self.device = device
         self.app = app

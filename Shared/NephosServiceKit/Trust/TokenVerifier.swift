@@ -15,9 +15,6 @@ struct TokenVerifier {
         var token: String
         var digest: TokenDigest
         var caller: Caller
-        var keyID: String
-        /// When it has to be looked at again.
-        var until: Timestamp
     }
 
     /// What a connection has carried.
@@ -62,7 +59,7 @@ struct TokenVerifier {
             forget { $0.caller.account == account }
         case .app(let app, _): forget { $0.caller.app == app }
         case .appTokenEnded(let token): forget { $0.caller.appToken == token }
-        case .tokenKey(let key): if key.retires != nil { forget { $0.keyID == key.id } }
+        case .tokenKey(let key): if key.retires != nil { forget { $0.caller.keyID == key.id } }
         case .account(_, .active, _), .forgotten, .container, .recall: break
         }
     }
@@ -100,8 +97,7 @@ struct TokenVerifier {
     }
 
     private mutating func caller(of known: Verified, _ peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
-        guard known.caller.expires > now else { throw Self.expired }
-        return known.until > now ? known.caller : try verifyAnew(known.token, of: peer, now: now)
+        known.caller.expires > now ? known.caller : try verifyAnew(known.token, of: peer, now: now)
     }
 
     private mutating func verifyAnew(_ token: String, of peer: Peer, now: Timestamp) throws(CloudError) -> Caller {
@@ -175,9 +171,8 @@ struct TokenVerifier {
         return Verified(
             token: token, digest: TokenDigest(of: token),
             caller: Caller(
-                account: account, device: device, app: app, entitlements: entitlements, expires: expires,
-                appToken: payload.pub),
-            keyID: header.kid, until: min(expires, signer.retires ?? expires))
+                account: account, device: device, app: app, entitlements: entitlements,
+                expires: min(expires, signer.retires ?? expires), keyID: header.kid, appToken: payload.pub))
     }
 
     private func refusal(of device: DeviceID, _ account: AccountID, _ appToken: String?) -> CloudError? {

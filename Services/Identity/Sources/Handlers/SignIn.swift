@@ -10,7 +10,8 @@ internal import NephosWire
 //
 // Whoever guesses at an account, from however many keys, shares one count of
 // attempts with all other strangers. Its own devices have each their own, and a
-// new one gets past the strangers with a code from a device or the operator.
+// new one gets past the strangers with a code from a device or the operator:
+// those who come with a code share a count of theirs.
 extension IdentityService {
     /// What the verification needs, and what the second transaction needs of the first.
     struct SignInAttempt: Sendable {
@@ -20,8 +21,8 @@ extension IdentityService {
         /// What new hashes are made with.
         var cost: ScryptCost
         var salt: [UInt8]
-        /// Whom the attempt was counted against; nil: a code was spent for it.
-        var subject: AttemptStore.Subject?
+        /// Whom the attempt was counted against.
+        var subject: AttemptStore.Subject
         /// Held until the password is checked.
         var place: PasswordGate.Place
     }
@@ -54,10 +55,12 @@ extension IdentityService {
         let id = account?.id ?? AccountID("")
         let hasCode = try !isKnown && codes.matches(request.code, of: id, at: context.now)
         let attempts = AttemptStore(transaction: transaction)
-        let subject = hasCode ? nil : isKnown ? .key(context.peer.publicKey) : AttemptStore.Subject.name(name)
-        let count = try subject.map { try attempts.next($0, at: context.now) }
+        let subject: AttemptStore.Subject =
+            hasCode ? .code(id) : isKnown ? .key(context.peer.publicKey) : .name(name)
+        let count = try attempts.next(subject, at: context.now)
         let place = try gate.enter(isKnown || hasCode ? .known(id) : .stranger(context.peer.publicKey))
-        if let subject, let count { try attempts.save(count, of: subject) } else { try codes.remove(of: id) }
+        try attempts.save(count, of: subject)
+        if hasCode { try codes.remove(of: id) }
         return SignInAttempt(
             account: account, password: account?.password ?? .unmatchable(configuration.scryptCost),
             cost: configuration.scryptCost, salt: randomBytes(PasswordHash.saltByteCount), subject: subject,
@@ -123,7 +126,7 @@ extension IdentityService {
         }
 
         // Decided; from here on it writes.
-        if let subject = verified.attempt.subject { try AttemptStore(transaction: transaction).forget(subject) }
+        try AttemptStore(transaction: transaction).forget(verified.attempt.subject)
         if let renewed = verified.renewed {
             account.password = renewed
             try accounts.save(account)

@@ -13,8 +13,8 @@ enum RefreshRule {
         case rotate
         /// A repeat of the exchange that made the newest: answer it alike.
         case answerAgain
-        /// A repeat of an earlier exchange, which was answered long since: a copy of a request that came late, or of a
-        /// home that was just exchanging. It gets nothing, and proves nothing.
+        /// A repeat of an exchange before the newest, a moment after that one: a copy of a request that was overtaken
+        /// on its way. It gets nothing, and proves nothing.
         case late
         /// An older one under a new id: it is in two places. End the device.
         case reused
@@ -24,6 +24,10 @@ enum RefreshRule {
         /// It was never one of this family's.
         case foreign
     }
+
+    /// How much later than the exchange that followed it a repeat may still be under way. Whoever repeats it after that
+    /// never heard the answer, and somebody else has used it: a copy of a home whose exchange was waiting.
+    static let lateMax: Duration = .seconds(120)
 
     struct Presented: Hashable {
         var generation: UInt64
@@ -45,6 +49,7 @@ enum RefreshRule {
         guard isPrevious || presented.isGenuine else { return .foreign }
         // Newer than the newest that is known: the database is an old copy of itself, and the token is right.
         if presented.generation > family.generation { return .rotate }
-        return family.issuedBy == operation || family.earlierRequests.contains(operation) ? .late : .reused
+        let overtaken = family.earlierRequests.last { $0.operation == operation }
+        return overtaken.map { now.since($0.overtaken) <= lateMax } ?? (family.issuedBy == operation) ? .late : .reused
     }
 }

@@ -21,11 +21,12 @@ enum TextRule {
     }
     /// Checks what a device is to be called.
     ///
-    /// - Throws: ``CloudError`` `.invalidArguments` also for an empty one: nobody could tell in a list which it is.
+    /// - Throws: ``CloudError`` `.invalidArguments` also for one of which nothing is seen: nobody could tell in a list
+    ///   which it is.
     static func checkDeviceName(_ name: String, argument: String) throws(CloudError) {
-        guard !name.isEmpty else {
+        try check(name, argument: argument)
+        guard name.hasVisibleCharacters else {
             throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": argument])
         }
-        try check(name, argument: argument)
     }
 }

@@ -14,6 +14,8 @@ struct AttemptStore {
         /// Everybody else who tries this name, whether or not there is such an account. Not their keys:
         /// a key costs nothing.
         case name(String)
+        /// Whoever has a code of the account: who has one of its devices can make as many as there are guesses.
+        case code(AccountID)
 
         /// Hashed, since people type passwords where names belong.
         fileprivate var column: SQLValue {
@@ -21,6 +23,7 @@ struct AttemptStore {
                 switch self {
                 case .key(let key): "key/" + key.z85
                 case .name(let name): "name/" + name
+                case .code(let account): "code/" + account.rawValue
                 }
             return .blob([UInt8](SHA256.hash(data: Array(text.utf8))))
         }

@@ -59,7 +59,7 @@ enum IdentityMigrations {
                     token_hash BLOB NOT NULL,
                     previous_hash BLOB,
                     issued_by BLOB NOT NULL,
-                    -- 16 bytes each.
+                    -- 24 bytes each.
                     earlier_requests BLOB NOT NULL,
                     expires_at BIGINT NOT NULL
                 )

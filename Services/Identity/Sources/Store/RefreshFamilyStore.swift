@@ -15,9 +15,15 @@ struct RefreshFamily: Hashable, Sendable {
     var previousHash: [UInt8]?
     /// The request that the newest token was the reply to.
     var issuedBy: OperationID
-    /// The requests that the ones before it were replies to, the latest last: a copy of one of them may come late.
-    var earlierRequests: [OperationID] = []
-    static let earlierRequestsMax = 144
+    /// A request that an earlier token was the reply to.
+    struct EarlierRequest: Hashable, Sendable {
+        var operation: OperationID
+        /// When the next exchange followed.
+        var overtaken: Timestamp
+    }
+    /// The latest last: a copy of one of them may come late.
+    var earlierRequests: [EarlierRequest] = []
+    static let earlierRequestsMax = 16
     var expires: Timestamp
 }
 
@@ -49,7 +55,7 @@ struct RefreshFamilyStore {
                 .blob(family.id), .text(family.device.rawValue), .integer(Int64(bitPattern: family.generation)),
                 .blob(family.tokenHash),
                 family.previousHash.map(SQLValue.blob) ?? .null, .blob(family.issuedBy.bytes),
-                .blob(family.earlierRequests.flatMap(\.bytes)), family.expires.column,
+                .blob(Self.bytes(of: family.earlierRequests)), family.expires.column,
             ])
     }
 
@@ -70,7 +76,23 @@ struct RefreshFamilyStore {
             earlierRequests: requests(row.blob(6)), expires: Timestamp(column: row.integer(7)))
     }
 
-    private static func requests(_ bytes: [UInt8]) -> [OperationID] {
-        stride(from: 0, to: bytes.count, by: 16).compactMap { OperationID(bytes: Array(bytes[$0...].prefix(16))) }
+    /// Of one request, as it lies in the row: its id, and its time in milliseconds, the lowest byte first.
+    private static let requestBytes = 24
+
+    private static func bytes(of requests: [RefreshFamily.EarlierRequest]) -> [UInt8] {
+        requests.flatMap { request in
+            request.operation.bytes
+                + (0..<8).map { UInt8(truncatingIfNeeded: request.overtaken.milliseconds >> (8 * $0)) }
+        }
+    }
+
+    private static func requests(_ bytes: [UInt8]) -> [RefreshFamily.EarlierRequest] {
+        stride(from: 0, to: bytes.count, by: requestBytes).compactMap { start in
+            let row = Array(bytes[start...].prefix(requestBytes))
+            guard row.count == requestBytes, let operation = OperationID(bytes: Array(row[..<16])) else { return nil }
+            let milliseconds = row[16...].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+            return RefreshFamily.EarlierRequest(
+                operation: operation, overtaken: Timestamp(milliseconds: milliseconds))
+        }
     }
 }

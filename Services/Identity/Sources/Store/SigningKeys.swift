@@ -15,11 +15,17 @@ struct SigningKeys {
     private struct Key {
         var signer: TokenSigner
         var signsFrom: Timestamp
+        /// Nil: nothing was said of its end.
+        var retires: Timestamp?
+
+        func signs(at now: Timestamp) -> Bool { signsFrom <= now && retires.map { now < $0 } ?? true }
     }
 
     private static let select = SQL(
-        "SELECT key_id, sealed, signs_from FROM signing_keys WHERE sealed IS NOT NULL ORDER BY signs_from")
-    private static let selectUnretired = SQL("SELECT key_id, public_key FROM signing_keys WHERE retires_at = 0")
+        "SELECT key_id, sealed, signs_from, retires_at FROM signing_keys WHERE sealed IS NOT NULL ORDER BY signs_from")
+    // One that ends later than those that are retired now was retired by a clock that was ahead.
+    private static let selectUnretired = SQL(
+        "SELECT key_id, public_key FROM signing_keys WHERE retires_at = 0 OR retires_at > ?1")
     private static let insert = SQL(
         """
         INSERT INTO signing_keys (key_id, sealed, public_key, signs_from, retires_at) VALUES (?1, ?2, ?3, ?4, 0)
@@ -38,12 +44,18 @@ struct SigningKeys {
         self.first = first
         var keys = [Key(signer: first, signsFrom: Timestamp(milliseconds: 0))]
         let rows = try transaction.all(Self.select) {
-            (id: $0.text(0), sealed: Sealed(bytes: $0.blob(1)), signsFrom: Timestamp(column: $0.integer(2)))
+            (
+                id: $0.text(0), sealed: Sealed(bytes: $0.blob(1)), signsFrom: Timestamp(column: $0.integer(2)),
+                retires: $0.integer(3) == 0 ? nil : Timestamp(column: $0.integer(3))
+            )
         }
         if !rows.isEmpty, let seal = try ownerKeys.existingKey(of: directoryScope.owner, in: transaction) {
             for row in rows {
                 let bytes = try seal.open(row.sealed, boundTo: Self.context(row.id))
-                keys.append(Key(signer: try TokenSigner(key: bytes, id: row.id), signsFrom: row.signsFrom))
+                keys.append(
+                    Key(
+                        signer: try TokenSigner(key: bytes, id: row.id), signsFrom: row.signsFrom,
+                        retires: row.retires))
             }
         }
         self.keys = keys
@@ -51,7 +63,7 @@ struct SigningKeys {
 
     /// Who signs at this time.
     func signer(at now: Timestamp) -> TokenSigner {
-        keys.last { $0.signsFrom <= now }?.signer ?? first
+        keys.last { $0.signs(at: now) }?.signer ?? first
     }
 
     struct Rotation {
@@ -77,7 +89,10 @@ struct SigningKeys {
         try transaction.execute(
             Self.insert, [.text(first.keyID), .null, .blob(first.publicKey), .integer(0)])
         var states: [DirectoryEvents.State] = []
-        for former in try transaction.all(Self.selectUnretired, [], { (id: $0.text(0), key: $0.blob(1)) }) {
+        let unretired = try transaction.all(Self.selectUnretired, [rotation.previousUntil.column]) {
+            (id: $0.text(0), key: $0.blob(1))
+        }
+        for former in unretired {
             try transaction.execute(Self.retire, [.text(former.id), rotation.previousUntil.column])
             states.append(.tokenKey(id: former.id, publicKey: former.key, retires: rotation.previousUntil))
         }

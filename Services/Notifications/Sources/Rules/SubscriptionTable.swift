@@ -32,8 +32,10 @@ final class Subscriber {
     /// What it follows, in the order in which that was granted.
     fileprivate(set) var scopes: [ScopeKey] = []
     fileprivate var asked: [ScopeKey: Asked] = [:]
-    /// When the newest token ends, and the subscription with it.
+    /// When the token that lasts longest ends, and the subscription with it.
     fileprivate(set) var expires: Timestamp
+    /// The key that this token was signed with.
+    fileprivate var keyID: String
     /// By app, what the oldest of the tokens that it has subscribed with says that this may use.
     fileprivate var entitlements: [AppID: Entitlements] = [:]
     /// Without an account: which token of its app's has let it in.
@@ -44,12 +46,13 @@ final class Subscriber {
     var missed: [ScopeKey] = []
     var isLagging: Bool { !missed.isEmpty }
 
-    init(peer: Peer, account: AccountID, device: DeviceID, expires: Timestamp, appToken: String? = nil) {
-        self.appToken = appToken
+    init(peer: Peer, caller: Caller) {
+        appToken = caller.appToken
         self.peer = peer
-        self.account = account
-        self.device = device
-        self.expires = expires
+        account = caller.account
+        device = caller.device
+        expires = caller.expires
+        keyID = caller.keyID
     }
 
     /// As whom it has asked for the scope; nil: it has not.
@@ -125,7 +128,7 @@ struct SubscriptionTable {
         let subscriber: Subscriber
         if let known {
             subscriber = known
-            subscriber.expires = max(known.expires, caller.expires)
+            if caller.expires > known.expires { (known.expires, known.keyID) = (caller.expires, caller.keyID) }
         } else {
             guard all.count < limits.connectionsMax else {
                 throw CloudError(
@@ -144,9 +147,7 @@ struct SubscriptionTable {
                     .limitExceeded, "This device has too many subscribed connections. Close one.",
                     details: ["connections_max": "\(limits.connectionsPerDeviceMax)"])
             }
-            subscriber = Subscriber(
-                peer: peer, account: caller.account, device: caller.device, expires: caller.expires,
-                appToken: caller.appToken)
+            subscriber = Subscriber(peer: peer, caller: caller)
             if caller.isPublic { publicCount += 1 }
             byConnection[peer.connection] = subscriber
             byDevice[caller.device, default: []].append(subscriber)
@@ -166,6 +167,11 @@ struct SubscriptionTable {
             subscriber.asked[key] = asked
         }
         return claimCount
+    }
+
+    /// No subscription outlives the key that its token was signed with. It looks at all, which is for rare occasions.
+    func end(key: String, at end: Timestamp) {
+        for subscriber in all where subscriber.keyID == key { subscriber.expires = min(subscriber.expires, end) }
     }
 
     /// It follows the scope from now on.
