@@ -201,6 +201,10 @@ public protocol FeedReader: ReadTransaction {
     /// - Parameter epochs: Those by which they have come to the token's epoch, which is the last, each with how far it and
     ///   the one before are the same. Of more than 16 the last 16 are looked at.
     func judge(_ token: ChangeToken, after epochs: [ChangeToken], in partition: Int) throws -> TokenStanding
+
+    /// The epochs before the present one, at most 15, in their order, each with how far it and what there was before are
+    /// the same.
+    func partings(in partition: Int) throws -> [ChangeToken]
 }
 
 extension FeedReader {

@@ -2,7 +2,8 @@
 ///
 /// - `feed_epoch`: one row.
 /// - `feed_runs`: where each partition's sequence was when each run of the
-///   service began, 1024 times 8 bytes (see ``FeedHistory``).
+///   service began, 1024 times 8 bytes, in which epoch, and from which lost run
+///   that epoch parted (see ``FeedHistory``).
 /// - `feed_restored`: a row for each time that this database was brought back from a copy, until the service has begun
 ///   another epoch (``DatabaseCopy/noteRestored(_:at:)``).
 /// - `feed_partitions`: where each partition's sequence was when the epoch
@@ -119,6 +120,9 @@ public enum ChangeFeedSchema {
             Migration(
                 name: "feed-005-epochs-of-runs",
                 statements: ["ALTER TABLE feed_runs ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0"]),
+            Migration(
+                name: "feed-006-lost-runs",
+                statements: ["ALTER TABLE feed_runs ADD COLUMN lost_run BIGINT NOT NULL DEFAULT 0"]),
         ]
     }
 

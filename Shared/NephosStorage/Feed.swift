@@ -176,6 +176,8 @@ public final class Feed: FeedTransaction {
         return history.judge(token, after: epochs, in: partition, at: head)
     }
 
+    public func partings(in partition: Int) throws -> [ChangeToken] { cache.history?.partings(in: partition) ?? [] }
+
     public func scopes(
         inPartition partition: Int, after sequence: UInt64, limit: Int
     ) throws -> [(ScopeName, ScopeHead)] {

@@ -37,6 +37,9 @@ public struct FeedHistory: Sendable {
         var epoch: UInt64
         /// Each partition's sequence when it began.
         var starts: [UInt64]
+        /// Of one that begins an epoch: the run, of a history that was lost, which has shown that it has to. That history
+        /// and this one part where the first run begins that came after it. 0: they part where this run begins.
+        var lost: UInt64 = 0
     }
 
     fileprivate let key: SipHash
@@ -107,6 +110,28 @@ public struct FeedHistory: Sendable {
         return .lost(since: end.map { min($0, token.sequence) }, isNews: token.epoch >= head.epoch)
     }
 
+    /// The epochs before the present one, each with how far it and what there was before are the same, for a reader who has
+    /// come through none of them. At most 15: with the present one that is as many as are looked at.
+    func partings(in partition: Int) -> [ChangeToken] {
+        guard let present = runs.last?.epoch else { return [] }
+        var partings: [ChangeToken] = []
+        // Of runs from before 0 nobody knows the epoch.
+        for run in runs where run.epoch > 0 && run.epoch != present && run.epoch != partings.last?.epoch {
+            // What came before the first that is remembered is not known to be the same as anything.
+            let start = partings.isEmpty ? 0 : min(run.starts[partition], start(after: run.lost, in: partition))
+            partings.append(ChangeToken(epoch: run.epoch, sequence: start))
+        }
+        while partings.count >= Self.epochsMax {
+            let first = partings.removeFirst()
+            partings[0].sequence = min(partings[0].sequence, first.sequence)
+        }
+        return partings
+    }
+
+    private func start(after lost: UInt64, in partition: Int) -> UInt64 {
+        lost == 0 ? .max : runs.first { $0.id > lost }?.starts[partition] ?? .max
+    }
+
     private func hasEpoch(_ epoch: UInt64) -> Bool { runs.contains { $0.epoch == epoch } }
 
     /// Where the history of that run and this one part.
@@ -151,7 +176,7 @@ extension Feed {
         let runs = try transaction.all(FeedStatements.runs, []) {
             FeedHistory.Run(
                 id: UInt64(bitPattern: $0.integer(0)), epoch: UInt64(bitPattern: $0.integer(1)),
-                starts: starts($0.blob(2)))
+                starts: starts($0.blob(2)), lost: UInt64(bitPattern: $0.integer(3)))
         }
         if runs.isEmpty {
             let epoch = UniqueNumber.next(after: 1, at: now, random: random >> 32)
@@ -194,21 +219,28 @@ extension Feed {
     }
 
     private func addRun(
-        to history: FeedHistory, after seen: UInt64, at now: Timestamp, random: UInt64
+        to history: FeedHistory, after lost: UInt64, at now: Timestamp, random: UInt64
     ) throws -> FeedHistory {
         var runs = history.runs
         try loadPartitions()
         let starts = heads.partitions.map { $0?.sequence ?? 0 }
-        let id = UniqueNumber.next(after: max(seen, runs.last?.id ?? 0), at: now, random: random)
-        // No token names a run that wrote nothing.
-        if let last = runs.last, last.starts == starts { try remove(&runs, at: runs.count - 1) }
+        let id = UniqueNumber.next(after: max(lost, runs.last?.id ?? 0), at: now, random: random)
+        var lost = lost
+        // No token names a run that wrote nothing. What it parted from this one parts from.
+        if let last = runs.last, last.starts == starts {
+            if last.lost > 0 { lost = lost == 0 ? last.lost : min(lost, last.lost) }
+            try remove(&runs, at: runs.count - 1)
+        }
         while runs.count >= FeedHistory.runsMax { try remove(&runs, at: 0) }
         let epoch = try epoch()
-        runs.append(FeedHistory.Run(id: id, epoch: epoch, starts: starts))
+        runs.append(FeedHistory.Run(id: id, epoch: epoch, starts: starts, lost: lost))
         let bytes = starts.map(\.littleEndian).withUnsafeBytes { [UInt8]($0) }
         try execute(
             FeedStatements.insertRun,
-            [.integer(Int64(bitPattern: id)), .integer(Int64(bitPattern: epoch)), .blob(bytes)])
+            [
+                .integer(Int64(bitPattern: id)), .integer(Int64(bitPattern: epoch)), .blob(bytes),
+                .integer(Int64(bitPattern: lost)),
+            ])
         return history.with(runs)
     }
 

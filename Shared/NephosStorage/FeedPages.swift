@@ -77,6 +77,8 @@ public struct FeedPage: Hashable, Sendable {
     /// How far the history that the reader knows and this one are the same:
     /// what it holds from after that may have been lost with an old copy.
     public var commonEnd: UInt64
+    /// For a reader that knows no history yet, with the last page: the epochs before this one (``FeedReader/partings(in:)``).
+    public var epochs: [ChangeToken] = []
 }
 
 extension FeedReader {
@@ -126,7 +128,8 @@ extension FeedReader {
         return FeedPage(
             head: head, isListing: isListing, isLast: isLast, next: next,
             commonEnd: Self.commonEnd(
-                try judge(query.known, after: query.epochs, in: partition), of: query.known, head: head))
+                try judge(query.known, after: query.epochs, in: partition), of: query.known, head: head),
+            epochs: isLast && query.known.sequence == 0 ? try partings(in: partition) : [])
     }
 
     private func check(_ query: FeedQuery, from start: ChangeToken, _ head: ScopeHead) throws {

@@ -100,4 +100,6 @@ public final class FeedSnapshot: FeedReader {
     public func judge(_ token: ChangeToken, after epochs: [ChangeToken], in partition: Int) throws -> TokenStanding {
         try feed.judge(token, after: epochs, in: partition)
     }
+
+    public func partings(in partition: Int) throws -> [ChangeToken] { try feed.partings(in: partition) }
 }

@@ -7,8 +7,8 @@ enum FeedStatements {
     static let isRestored = SQL("SELECT 1 FROM feed_restored LIMIT 1")
     static let forgetRestored = SQL("DELETE FROM feed_restored")
 
-    static let runs = SQL("SELECT id, epoch, starts FROM feed_runs ORDER BY id")
-    static let insertRun = SQL("INSERT INTO feed_runs (id, epoch, starts) VALUES (?1, ?2, ?3)")
+    static let runs = SQL("SELECT id, epoch, starts, lost_run FROM feed_runs ORDER BY id")
+    static let insertRun = SQL("INSERT INTO feed_runs (id, epoch, starts, lost_run) VALUES (?1, ?2, ?3, ?4)")
     static let removeRun = SQL("DELETE FROM feed_runs WHERE id = ?1")
 
     static let partition = SQL(

@@ -114,6 +114,41 @@ import Testing
         for device in devices { #expect(device.values.count == 4) }
     }
 
+    /// Copies cross: the last knows nothing of two epochs, and the device came when both had begun.
+    @Test func whoCameLastLosesNothingToACopyFromBeforeTheEpochsThatThereWere() throws {
+        let cloud = try TestCloud(seed: 16)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        try devices[0].set("base", 0)
+        #expect(cloud.settle())
+        let early = try cloud.copyStorage(of: .keyValue)
+        for number in 1...20 {
+            try devices[0].set("often", .integer(Int64(number)))
+            #expect(cloud.settle())
+        }
+        let late = try cloud.copyStorage(of: .keyValue)
+        try devices[0].set("often", 21)
+        #expect(cloud.settle())
+        try cloud.restore(early, of: .keyValue)
+        cloud.settleForGood()
+        try devices[0].set("kept", 1)
+        #expect(cloud.settle())
+        let between = try cloud.copyStorage(of: .keyValue)
+        try devices[0].set("more", 2)
+        #expect(cloud.settle())
+        try cloud.restore(between, of: .keyValue)
+        cloud.settleForGood()
+        let last = try cloud.addDevice()
+        cloud.settleForGood()
+        for device in devices { device.setOffline(true) }
+        try cloud.restore(late, of: .keyValue)
+        cloud.network.run(for: .seconds(60))
+        #expect(last.values == ["base": 0, "often": 21, "kept": 1, "more": 2])
+        for device in devices { device.setOffline(false) }
+        cloud.settleForGood()
+        for device in devices { #expect(device.values == last.values && device.digest == last.digest) }
+    }
+
     /// What lost with the copy, and what it had, is in the history.
     @Test func whatLosesIsKept() throws {
         let cloud = try TestCloud(seed: 15)

@@ -190,6 +190,64 @@ import Testing
         #expect(try restored.judge(lost, after: epochs, of: notes) == .lost(since: 7, isNews: true))
     }
 
+    /// Copies cross: the third knows nothing of what the first two had parted from, nor does a reader who came last.
+    @Test func aReaderWhoComesLastIsToldWhereTheEpochsBeforeHadParted() throws {
+        let run = try Run(.inMemory(), at: 1_750_000_000_000)
+        let first = try run.write(3, to: notes)
+        let early = try run.copy()
+        try run.write(7, to: notes)
+        let late = try run.copy()
+        let lost = try run.write(2, to: notes)
+        // Written on before somebody shows what was lost.
+        let unnoticed = try Run(early, at: 1_750_000_010_000)
+        try unnoticed.write(4, to: notes)
+        let second = try unnoticed.raise(shownBy: lost)
+        try unnoticed.write(4, to: notes)
+        let between = try unnoticed.copy()
+        let third = try Run(between, at: 1_750_000_020_000)
+        let present = try third.raise(shownBy: try unnoticed.write(2, to: notes))
+        let head = try third.write(5, to: notes)
+        let page = try third.group { try $0.page(FeedQuery(notes)) { _ in } }
+        #expect(page.commonEnd == 11)
+        #expect(
+            page.epochs == [ChangeToken(epoch: first.epoch, sequence: 0), ChangeToken(epoch: second.epoch, sequence: 3)])
+        #expect(try third.group { try $0.page(FeedQuery(notes, held: head)) { _ in } }.epochs.isEmpty)
+        let restored = try Run(late, at: 1_750_000_030_000)
+        let last = ChangeToken(epoch: present.epoch, sequence: page.commonEnd)
+        #expect(try restored.judge(head, after: [last], of: notes) == .lost(since: 10, isNews: true))
+        #expect(try restored.judge(head, after: page.epochs + [last], of: notes) == .lost(since: 3, isNews: true))
+    }
+
+    /// Also of one in which nothing was written: no token names its run, but the histories have parted there.
+    @Test func whatAnEpochWithoutAWriteHasPartedFromIsTold() throws {
+        let run = try Run(.inMemory(), at: 1_750_000_000_000)
+        try run.write(3, to: notes)
+        let copy = try run.copy()
+        let lost = try run.write(6, to: notes)
+        let unnoticed = try Run(copy, at: 1_750_000_010_000)
+        try unnoticed.write(4, to: notes)
+        _ = try unnoticed.raise(shownBy: lost)
+        let third = try Run(copy, at: 1_750_000_020_000)
+        let fourth = try third.raise(shownBy: ChangeToken.zero)
+        try third.write(1, to: notes)
+        let fifth = try Run(copy, at: 1_750_000_030_000)
+        let sixth = try fifth.raise(shownBy: ChangeToken.zero)
+        let told = try fifth.group { try $0.partings(in: notes.partition) }
+        #expect(told.map(\.sequence) == [0, 3] && told.last?.epoch == fourth.epoch && sixth.epoch > fourth.epoch)
+    }
+
+    @Test func ofManyEpochsTheLastAreTold() throws {
+        let engine = try SQLiteEngine.inMemory()
+        for number in 0..<UInt64(20) {
+            let run = try Run(engine, at: 1_750_000_000_000 + number * 1000, random: number)
+            _ = try run.raise(shownBy: ChangeToken.zero)
+            try run.write(1, to: notes)
+        }
+        let run = try Run(engine, at: 1_760_000_000_000)
+        let told = try run.group { try $0.partings(in: notes.partition) }
+        #expect(told.count == FeedHistory.epochsMax - 1 && told.map(\.sequence).last == 18 && told[0].sequence == 0)
+    }
+
     @Test func runsAreBoundedAndWhatIsBeforeThemIsUnknown() throws {
         let engine = try SQLiteEngine.inMemory()
         let first = try Run(engine, at: 1_750_000_000_000).write(1, to: notes)

@@ -36,6 +36,14 @@ struct ScopeState {
 
     private static let epochsMax = 16
 
+    /// A first reading knows of the epochs that came before.
+    ///
+    /// - Parameter epochs: As the service has told them.
+    mutating func begin(after epochs: [ChangeToken]) {
+        self.epochs = []
+        for epoch in epochs where epoch.epoch > 0 { come(to: epoch.epoch, from: epoch.sequence) }
+    }
+
     /// - Parameter start: How far its history is the same as the one that the copy was of.
     mutating func come(to epoch: UInt64, from start: UInt64) {
         guard epoch != epochs.last?.epoch else { return }

@@ -42,6 +42,8 @@ extension ScopeDriver {
         guard pages.isListing || !isOther && (!state.synced || state.head >= pages.after),
             let merged = try model.merge(pulled, in: rows, &state)
         else { return AppliedPages(needsEverything: true) }
+        // Who held nothing comes to all of them at once.
+        if state.head.sequence == 0, !last.epochs.isEmpty { state.begin(after: last.epochs.map { ChangeToken($0) }) }
         state.head = !isBehind && token.epoch == state.head.epoch && state.head > token ? state.head : token
         state.synced = true
         state.come(to: state.head.epoch, from: pulled.epochStart)

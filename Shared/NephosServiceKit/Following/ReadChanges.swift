@@ -192,6 +192,7 @@ struct ReadChanges {
             writer.data(6, digestKey)
             writer.number(7, page.commonEnd)
             writer.data(8, info)
+            for epoch in page.epochs { writer.token(9, epoch) }
             return Frame(taking: &writer)
         }
     }
