@@ -154,6 +154,11 @@ public nonisolated struct WireChange: Sendable {
   /// digest; whoever has it still offers it again as it was.
   public var damaged: Bool = false
 
+  /// Of what is damaged: where in the feed it was written, where that is another
+  /// place: the service has moved it to the head since, to call for help. Who has
+  /// it from before that has not what is damaged, but what it was before.
+  public var written: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -400,56 +405,73 @@ public nonisolated struct WireReadChanges: @unchecked Sendable {
   fileprivate var _storage = _StorageClass.defaultInstance
 }
 
-public nonisolated struct WireReadChangesReply: Sendable {
+public nonisolated struct WireReadChangesReply: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
   /// The head of the state that this page was read from.
   public var token: WireChangeToken {
-    get {_token ?? WireChangeToken()}
-    set {_token = newValue}
+    get {_storage._token ?? WireChangeToken()}
+    set {_uniqueStorage()._token = newValue}
   }
   /// Returns true if `token` has been explicitly set.
-  public var hasToken: Bool {self._token != nil}
+  public var hasToken: Bool {_storage._token != nil}
   /// Clears the value of `token`. Subsequent reads from it will return its default value.
-  public mutating func clearToken() {self._token = nil}
+  public mutating func clearToken() {_uniqueStorage()._token = nil}
 
   /// Everything was asked for: what is in none of the pages is not in the scope.
   /// False: they are what was changed or deleted after the token.
-  public var complete: Bool = false
+  public var complete: Bool {
+    get {_storage._complete}
+    set {_uniqueStorage()._complete = newValue}
+  }
 
-  public var changes: [WireChange] = []
+  public var changes: [WireChange] {
+    get {_storage._changes}
+    set {_uniqueStorage()._changes = newValue}
+  }
 
   /// There is more: ask again with it.
   public var place: WireChangesPlace {
-    get {_place ?? WireChangesPlace()}
-    set {_place = newValue}
+    get {_storage._place ?? WireChangesPlace()}
+    set {_uniqueStorage()._place = newValue}
   }
   /// Returns true if `place` has been explicitly set.
-  public var hasPlace: Bool {self._place != nil}
+  public var hasPlace: Bool {_storage._place != nil}
   /// Clears the value of `place`. Subsequent reads from it will return its default value.
-  public mutating func clearPlace() {self._place = nil}
+  public mutating func clearPlace() {_uniqueStorage()._place = nil}
 
   /// The digest of the live items at `token`. (Of scopes; not of partitions, like all that follows.)
-  public var digest: Data = Data()
+  public var digest: Data {
+    get {_storage._digest}
+    set {_uniqueStorage()._digest = newValue}
+  }
 
   /// Mixed into each item's hash, so that digests at rest tell nothing.
-  public var digestKey: Data = Data()
+  public var digestKey: Data {
+    get {_storage._digestKey}
+    set {_uniqueStorage()._digestKey = newValue}
+  }
 
   /// How far the history that the reader knows (`after`, `held`) is this one's
   /// too. What it holds above that may have been lost with a copy, and is offered again.
-  public var epochStart: UInt64 = 0
+  public var epochStart: UInt64 {
+    get {_storage._epochStart}
+    set {_uniqueStorage()._epochStart = newValue}
+  }
 
   /// What the service says of the scope besides (for a store: KeyValueUsage).
-  public var info: Data = Data()
+  public var info: Data {
+    get {_storage._info}
+    set {_uniqueStorage()._info = newValue}
+  }
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
-  fileprivate var _token: WireChangeToken? = nil
-  fileprivate var _place: WireChangesPlace? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 /// Where a page has ended. Its reader gives it back and need not look at it.
@@ -498,6 +520,9 @@ public nonisolated struct WireChangesPlace: Sendable {
     }
     set {last = .sealed(newValue)}
   }
+
+  /// The digest of what has been read so far, where everything was asked for.
+  public var digest: Data = Data()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -751,7 +776,7 @@ nonisolated extension WireChangeToken: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Change"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}deleted\0\u{1}body\0\u{1}sequence\0\u{1}damaged\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}deleted\0\u{1}body\0\u{1}sequence\0\u{1}damaged\0\u{1}written\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -764,6 +789,7 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 3: try { try decoder.decodeSingularBytesField(value: &self.body) }()
       case 4: try { try decoder.decodeSingularUInt64Field(value: &self.sequence) }()
       case 5: try { try decoder.decodeSingularBoolField(value: &self.damaged) }()
+      case 6: try { try decoder.decodeSingularUInt64Field(value: &self.written) }()
       default: break
       }
     }
@@ -785,6 +811,9 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if self.damaged != false {
       try visitor.visitSingularBoolField(value: self.damaged, fieldNumber: 5)
     }
+    if self.written != 0 {
+      try visitor.visitSingularUInt64Field(value: self.written, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -794,6 +823,7 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.body != rhs.body {return false}
     if lhs.sequence != rhs.sequence {return false}
     if lhs.damaged != rhs.damaged {return false}
+    if lhs.written != rhs.written {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1169,66 +1199,116 @@ nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf
   public static let protoMessageName: String = _protobuf_package + ".ReadChangesReply"
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}token\0\u{1}complete\0\u{1}changes\0\u{1}place\0\u{1}digest\0\u{3}digest_key\0\u{3}epoch_start\0\u{1}info\0")
 
+  fileprivate class _StorageClass {
+    var _token: WireChangeToken? = nil
+    var _complete: Bool = false
+    var _changes: [WireChange] = []
+    var _place: WireChangesPlace? = nil
+    var _digest: Data = Data()
+    var _digestKey: Data = Data()
+    var _epochStart: UInt64 = 0
+    var _info: Data = Data()
+
+      // This property is used as the initial default value for new instances of the type.
+      // The type itself is protecting the reference to its storage via CoW semantics.
+      // This will force a copy to be made of this reference when the first mutation occurs;
+      // hence, it is safe to mark this as `nonisolated(unsafe)`.
+      static nonisolated(unsafe) let defaultInstance = _StorageClass()
+
+    private init() {}
+
+    init(copying source: _StorageClass) {
+      _token = source._token
+      _complete = source._complete
+      _changes = source._changes
+      _place = source._place
+      _digest = source._digest
+      _digestKey = source._digestKey
+      _epochStart = source._epochStart
+      _info = source._info
+    }
+  }
+
+  fileprivate mutating func _uniqueStorage() -> _StorageClass {
+    if !isKnownUniquelyReferenced(&_storage) {
+      _storage = _StorageClass(copying: _storage)
+    }
+    return _storage
+  }
+
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularMessageField(value: &self._token) }()
-      case 2: try { try decoder.decodeSingularBoolField(value: &self.complete) }()
-      case 3: try { try decoder.decodeRepeatedMessageField(value: &self.changes) }()
-      case 4: try { try decoder.decodeSingularMessageField(value: &self._place) }()
-      case 5: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
-      case 6: try { try decoder.decodeSingularBytesField(value: &self.digestKey) }()
-      case 7: try { try decoder.decodeSingularUInt64Field(value: &self.epochStart) }()
-      case 8: try { try decoder.decodeSingularBytesField(value: &self.info) }()
-      default: break
+    _ = _uniqueStorage()
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      while let fieldNumber = try decoder.nextFieldNumber() {
+        // The use of inline closures is to circumvent an issue where the compiler
+        // allocates stack space for every case branch when no optimizations are
+        // enabled. https://github.com/apple/swift-protobuf/issues/1034
+        switch fieldNumber {
+        case 1: try { try decoder.decodeSingularMessageField(value: &_storage._token) }()
+        case 2: try { try decoder.decodeSingularBoolField(value: &_storage._complete) }()
+        case 3: try { try decoder.decodeRepeatedMessageField(value: &_storage._changes) }()
+        case 4: try { try decoder.decodeSingularMessageField(value: &_storage._place) }()
+        case 5: try { try decoder.decodeSingularBytesField(value: &_storage._digest) }()
+        case 6: try { try decoder.decodeSingularBytesField(value: &_storage._digestKey) }()
+        case 7: try { try decoder.decodeSingularUInt64Field(value: &_storage._epochStart) }()
+        case 8: try { try decoder.decodeSingularBytesField(value: &_storage._info) }()
+        default: break
+        }
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    try { if let v = self._token {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
-    } }()
-    if self.complete != false {
-      try visitor.visitSingularBoolField(value: self.complete, fieldNumber: 2)
-    }
-    if !self.changes.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.changes, fieldNumber: 3)
-    }
-    try { if let v = self._place {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
-    } }()
-    if !self.digest.isEmpty {
-      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 5)
-    }
-    if !self.digestKey.isEmpty {
-      try visitor.visitSingularBytesField(value: self.digestKey, fieldNumber: 6)
-    }
-    if self.epochStart != 0 {
-      try visitor.visitSingularUInt64Field(value: self.epochStart, fieldNumber: 7)
-    }
-    if !self.info.isEmpty {
-      try visitor.visitSingularBytesField(value: self.info, fieldNumber: 8)
+    try withExtendedLifetime(_storage) { (_storage: _StorageClass) in
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every if/case branch local when no optimizations
+      // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+      // https://github.com/apple/swift-protobuf/issues/1182
+      try { if let v = _storage._token {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+      } }()
+      if _storage._complete != false {
+        try visitor.visitSingularBoolField(value: _storage._complete, fieldNumber: 2)
+      }
+      if !_storage._changes.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._changes, fieldNumber: 3)
+      }
+      try { if let v = _storage._place {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 4)
+      } }()
+      if !_storage._digest.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._digest, fieldNumber: 5)
+      }
+      if !_storage._digestKey.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._digestKey, fieldNumber: 6)
+      }
+      if _storage._epochStart != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._epochStart, fieldNumber: 7)
+      }
+      if !_storage._info.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._info, fieldNumber: 8)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireReadChangesReply, rhs: WireReadChangesReply) -> Bool {
-    if lhs._token != rhs._token {return false}
-    if lhs.complete != rhs.complete {return false}
-    if lhs.changes != rhs.changes {return false}
-    if lhs._place != rhs._place {return false}
-    if lhs.digest != rhs.digest {return false}
-    if lhs.digestKey != rhs.digestKey {return false}
-    if lhs.epochStart != rhs.epochStart {return false}
-    if lhs.info != rhs.info {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._token != rhs_storage._token {return false}
+        if _storage._complete != rhs_storage._complete {return false}
+        if _storage._changes != rhs_storage._changes {return false}
+        if _storage._place != rhs_storage._place {return false}
+        if _storage._digest != rhs_storage._digest {return false}
+        if _storage._digestKey != rhs_storage._digestKey {return false}
+        if _storage._epochStart != rhs_storage._epochStart {return false}
+        if _storage._info != rhs_storage._info {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1236,7 +1316,7 @@ nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ChangesPlace"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}start\0\u{1}token\0\u{1}item\0\u{1}sealed\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}start\0\u{1}token\0\u{1}item\0\u{1}sealed\0\u{1}digest\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1262,6 +1342,7 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
           self.last = .sealed(v)
         }
       }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
       default: break
       }
     }
@@ -1289,6 +1370,9 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
     }()
     case nil: break
     }
+    if !self.digest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1296,6 +1380,7 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs._start != rhs._start {return false}
     if lhs._token != rhs._token {return false}
     if lhs.last != rhs.last {return false}
+    if lhs.digest != rhs.digest {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
