@@ -286,6 +286,15 @@ import Testing
         #expect(try house.rows(of: table) == 0)
     }
 
+    /// Nobody reads anything.
+    @Test func aRecordThatASaveFindsDamagedCallsForHelp() throws {
+        let version = try device.save("a")
+        try damage("a")
+        #expect(try device.modify([.save("a", ["x": .integer(1)], base: version)]).codes == [.unknownItem])
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try house.rows(of: "damaged_items") == 1 && counter("damaged.now") == 1)
+    }
+
     @Test func aDamagedRecordIsSavedAnew() throws {
         let version = try device.save("a", ["text": .string("lost"), "to": .with("target")])
         try damage("a")

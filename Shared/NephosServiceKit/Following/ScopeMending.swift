@@ -88,6 +88,7 @@ final class ScopeMending {
     }
 
     private func run() {
+        guard !host.isClosed else { return }
         guard let (scope, found) = waiting.first else { return isRunning = false }
         var rest = found
         let items = Array(found.items.prefix(Self.step))
@@ -244,6 +245,7 @@ final class ScopeMending {
 
     /// Looks which of those that were damaged are so still.
     private func look() {
+        guard !host.isClosed else { return }
         var (place, count) = (looked.place, 0)
         host.submit { [start = looked.place] transaction in
             place = start

@@ -85,6 +85,8 @@ extension Batch {
 
     /// Makes it whole, as the device has it that offers it. What rows there are of its contents stay as they are.
     func heal(_ id: DocumentID, _ request: WireCreateItem) throws {
+        isHealing = true
+        defer { isHealing = false }
         try check(request)
         guard let asked = DocumentID(bytes: request.parent) else { throw Self.noFolder }
         // It was older than what there was.

@@ -85,6 +85,8 @@ final class Batch {
     var trashed: [DocumentID: WireTrashNote?] = [:]
     /// The change that is carried out brings back what the service has lost.
     var isOffered = false
+    /// It makes an item whole that is damaged.
+    var isHealing = false
 
     init(_ container: Container, _ rules: Container.Rules, by writer: Writer) {
         self.container = container
