@@ -236,6 +236,9 @@ public protocol FeedTransaction: Transaction, FeedReader {
     /// - Returns: The digest.
     func correctHead(_ scope: ScopeName) throws -> SetDigest
 
+    /// The same, by what was counted beside: a scope of very many rows holds nobody up. No change in the feed.
+    func correctHead(by count: ScopeCount) throws -> HeadCorrection
+
     /// Forgets the scope's oldest deletions if it has more than so many, and some more: no scope keeps more than
     /// ``Feed/tombstonesMax(of:)`` in any case, and nobody's plan counts them. A reader whose token is from before them has to fetch everything.
     func keepTombstones(of scope: ScopeName, atMost max: Int) throws

@@ -7,6 +7,60 @@ public struct ScopeRecount: Hashable, Sendable {
     public var liveBytes: Int
 }
 
+/// What has come of comparing a head with what was counted.
+public enum HeadCorrection: Sendable {
+    case wasRight, corrected
+    /// The scope was written since: count it again.
+    case moved
+}
+
+/// A scope that is being counted anew, some rows at a time.
+public struct ScopeCount: Sendable {
+    public let scope: ScopeName
+    /// The head when it began. Where it is another at the end, what was counted is of no state of the scope.
+    public fileprivate(set) var start: ChangeToken?
+    public fileprivate(set) var sum = ScopeRecount(digest: .empty, liveCount: 0, liveBytes: 0)
+    /// Whether all rows were counted, and none was written meanwhile.
+    public fileprivate(set) var isWhole = false
+    /// Whether there are more, and it makes sense to go on.
+    public fileprivate(set) var hasMore = true
+    private var last = ItemName("")
+
+    public init(_ scope: ScopeName) { self.scope = scope }
+
+    fileprivate mutating func goOn(in feed: Feed, limit: Int) throws {
+        let head = try feed.head(scope).token
+        let start = self.start ?? head
+        self.start = start
+        guard start == head else { return hasMore = false }
+        var rows = 0
+        if let id = try feed.scope(scope).id {
+            try feed.query(FeedStatements.liveSharesAfter, [.integer(id), .text(last.rawValue), .integer(Int64(limit))]) {
+                sum.add($0)
+                last = ItemName($0.text(2))
+                rows += 1
+                return true
+            }
+        }
+        hasMore = rows == limit
+        isWhole = !hasMore
+    }
+}
+
+extension ScopeRecount {
+    /// - Parameter row: With the columns size and digest.
+    fileprivate mutating func add(_ row: any SQLRow) {
+        digest.add(SetDigest(bytes: row.blob(1)) ?? .empty)
+        liveCount += 1
+        liveBytes += Int(row.integer(0))
+    }
+}
+
+extension FeedSnapshot {
+    /// Counts some rows more.
+    public func goOn(_ count: inout ScopeCount, limit: Int) throws { try count.goOn(in: feed, limit: limit) }
+}
+
 extension Feed {
     /// Counts a scope anew from its rows; equals the head's digest, count and
     /// bytes unless something is broken. Reads every live row.
@@ -14,9 +68,7 @@ extension Feed {
         var result = ScopeRecount(digest: .empty, liveCount: 0, liveBytes: 0)
         guard let id = try self.scope(scope).id else { return result }
         try query(FeedStatements.liveShares, [.integer(id)]) { row in
-            result.digest.add(SetDigest(bytes: row.blob(1)) ?? .empty)
-            result.liveCount += 1
-            result.liveBytes += Int(row.integer(0))
+            result.add(row)
             return true
         }
         return result
@@ -24,13 +76,26 @@ extension Feed {
 
     public func correctHead(_ scope: ScopeName) throws -> SetDigest {
         let sum = try recount(scope)
+        try set(sum, of: scope)
+        return sum.digest
+    }
+
+    public func correctHead(by count: ScopeCount) throws -> HeadCorrection {
+        let head = try head(count.scope)
+        guard count.isWhole, count.start == head.token else { return .moved }
+        let known = ScopeRecount(digest: head.digest, liveCount: head.liveCount, liveBytes: head.liveBytes)
+        guard known != count.sum else { return .wasRight }
+        try set(count.sum, of: count.scope)
+        return .corrected
+    }
+
+    private func set(_ sum: ScopeRecount, of scope: ScopeName) throws {
         let place = try place(of: scope)
         heads.change(scope: place) {
             $0.digest = sum.digest
             $0.liveCount = sum.liveCount
             $0.liveBytes = sum.liveBytes
         }
-        return sum.digest
     }
 
     public func removeAll(of owner: Owner, limit: Int) throws -> Bool {

@@ -34,6 +34,8 @@ public struct FeedPlace: Hashable, Sendable {
     /// The last item that was looked at, and where it stands: a token, which proves whether this is its history.
     public var token: ChangeToken
     public var name: ItemName
+    /// Where everything was asked for: the digest of what the pages so far had.
+    public var digest = SetDigest.empty
 
     public init(start: ChangeToken, token: ChangeToken, name: ItemName) {
         self.start = start
@@ -70,6 +72,8 @@ public struct FeedPage: Hashable, Sendable {
     public var head: ScopeHead
     /// Everything was asked for, and deletions from before that are left out.
     public var isListing: Bool
+    /// Nothing of the scope was written since the reading began.
+    public var isUnmoved: Bool
     /// With this one the reader has the state at ``head``.
     public var isLast: Bool
     /// Where the next one begins; nil also where not even one item was within the bounds.
@@ -126,7 +130,7 @@ extension FeedReader {
             next = FeedPlace(start: start, token: try token(last.sequence, in: partition), name: last.name)
         }
         return FeedPage(
-            head: head, isListing: isListing, isLast: isLast, next: next,
+            head: head, isListing: isListing, isUnmoved: start == head.token, isLast: isLast, next: next,
             commonEnd: Self.commonEnd(
                 try judge(query.known, after: query.epochs, in: partition), of: query.known, head: head),
             epochs: isLast && query.known.sequence == 0 ? try partings(in: partition) : [])

@@ -3,7 +3,7 @@ public import NephosCore
 /// The feed of a snapshot: what a handler gets that reads beside the loop, and cannot write.
 public final class FeedSnapshot: FeedReader {
     public private(set) var cost = ReadCost()
-    private let feed: Feed
+    let feed: Feed
 
     /// - Parameter history: What tokens are checked by.
     public init(_ snapshot: any ReadTransaction, history: FeedHistory?) {

@@ -88,6 +88,12 @@ enum FeedStatements {
         "SELECT \(rowColumns) FROM feed_items WHERE scope_id = ?1 AND name > ?2 ORDER BY name")
     static let liveShares = SQL("SELECT size, digest FROM feed_items WHERE scope_id = ?1 AND deleted_at <= 0")
 
+    static let liveSharesAfter = SQL(
+        """
+        SELECT size, digest, name FROM feed_items WHERE scope_id = ?1 AND deleted_at <= 0 AND name > ?2
+        ORDER BY name LIMIT ?3
+        """)
+
     static let tombstones = SQL(
         """
         SELECT scope_id, name, sequence FROM feed_items WHERE deleted_at > 0 AND deleted_at < ?1

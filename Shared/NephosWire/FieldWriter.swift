@@ -112,6 +112,11 @@ public struct FieldWriter: Sendable {
         withUnsafeBytes(of: (check.run.bigEndian, check.mark.bigEndian)) { data(field, $0) }
     }
 
+    /// A digest; that of nothing is left out.
+    public mutating func digest(_ field: UInt8, _ digest: SetDigest) {
+        if digest != .empty { data(field, digest.bytes) }
+    }
+
     /// The mark of a digest.
     public mutating func mark(_ field: UInt8, of digest: SetDigest) {
         withUnsafeBytes(of: digest.mark) { data(field, $0) }

@@ -86,9 +86,11 @@ import Testing
             // The operator finds it in the log.
             let log = FileManager.default.contents(atPath: house.deployment + "/log/keyvalue.log") ?? Data()
             let said = String(decoding: log, as: UTF8.self).split(separator: "\n").filter {
-                $0.contains("A stored value is damaged")
+                $0.contains("A stored item is damaged")
             }
             #expect(said.count == 1 && said.allSatisfy { $0.contains("store=") && $0.contains("sequence=") }, "\(said)")
+            let status = try await house.nephos.run("status")
+            #expect(status.status == 8 && status.output.contains("1 key, record or item cannot be read"), "\(status)")
             let damaged = try await watch(second, until: "out of step")
             #expect(!damaged.contains("in sync"), "\(damaged)")
         }

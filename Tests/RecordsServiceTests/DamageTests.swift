@@ -43,6 +43,82 @@ import Testing
         #expect(try house.used(of: device.mover.account) == 0)
     }
 
+    /// Reads everything in pages of so many records.
+    private func readAll(by count: UInt32) throws {
+        var request = WireReadChanges()
+        request.scope = "\(device.container)/\(device.zone)"
+        request.itemsMax = count
+        repeat {
+            let reply = try device.call("ReadChanges", request, as: WireReadChangesReply.self)
+            request.place = reply.place
+            guard reply.hasPlace else { return }
+        } while true
+    }
+
+    private func counter(_ name: String) throws -> UInt64 {
+        let health: WireCheckHealthReply = try device.client.call(
+            "CheckHealth", WireCheckHealth(), at: .requests(.records))
+        return health.counters[name] ?? 0
+    }
+
+    /// In a row, or in the head: both are only what records add up to. Read at once, or page by page.
+    @Test(
+        arguments: [
+            "UPDATE feed_items SET digest = x'1234' WHERE name = 'a'",
+            "UPDATE feed_items SET digest = zeroblob(32) WHERE name = 'a'",
+            "UPDATE feed_scopes SET digest = zeroblob(32), live_count = 7 WHERE path LIKE '%/%'",
+        ], [0, 2] as [UInt32])
+    func aDamagedDigestIsPutRight(_ damage: String, _ itemsMax: UInt32) throws {
+        for name in ["a", "b", "c", "d", "e"] { try device.save(name, ["n": .integer(1)]) }
+        let before = try device.list()
+        let count = try house.cloud.storage(of: .records).write { try $0.execute(SQL(damage), []) }
+        #expect(count == 1)
+        house.cloud.crash(.records)
+        try house.cloud.start(.records)
+        house.cloud.network.run(for: .seconds(1))
+        try readAll(by: itemsMax)
+        house.cloud.network.run(for: .seconds(10))
+        // It looks whether the digest is theirs.
+        #expect(try device.list() == before)
+        #expect(try counter("digests.damaged") > 0)
+        #expect(try house.rows(of: "feed_scopes WHERE path LIKE '%/%' AND live_count = 5") == 1)
+        // Nothing is put right again.
+        let counted = try counter("digests.damaged")
+        try readAll(by: itemsMax)
+        house.cloud.network.run(for: .seconds(700))
+        try readAll(by: itemsMax)
+        house.cloud.network.run(for: .seconds(10))
+        #expect(try counter("digests.damaged") == counted)
+    }
+
+    /// Once, however often it is read, and after a restart too.
+    @Test func aDamagedRecordCallsForHelpOnce() throws {
+        try device.save("a")
+        try device.save("b")
+        try damage("a")
+        func read() throws -> [String: WireChange] {
+            var request = WireReadChanges()
+            request.scope = "\(device.container)/\(device.zone)"
+            let reply = try device.call("ReadChanges", request, as: WireReadChangesReply.self)
+            house.cloud.network.run(for: .seconds(40))
+            return Dictionary(uniqueKeysWithValues: reply.changes.map { ($0.item, $0) })
+        }
+        let first = try #require(try read()["a"])
+        #expect(first.damaged && first.written == 0)
+        for _ in 0..<2 {
+            for _ in 0..<3 { _ = try read() }
+            let moved = try read()
+            #expect(moved["a"]?.written == first.sequence && moved["a"]?.sequence == (moved["b"]?.sequence ?? 0) + 1)
+            #expect(try counter("damaged.now") == 1)
+            house.cloud.crash(.records)
+            try house.cloud.start(.records)
+            house.cloud.network.run(for: .seconds(1))
+        }
+        try device.save("a", ["n": .integer(2)])
+        #expect(try read()["a"]?.damaged == false)
+        #expect(try counter("damaged.now") == 0 && house.rows(of: "damaged_items") == 0)
+    }
+
     @Test func aDamagedDigestKeyIsMadeAnewAndSoAreTheDigests() throws {
         let version = try device.save("a", ["n": .integer(0)])
         for start in [0, 250] {
@@ -208,6 +284,15 @@ import Testing
         try storage.migrate([Migration(name: "mended", statements: ["DROP TRIGGER damage"])])
         house.cloud.network.run(for: .seconds(700))
         #expect(try house.rows(of: table) == 0)
+    }
+
+    /// Nobody reads anything.
+    @Test func aRecordThatASaveFindsDamagedCallsForHelp() throws {
+        let version = try device.save("a")
+        try damage("a")
+        #expect(try device.modify([.save("a", ["x": .integer(1)], base: version)]).codes == [.unknownItem])
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try house.rows(of: "damaged_items") == 1 && counter("damaged.now") == 1)
     }
 
     @Test func aDamagedRecordIsSavedAnew() throws {

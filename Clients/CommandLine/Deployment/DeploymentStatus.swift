@@ -27,7 +27,7 @@ struct DeploymentStatus: Encodable {
     private static let full = "disk full"
     /// Of one that does not find the files of its contents.
     private static let missing = "content missing"
-    /// Of one that cannot read some of its contents.
+    /// Of one that cannot read some of its contents, or of its keys, records and items.
     private static let damaged = "damaged"
     /// Of one that was not started.
     private static let stopped = "stopped"
@@ -36,8 +36,11 @@ struct DeploymentStatus: Encodable {
     private static func state(of health: WireCheckHealthReply) -> String {
         if health.shortOfRoom { return full }
         if health.counters["content.missing"] ?? 0 > 0 { return missing }
-        return health.counters["chunks.damaged"] ?? 0 > 0 ? damaged : "up"
+        return ["chunks.damaged", damagedItems].contains { health.counters[$0] ?? 0 > 0 } ? damaged : "up"
     }
+
+    /// By this name services count what they cannot read any more.
+    private static let damagedItems = "damaged.now"
 
     private static func isAnswering(_ service: Service) -> Bool {
         ["up", full, missing, damaged].contains(service.state)
@@ -110,16 +113,24 @@ struct DeploymentStatus: Encodable {
             + "Is it lost for good: make an empty file \"accept-loss\" in that folder, and devices bring back what they have."
     }
 
-    /// What the disk has lost of content.
+    /// What the disk has lost.
     private var damage: String {
-        let damaged = services.filter { $0.counters["chunks.damaged"] ?? 0 > 0 }
-        let count = damaged.reduce(0) { $0 + ($1.counters["chunks.damaged"] ?? 0) }
+        let chunks = loss(by: "chunks.damaged", "chunk of content", "chunks of content")
+        let items = loss(by: Self.damagedItems, "key, record or item", "keys, records or items")
+        return [
+            chunks.isEmpty ? "" : chunks + "Devices heal what they have the files of (nephos docs status); look at the disk.",
+            items.isEmpty ? "" : items + "Devices heal what they have as soon as they synchronise; look at the disk.",
+        ].filter { !$0.isEmpty }.joined(separator: "\n")
+    }
+
+    /// - Parameter counter: By which services count it.
+    private func loss(by counter: String, _ one: String, _ many: String) -> String {
+        let damaged = services.filter { $0.counters[counter] ?? 0 > 0 }
+        let count = damaged.reduce(0) { $0 + ($1.counters[counter] ?? 0) }
         guard count > 0 else { return "" }
         let names = damaged.map(\.service).joined(separator: " and ")
         let logs = damaged.count == 1 ? "the log of \(names) names" : "the logs of \(names) name"
-        return
-            "\(count) \(count == 1 ? "chunk" : "chunks") of content cannot be read any more; \(logs) the accounts. "
-            + "Devices heal what they have the files of (nephos docs status); look at the disk."
+        return "\(count) \(count == 1 ? one : many) cannot be read any more; \(logs) the accounts. "
     }
 
     private func cause(_ missing: [Service], _ directory: DeploymentDirectory) -> String {

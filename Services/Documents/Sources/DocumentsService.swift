@@ -17,6 +17,7 @@ internal import NephosWire
 public final class DocumentsService: CloudService {
     public let name = ServiceName.documents
     public let migrations = Transfers.migrations + DocumentsMigrations.all
+    public let scopeKind = "container"
 
     let transfers: Transfers
     let configuration: DocumentsConfiguration
@@ -205,16 +206,6 @@ public final class DocumentsService: CloudService {
             classBytesMax: configuration.room(of: rules.containerClass).bytesMax,
             damaged: try transfers.damagedChunks(of: scope, in: transaction),
             isContentMissing: transfers.isContentMissing)
-    }
-
-    public func found(_ damage: ScopeDamage, in scope: ScopeName) {
-        runtime?.count("items.damaged", by: damage.items.count)
-        runtime?.report(
-            "Stored items of a container are damaged",
-            details: [
-                "account": scope.owner.rawValue, "container": scope.path.rawValue,
-                "items": damage.items.prefix(10).map(\.name.rawValue).joined(separator: " "),
-            ])
     }
 
     /// The devices that follow the containers hear of it at once: one of them may have what was lost.

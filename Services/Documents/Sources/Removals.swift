@@ -88,7 +88,7 @@ extension DocumentsService {
         var places: [DocumentID: FolderDigests.Place] = [:]
         for id in children {
             try container.rows.removeChild(id, of: folder)
-            try container.rows.setTrashed(id, at: nil)
+            try container.rows.setTrashed(id, nil)
             try container.rows.addRemoval(of: id)
             try giveBackItem(id, in: container)
             if let item = try container.transaction.item(container.scope, id.name), !item.deleted {
@@ -154,7 +154,7 @@ extension DocumentsService {
     /// - Returns: Where it lay; nil: it is removed already.
     private func end(_ id: DocumentID, in container: Container) throws -> FolderDigests.Place? {
         let rows = container.rows
-        try rows.setTrashed(id, at: nil)
+        try rows.setTrashed(id, nil)
         try giveBackItem(id, in: container)
         guard let stored = try container.transaction.item(container.scope, id.name), !stored.deleted else { return nil }
         try rows.addRemoval(of: id)

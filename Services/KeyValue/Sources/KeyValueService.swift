@@ -10,14 +10,13 @@ public import NephosStorage
 public final class KeyValueService: CloudService {
     public let name = ServiceName.keyValue
     public let migrations = KeyValueMigrations.all
+    public let itemsName = "keys"
+    public let scopeKind = "store"
 
     let configuration: KeyValueConfiguration
     var keys: OwnerKeys?
     var clock = ServiceClock()
     private(set) weak var runtime: (any ServiceRuntime)?
-    var noted = NotedDamage()
-    /// Stores whose digests were put right.
-    var corrected: Set<ScopeName> = []
     let digestKeys = DigestKeys()
     let unpacker = HistoryUnpacker()
 
@@ -84,8 +83,6 @@ public final class KeyValueService: CloudService {
 
     public func drop(partition: Int) {
         digestKeys.drop(partition: partition)
-        noted.drop(partition: partition)
-        corrected = corrected.filter { $0.partition != partition }
     }
 
     public func takeUp(partition: Int, in transaction: any HandlerTransaction) throws {

@@ -17,6 +17,8 @@ internal import NephosWire
 public final class RecordsService: CloudService {
     public let name = ServiceName.records
     public let migrations = Transfers.migrations + RecordsMigrations.all
+    public let itemsName = "records"
+    public let scopeKind = "zone"
 
     let transfers: Transfers
     private var keys: OwnerKeys?
@@ -251,13 +253,24 @@ public final class RecordsService: CloudService {
             clientToken: try zone.rows.clientToken(of: caller.device))
     }
 
-    public func found(_ damage: ScopeDamage, in scope: ScopeName) {
-        runtime?.count("records.damaged", by: damage.items.count)
-        runtime?.report(
-            "Stored records are damaged",
-            details: [
-                "account": scope.owner.rawValue, "zone": scope.path.rawValue, "count": "\(damage.items.count)",
-            ])
+    /// What was as a restore has left it is so still.
+    public func putAnew(
+        _ items: [FeedItem], in name: ScopeName, _ transaction: any HandlerTransaction
+    ) throws -> ScopeChange {
+        let scope = try scope(name, transaction)
+        let (isZone, isAsRestored, epochStart) = try (
+            Self.parts(of: name).zone != nil, scope.isAsRestored(), scope.head().epochStart
+        )
+        let items = items.map { item in
+            guard isZone, item.sequence <= epochStart, let parts = StoredRecord.parts(of: item.body), !parts.isOffered
+            else { return item }
+            var item = item
+            StoredRecord.noteOffered(&item.body)
+            return item
+        }
+        let change = try transaction.put(name, items)
+        if isZone, isAsRestored { try scope.noteAsRestored() }
+        return change
     }
 
     // MARK: What is counted

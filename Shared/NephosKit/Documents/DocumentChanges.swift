@@ -83,6 +83,17 @@ enum DocumentChanges {
         return changes
     }
 
+    /// What makes the item whole again as it was, where the server has it and cannot read it any more.
+    static func healing(of item: WireDocumentItem, named id: DocumentID) -> [WireDocumentChange] {
+        creation(of: item, named: id).map { change in
+            guard change.creates else { return change }
+            var change = change
+            change.create.conflicts = item.conflicts.map(\.version)
+            change.create.renditions = item.renditions
+            return change
+        }
+    }
+
     /// What brings the server from an older state of the item to this one.
     ///
     /// - Parameter isLater: Whether nobody has changed the older state but on the way to this one: then its content is
@@ -240,6 +251,8 @@ extension WireDocumentChange {
 
     var restores: Bool { if case .restore = kind { true } else { false } }
 
+    var creates: Bool { if case .create = kind { true } else { false } }
+    var trashes: Bool { if case .trash = kind { true } else { false } }
     var createsFolder: Bool { if case .create(let create) = kind { create.kind == .folder } else { false } }
 
     /// Which further content it brings, or takes away; nil: none.

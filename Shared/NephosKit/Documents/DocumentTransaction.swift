@@ -274,12 +274,19 @@ struct DocumentTransaction {
 
     /// Queues a request, and lays it over what is read.
     ///
-    /// - Parameter contents: Of those that it brings and that are not in it, where they wait.
+    /// - Parameters:
+    ///   - contents: Of those that it brings and that are not in it, where they wait.
+    ///   - goesFirst: Before whatever waits.
     @discardableResult
     func append(
-        _ request: WireApplyChanges, contents: [StagedContent] = [], id: OperationID, writer: Int64, now: Timestamp
+        _ request: WireApplyChanges, contents: [StagedContent] = [], id: OperationID, writer: Int64, now: Timestamp,
+        goesFirst: Bool = false
     ) throws -> Int64 {
-        let position = try rows.append(try request.serializedData(), id: id, writer: writer, now: now)
+        let payload: Data = try request.serializedData()
+        let position =
+            goesFirst
+            ? try rows.prepend(payload, id: id, writer: writer, now: now)
+            : try rows.append(payload, id: id, writer: writer, now: now)
         for content in contents where content.inline == nil {
             try addContent(
                 content.version, at: position, length: content.length, chunks: content.chunks,

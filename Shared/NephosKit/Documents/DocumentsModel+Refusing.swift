@@ -16,6 +16,9 @@ extension DocumentsModel {
         if error.details["chunk"] != nil, let pause = try sendsContentsAgain(&request, of: operation, in: documents) {
             return RefusedPush(rest: try again(operation, request, after: pause))
         }
+        if try healsFirst(operation, error, in: documents) {
+            return RefusedPush(rest: try again(operation, request))
+        }
         if let again = try pauseAgain(operation, request, error, in: documents) {
             return RefusedPush(rest: try self.again(operation, again))
         }
@@ -101,6 +104,25 @@ extension DocumentsModel {
         request.nodes = try contents.flatMap { $0.chunks.isEmpty ? [] : try CutChunk.nodes(of: $0.chunks) }
         try documents.markStored(at: operation.position, isStored: false)
         return engine.backoff(attempts: sendings)
+    }
+
+    /// How often a request is sent again for an item that is damaged there and whole here.
+    private static let healingsMax = 8
+
+    /// The service cannot read an item that the request changes. What this device has of it goes before, if it is what the
+    /// service had.
+    ///
+    /// - Returns: Whether it does, so that the request is sent again behind it.
+    private func healsFirst(
+        _ operation: OutboxOperation, _ error: CloudError, in documents: DocumentTransaction
+    ) throws -> Bool {
+        guard error.details["reason"] == "damaged", operation.attempts < Self.healingsMax,
+            let id = error.details["item"].flatMap({ DocumentID($0) }),
+            let written = error.details["written"].flatMap({ UInt64($0) }),
+            let mine = try documents.synced(id.name), mine.sequence >= written, mine.canHeal
+        else { return false }
+        try heal(mine, in: documents)
+        return true
     }
 
     /// Keeps what a person has to hear of, with its bytes, until they have dismissed it, or the server has it all the same:

@@ -89,12 +89,20 @@ final class DocumentsModel: ContentSending, ContentKeeping {
             let name = ItemName(change.item)
             let mine = try documents.synced(name)
             if change.damaged { merged.damaged.add(name) }
-            let theirs = DocumentTransaction.Synced(
+            var theirs = DocumentTransaction.Synced(
                 change, sequence: min(change.sequence, pulled.token.sequence), damagedBody: mine?.body)
             if let mine, !isRestored,
                 mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence)
             {
                 return
+            }
+            if let mine, change.damaged, mine.canHeal {
+                if mine.sequence >= change.writtenSequence(or: theirs.sequence) {
+                    try offers.add(healing: mine, in: documents)
+                } else {
+                    // What is here came before it, and is never taken for it.
+                    theirs.sequence = mine.sequence
+                }
             }
             if let mine, mine.sequence > common {
                 let offered = Self.offer(mine, over: theirs, isLater: theirs.sequence <= common)
@@ -216,6 +224,13 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         return try lost.keys.sorted().flatMap { try creations.creations(from: $0) }.filter(\.createsFolder)
     }
 
+    /// Has what the server cannot read any more go before whatever waits.
+    func heal(_ mine: DocumentTransaction.Synced, in documents: DocumentTransaction) throws {
+        let offers = StagedOffers(in: documents.rows)
+        try offers.add(healing: mine, in: documents)
+        try offer(offers, in: documents)
+    }
+
     /// Queues what the server has lost, as it was. What is still here of the contents is sent along.
     func offer(_ changes: [WireDocumentChange], in documents: DocumentTransaction) throws {
         let offers = StagedOffers(in: documents.rows)
@@ -223,30 +238,32 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         try offer(offers, in: documents)
     }
 
-    /// Nothing is changed of what lies in the trash: what has left it leaves it first. Then come folders, and what is put
+    /// What the server cannot read any more goes before whatever waits: that may have been made from it. Nothing else is
+    /// changed of what lies in the trash: what has left it leaves it first. Then come folders, and what is put
     /// into the trash is made before. Contents go each by itself: one that nobody has any more must not keep the others
     /// away.
     func offer(_ offers: StagedOffers, in documents: DocumentTransaction) throws {
         guard !offers.isEmpty else { return }
         let copies = OfferedCopies(engine, documents)
         var batch = DocumentBatches.Batch()
-        var last = OfferTurn.restores
+        var last = OfferTurn.healing
         try offers.forEach { offer in
             let turn = OfferTurn(rawValue: offer.turn) ?? .others
             let change = try WireDocumentChange(serializedBytes: offer.change)
-            if turn.begins(after: last) || !batch.hasRoom(for: offer.change.count) {
-                try queue(batch.take(), copies, in: documents)
+            let isNext = turn == .healing ? change.creates : turn.begins(after: last)
+            if isNext || !batch.hasRoom(for: offer.change.count) {
+                try queue(batch.take(), copies, in: documents, goesFirst: last == .healing)
             }
             batch.add(change, bytes: offer.change.count)
             last = turn
         }
-        try queue(batch.take(), copies, in: documents)
+        try queue(batch.take(), copies, in: documents, goesFirst: last == .healing)
         try copies.keep()
         try offers.clear()
     }
 
     private func queue(
-        _ changes: [WireDocumentChange], _ copies: OfferedCopies, in documents: DocumentTransaction
+        _ changes: [WireDocumentChange], _ copies: OfferedCopies, in documents: DocumentTransaction, goesFirst: Bool
     ) throws {
         guard !changes.isEmpty else { return }
         var request = WireApplyChanges()
@@ -255,7 +272,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         let found = try changes.compactMap { try $0.content.flatMap(copies.take) }
         request.nodes = try found.flatMap { try CutChunk.nodes(of: $0.chunks) }
         let position = try documents.append(
-            request, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
+            request, id: engine.makeOperationID(), writer: engine.writer, now: engine.now, goesFirst: goesFirst)
         for content in changes.compactMap(\.content) where try documents.holdsContent(content.version) {
             try documents.moveContent(content.version, to: position)
         }
@@ -305,11 +322,11 @@ struct LostCreations {
 
 /// What is offered together: what the earlier turns make, the later ones need.
 private enum OfferTurn: Int {
-    case restores, lostFolders, folders, contents, others
+    case healing, restores, lostFolders, folders, contents, others
 
     /// Whether a change of it cannot go into the request that has one of the other.
     func begins(after other: OfferTurn) -> Bool {
-        self == .contents || other == .contents || (self == .others) != (other == .others)
+        other == .healing || self == .contents || other == .contents || (self == .others) != (other == .others)
     }
 }
 
@@ -319,6 +336,20 @@ extension StagedOffers {
     }
 
     fileprivate func add(_ changes: [WireDocumentChange]) throws { for change in changes { try add(change) } }
+
+    /// An item that the server has, and cannot read: each by itself, as it was. Of what else there is of it the server knows
+    /// whether it has that still.
+    fileprivate func add(
+        healing mine: DocumentTransaction.Synced, in documents: DocumentTransaction
+    ) throws {
+        guard let id = DocumentID(mine.name.rawValue), let item = mine.item,
+            // It waits already.
+            try !documents.changes(of: mine.name).contains(where: { $0.offered && $0.creates })
+        else { return }
+        for change in DocumentChanges.healing(of: item, named: id) {
+            if change.creates || change.trashes { try add(change, turn: .healing) } else { try add(change) }
+        }
+    }
 
     func add(_ change: WireDocumentChange) throws {
         let turn: OfferTurn =
@@ -386,6 +417,9 @@ extension DocumentTransaction.Synced {
         self.sequence = sequence
         body = change.deleted ? nil : change.damaged ? damagedBody ?? Data() : change.body
     }
+
+    /// Whether it says what the item is, for a server that cannot read it any more.
+    var canHeal: Bool { item.map { $0.kind != .unspecified && $0.kind != .coming } ?? false }
 
     /// What a device is about to make: no item, and nobody's to offer again.
     var isComing: Bool { item?.kind == .coming }

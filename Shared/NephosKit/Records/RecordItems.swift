@@ -216,7 +216,7 @@ struct RecordItems {
                 return
             }
             if let mine, change.damaged, mine.body?.isEmpty == false {
-                if mine.sequence >= theirs.sequence {
+                if mine.sequence >= change.writtenSequence(or: theirs.sequence) {
                     // The server cannot read what this device has: it is as good as lost there.
                     try found(.lost(Lost(mine: mine, isDamaged: true)))
                 } else {

@@ -54,4 +54,15 @@ extension OutgoingEvent {
         }
         self.init(change, notification: Frame(encoding: notification))
     }
+
+    /// Items whose state devices have to fetch anew. Nobody has written them.
+    public init(_ service: ServiceName, moved items: [ItemName], by change: ScopeChange) {
+        var notification = WireNotification(service, change)
+        notification.changes = items.map {
+            var moved = WireChange()
+            moved.item = $0.rawValue
+            return moved
+        }
+        self.init(change, notification: Frame(encoding: notification))
+    }
 }

@@ -26,6 +26,7 @@ public struct PlaceSeal: Sendable {
         writer.token(1, place.start)
         writer.token(2, place.token)
         writer.text(3, place.name.rawValue)
+        writer.digest(5, place.digest)
         return try key.seal(writer.take(), boundTo: context).bytes
     }
 

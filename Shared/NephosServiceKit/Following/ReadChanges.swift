@@ -87,7 +87,7 @@ struct ReadChanges {
     }
 
     private func finish(_ reply: Reply) throws -> Frame {
-        if !reply.damage.items.isEmpty || reply.damage.isOutOfStep { found(reply.damage, reply.scope) }
+        if !reply.damage.isNone { found(reply.damage, reply.scope) }
         return reply.encoded()
     }
 
@@ -155,8 +155,8 @@ struct ReadChanges {
             let isListing = query.after.sequence == 0
             var changes = FieldWriter()
             var damage = ScopeDamage()
-            var digest = SetDigest.empty
-            page = try feed.page(query, within: plan.bounds) { item in
+            var digest = query.place?.digest ?? .empty
+            var page = try feed.page(query, within: plan.bounds) { item in
                 var presented = PresentedItem()
                 try changes.message(3) { change in
                     change.text(1, item.name.rawValue)
@@ -166,14 +166,23 @@ struct ReadChanges {
                     }
                     change.number(4, item.sequence)
                     change.flag(5, presented.isDamaged)
+                    guard presented.isDamaged else { return }
+                    damage.items.append(item)
+                    let written = try DamagedItems.written(item, of: plan.query.scope, in: feed)
+                    change.number(6, written == item.sequence ? 0 : written)
                 }
-                if presented.isDamaged { damage.items.append(item) }
                 guard isListing, !item.deleted, item.showing == .item else { return }
                 digest.add(item.digest)
-                if let made = presented.digest, made != item.digest { damage.isOutOfStep = true }
+                guard let made = presented.digest, made != item.digest else { return }
+                var share = item
+                (share.digest, share.body) = (made, [])
+                damage.shares.append(share)
             }
-            // Of a state that was read at once its digest is known too.
-            if isListing, query.place == nil, page.isLast, digest != page.head.digest { damage.isOutOfStep = true }
+            page.next?.digest = isListing ? digest : .empty
+            // Of a state that was read without a write between the pages its digest is known too.
+            let isWhole = isListing && page.isLast && page.isUnmoved
+            damage.isOutOfStep = !damage.shares.isEmpty || isWhole && digest != page.head.digest
+            self.page = page
             info = try plan.presenter.info(page.head)
             sealedPlace = try page.next.flatMap { try plan.presenter.placeSeal?.seal($0) } ?? []
             self.changes = changes
@@ -216,6 +225,7 @@ extension FeedBounds {
 extension FeedPlace {
     init(_ wire: WireChangesPlace) {
         self.init(start: ChangeToken(wire.start), token: ChangeToken(wire.token), name: ItemName(wire.item))
+        digest = SetDigest(bytes: wire.digest) ?? .empty
     }
 }
 
@@ -224,8 +234,9 @@ extension FieldWriter {
         message(field) {
             $0.token(1, place.start)
             $0.token(2, place.token)
-            if sealed.isEmpty { $0.text(3, place.name.rawValue) }
-            $0.data(4, sealed)
+            guard sealed.isEmpty else { return $0.data(4, sealed) }
+            $0.text(3, place.name.rawValue)
+            $0.digest(5, place.digest)
         }
     }
 }

@@ -55,8 +55,14 @@ public struct PresentedItem: Hashable, Sendable {
 public struct ScopeDamage: Sendable {
     /// Items whose content cannot be read.
     public var items: [FeedItem] = []
+    /// Items whose share in the digest is not what their content makes: with the share that it makes.
+    var shares: [FeedItem] = []
     /// The scope's digest is not that of its items, or an item's not that of its content.
-    public var isOutOfStep = false
+    var isOutOfStep = false
+
+    public init(items: [FeedItem] = []) { self.items = items }
+
+    var isNone: Bool { items.isEmpty && !isOutOfStep }
 }
 
 /// Items as they are stored.

@@ -124,6 +124,11 @@ final class GroupTransaction: HandlerTransaction {
         return try feed.correctHead(scope)
     }
 
+    func correctHead(by count: ScopeCount) throws -> HeadCorrection {
+        wrote = true
+        return try feed.correctHead(by: count)
+    }
+
     func removeAll(of owner: Owner, limit: Int) throws -> Bool {
         wrote = true
         return try feed.removeAll(of: owner, limit: limit)

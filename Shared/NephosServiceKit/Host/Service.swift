@@ -32,8 +32,11 @@ public protocol CloudService: AnyObject {
     func presenter(
         of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter
-    /// Called on the loop when reading has shown that something stored in the scope is damaged.
-    func found(_ damage: ScopeDamage, in scope: ScopeName)
+    /// What the items of its scopes are called where damaged ones are counted, and what a scope is where it is told of them.
+    var itemsName: String { get }
+    var scopeKind: String { get }
+    /// Stores items once more, at the scope's head, that nobody has changed.
+    func putAnew(_ items: [FeedItem], in scope: ScopeName, _ transaction: any HandlerTransaction) throws -> ScopeChange
     /// What keeps the service from giving back what it has taken, though it takes requests: a sentence for the operator;
     /// nil: nothing does. It is not ready meanwhile.
     var impediment: String? { get }
@@ -82,7 +85,11 @@ extension CloudService {
     ) throws -> any ScopePresenter {
         throw CloudError(.missingEntitlement, "The app has no such scope.")
     }
-    public func found(_ damage: ScopeDamage, in scope: ScopeName) {}
+    public var itemsName: String { "items" }
+    public var scopeKind: String { "scope" }
+    public func putAnew(
+        _ items: [FeedItem], in scope: ScopeName, _ transaction: any HandlerTransaction
+    ) throws -> ScopeChange { try transaction.put(scope, items) }
     public var impediment: String? { nil }
     public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) { done([:]) }
     public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {}
@@ -140,6 +147,8 @@ public protocol ServiceRuntime: AnyObject {
         _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: @escaping (CloudError?) -> Void)
     /// Reads beside the loop, on any thread.
     var snapshots: any Snapshots { get }
+    /// Something stored in the scope is damaged, as a request has met it: what can be is put right.
+    func found(_ damage: ScopeDamage, in scope: ScopeName)
     /// Calls another service's method, as this service.
     func call(
         _ service: ServiceName, _ method: String, body: Frame, causeID: OperationID?,

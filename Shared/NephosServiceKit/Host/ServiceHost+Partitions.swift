@@ -17,6 +17,7 @@ extension ServiceHost {
             storage.drop(partition: partition)
             publisher?.drop(partition: partition)
             for follower in followers { follower.drop(partition: partition) }
+            mending.drop(partition: partition)
             service.drop(partition: partition)
         }
     }

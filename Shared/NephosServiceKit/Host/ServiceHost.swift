@@ -58,6 +58,7 @@ public final class ServiceHost: ServiceRuntime {
     public private(set) lazy var storage = StorageLedger(host: self)
     private(set) lazy var directory = DirectoryKeeper(self, gate)
     private(set) lazy var directoryReport = DirectoryReport(host: self)
+    private(set) lazy var mending = ScopeMending(host: self)
     private lazy var closures = AccountClosures(host: self, engine: engine)
     private(set) var isClosed = false
     /// What was last said of it in the log.
@@ -116,7 +117,7 @@ public final class ServiceHost: ServiceRuntime {
     private static func migrate(_ engine: any StorageEngine, for service: any CloudService) throws {
         try engine.migrate(
             ChangeFeedSchema.migrations + FollowCursors.migrations + Directory.migrations + DirectoryReport.migrations
-                + AccountClosures.migrations + OwnerKeys.migrations + LedgerStore.migrations + service.migrations)
+                + AccountClosures.migrations + DamagedItems.migrations + OwnerKeys.migrations + LedgerStore.migrations + service.migrations)
     }
 
     /// What the database says of the time before this start.
@@ -176,6 +177,7 @@ public final class ServiceHost: ServiceRuntime {
         runner.answer = { [unowned requests] in requests.answer($0) }
         beat()
         maintenance.start()
+        mending.start()
         try follow(known.cursors)
         if known.isClosingAccounts { closures.resume() }
         if service.name != .identity { directoryReport.resume() }
@@ -188,7 +190,7 @@ public final class ServiceHost: ServiceRuntime {
         var router = Router()
         service.register(on: &router)
         FeedMethods.register(service, on: &router)
-        ReadChanges(service: service) { [unowned self] damage, scope in service.found(damage, in: scope) }
+        ReadChanges(service: service) { [unowned self] damage, scope in found(damage, in: scope) }
             .register(on: &router)
         router.read(WireListUsage.self) { [unowned self] _, context, transaction in
             try usage(of: try context.requireCaller().account, in: transaction)
@@ -350,6 +352,8 @@ public final class ServiceHost: ServiceRuntime {
         clients[service] = client
         return client
     }
+
+    public func found(_ damage: ScopeDamage, in scope: ScopeName) { mending.found(damage, in: scope) }
 
     public func openDoor(
         _ options: ReplySocketOptions, _ router: Router, welcome: @escaping (Peer) -> Void

@@ -151,8 +151,11 @@ extension Metric {
                 .whole($0.counted("links.unknown"), ("outcome", "unknown")),
             ]
         },
+        .gauge("nephos_damaged_items", "Keys, records and items that cannot be read any more, as of the last minute") {
+            [.whole($0.counted("damaged.now"))]
+        },
         .counter("nephos_damage_total", "Damage that reading has shown, by what was damaged") { source in
-            ["account_keys", "digest_keys", "keys", "digests", "history", "items"].map {
+            ["account_keys", "digest_keys", "keys", "records", "digests", "history", "items"].map {
                 .whole(source.counted("\($0).damaged"), ("what", $0))
             }
         },

@@ -154,6 +154,11 @@ public nonisolated struct WireChange: Sendable {
   /// digest; whoever has it still offers it again as it was.
   public var damaged: Bool = false
 
+  /// Of what is damaged: where in the feed it was written, where that is another
+  /// place: the service has moved it to the head since, to call for help. Who has
+  /// it from before that has not what is damaged, but what it was before.
+  public var written: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -524,6 +529,9 @@ public nonisolated struct WireChangesPlace: Sendable {
     set {last = .sealed(newValue)}
   }
 
+  /// The digest of what has been read so far, where everything was asked for.
+  public var digest: Data = Data()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public nonisolated enum OneOf_Last: Equatable, Sendable {
@@ -776,7 +784,7 @@ nonisolated extension WireChangeToken: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Change"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}deleted\0\u{1}body\0\u{1}sequence\0\u{1}damaged\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}deleted\0\u{1}body\0\u{1}sequence\0\u{1}damaged\0\u{1}written\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -789,6 +797,7 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 3: try { try decoder.decodeSingularBytesField(value: &self.body) }()
       case 4: try { try decoder.decodeSingularUInt64Field(value: &self.sequence) }()
       case 5: try { try decoder.decodeSingularBoolField(value: &self.damaged) }()
+      case 6: try { try decoder.decodeSingularUInt64Field(value: &self.written) }()
       default: break
       }
     }
@@ -810,6 +819,9 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if self.damaged != false {
       try visitor.visitSingularBoolField(value: self.damaged, fieldNumber: 5)
     }
+    if self.written != 0 {
+      try visitor.visitSingularUInt64Field(value: self.written, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -819,6 +831,7 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.body != rhs.body {return false}
     if lhs.sequence != rhs.sequence {return false}
     if lhs.damaged != rhs.damaged {return false}
+    if lhs.written != rhs.written {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -1318,7 +1331,7 @@ nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf
 
 nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ChangesPlace"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}start\0\u{1}token\0\u{1}item\0\u{1}sealed\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}start\0\u{1}token\0\u{1}item\0\u{1}sealed\0\u{1}digest\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1344,6 +1357,7 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
           self.last = .sealed(v)
         }
       }()
+      case 5: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
       default: break
       }
     }
@@ -1371,6 +1385,9 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
     }()
     case nil: break
     }
+    if !self.digest.isEmpty {
+      try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1378,6 +1395,7 @@ nonisolated extension WireChangesPlace: SwiftProtobuf.Message, SwiftProtobuf._Me
     if lhs._start != rhs._start {return false}
     if lhs._token != rhs._token {return false}
     if lhs.last != rhs.last {return false}
+    if lhs.digest != rhs.digest {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

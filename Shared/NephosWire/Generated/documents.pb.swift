@@ -708,6 +708,18 @@ public nonisolated struct WireCreateItem: @unchecked Sendable {
   /// Clears the value of `made`. Subsequent reads from it will return its default value.
   public mutating func clearMade() {_uniqueStorage()._made = nil}
 
+  /// Of an item that is damaged and is offered again (see "An item that is damaged"): the versions of its conflicts, and its
+  /// further contents. Those that the service has still become the item's again.
+  public var conflicts: [Data] {
+    get {_storage._conflicts}
+    set {_uniqueStorage()._conflicts = newValue}
+  }
+
+  public var renditions: [WireRendition] {
+    get {_storage._renditions}
+    set {_uniqueStorage()._renditions = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -2367,7 +2379,7 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CreateItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0\u{1}conflicts\0\u{1}renditions\0")
 
   fileprivate class _StorageClass {
     var _kind: WireItemKind = .unspecified
@@ -2378,6 +2390,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
     var _attributes: WireItemAttributes? = nil
     var _clash: WireNameClash = .refuse
     var _made: WireMakerNote? = nil
+    var _conflicts: [Data] = []
+    var _renditions: [WireRendition] = []
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -2396,6 +2410,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       _attributes = source._attributes
       _clash = source._clash
       _made = source._made
+      _conflicts = source._conflicts
+      _renditions = source._renditions
     }
   }
 
@@ -2422,6 +2438,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         case 6: try { try decoder.decodeSingularMessageField(value: &_storage._attributes) }()
         case 7: try { try decoder.decodeSingularEnumField(value: &_storage._clash) }()
         case 8: try { try decoder.decodeSingularMessageField(value: &_storage._made) }()
+        case 9: try { try decoder.decodeRepeatedBytesField(value: &_storage._conflicts) }()
+        case 10: try { try decoder.decodeRepeatedMessageField(value: &_storage._renditions) }()
         default: break
         }
       }
@@ -2458,6 +2476,12 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       try { if let v = _storage._made {
         try visitor.visitSingularMessageField(value: v, fieldNumber: 8)
       } }()
+      if !_storage._conflicts.isEmpty {
+        try visitor.visitRepeatedBytesField(value: _storage._conflicts, fieldNumber: 9)
+      }
+      if !_storage._renditions.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._renditions, fieldNumber: 10)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -2475,6 +2499,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         if _storage._attributes != rhs_storage._attributes {return false}
         if _storage._clash != rhs_storage._clash {return false}
         if _storage._made != rhs_storage._made {return false}
+        if _storage._conflicts != rhs_storage._conflicts {return false}
+        if _storage._renditions != rhs_storage._renditions {return false}
         return true
       }
       if !storagesAreEqual {return false}

@@ -28,6 +28,8 @@ extension DocumentsService {
         let batch = Batch(
             container, try container.rules(),
             by: Batch.Writer(app: caller.app, device: caller.device, now: context.now, operation: context.id))
+        // Also where the batch is refused for it.
+        defer { if !batch.damaged.isEmpty { found(batch.damaged, in: container.scope) } }
         let isRepeat = try decide(request, batch)
         let uses = try contentUses(container, caller, context.now)
         try uses.take(
@@ -36,6 +38,10 @@ extension DocumentsService {
             nodes: isRepeat ? [] : request.nodes.map { [UInt8]($0) },
             from: Self.upload(request.transferID), besides: source, counting: batch.recount())
         return try write(batch, uses, caller, context)
+    }
+
+    private func found(_ damaged: [DocumentID: FeedItem], in scope: ScopeName) {
+        runtime?.found(ScopeDamage(items: damaged.sorted { $0.key < $1.key }.map(\.value)), in: scope)
     }
 
     /// Less than replies are kept.
@@ -56,7 +62,7 @@ extension DocumentsService {
             do { try batch.apply(change) } catch let error as CloudError { throw unmet ?? error.of(change: index) }
         }
         // What is already as was asked was done before: it is a repeat, and its conditions have had their time.
-        if let unmet, !batch.changed.isEmpty { throw unmet }
+        if let unmet, !batch.isEmpty { throw unmet }
         return false
     }
 
@@ -89,7 +95,7 @@ extension DocumentsService {
     ) throws -> WireApplyChangesReply {
         let container = batch.container
         var reply = WireApplyChangesReply()
-        guard !batch.changed.isEmpty else {
+        guard !batch.isEmpty else {
             let head = try container.head()
             reply.token = WireChangeToken(head.token)
             reply.previousSequence = head.token.sequence
@@ -106,8 +112,12 @@ extension DocumentsService {
         try uses.giveBack(old)
         if !old.isEmpty { container.transaction.afterCommit { [transfers] in transfers.removeSoon() } }
         let items = try batch.encoded()
-        let change = try container.put(items, digestKey: digestKey) { batch.places(of: $0) }
-        container.transaction.publish(OutgoingEvent(name, items, by: change, device: caller.device, context.id))
+        let touched = batch.rowsTouched
+        let change = try container.put(items, touched: touched, digestKey: digestKey) { batch.places(of: $0) }
+        container.transaction.publish(
+            OutgoingEvent(
+                name, items + touched.map { ChangedItem(name: $0.name, body: []) }, by: change, device: caller.device,
+                context.id))
         if !batch.removed.isEmpty { container.transaction.afterCommit { [weak self] in self?.removals.beginSoon() } }
         reply.token = WireChangeToken(change.token)
         reply.previousSequence = change.previousSequence

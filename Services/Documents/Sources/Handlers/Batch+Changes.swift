@@ -36,6 +36,7 @@ extension Batch {
 
     private func create(_ id: DocumentID, _ request: WireCreateItem) throws {
         try ContentRule.checkVersion([UInt8](request.placeVersion), "place_version")
+        if isOffered, try isDamaged(id) { return try heal(id, request) }
         if let known = try find(id) {
             // Another device, which may have had an older content of it, was first to bring it back.
             if isOffered, request.hasContent, known.hasContent, try !isKnown(request.content.version, of: id) {
@@ -59,24 +60,9 @@ extension Batch {
                 details: ["maximum": "\(DocumentLimits.itemCountMax)"])
         }
         guard let folder = DocumentID(bytes: request.parent) else { throw Self.noFolder }
-        var item = WireDocumentItem()
-        switch request.kind {
-        // What is in a package the service does not know.
-        case .file, .link, .package:
-            guard request.hasContent else {
-                throw CloudError(.invalidArguments, "A file has a content.", details: ["argument": "content"])
-            }
-            try ContentRule.check(request.content, of: request.kind, in: containerClass)
-        case .folder:
-            guard !request.hasContent else {
-                throw CloudError(.invalidArguments, "A folder has no content.", details: ["argument": "content"])
-            }
-        case .unspecified, .coming, .UNRECOGNIZED:
-            throw CloudError(
-                .incompatibleVersion, "The item is of a kind that this version does not know. Upgrade the older side.")
-        }
-        try request.attributes.check()
+        try check(request)
         try checkFolder(folder)
+        var item = WireDocumentItem()
         item.kind = request.kind
         item.parent = request.parent
         item.placeVersion = request.placeVersion
@@ -93,10 +79,30 @@ extension Batch {
         if item.kind == .folder { try raise(folder, above: id) }
     }
 
+    /// What can be refused by what the item would be.
+    func check(_ request: WireCreateItem) throws {
+        switch request.kind {
+        // What is in a package the service does not know.
+        case .file, .link, .package:
+            guard request.hasContent else {
+                throw CloudError(.invalidArguments, "A file has a content.", details: ["argument": "content"])
+            }
+            try ContentRule.check(request.content, of: request.kind, in: containerClass)
+        case .folder:
+            guard !request.hasContent else {
+                throw CloudError(.invalidArguments, "A folder has no content.", details: ["argument": "content"])
+            }
+        case .unspecified, .coming, .UNRECOGNIZED:
+            throw CloudError(
+                .incompatibleVersion, "The item is of a kind that this version does not know. Upgrade the older side.")
+        }
+        try request.attributes.check()
+    }
+
     /// Notes a new version, with who made it.
     ///
     /// - Parameter former: The version with the same bytes whose place it takes; nil: it takes nobody's.
-    private func commit(
+    func commit(
         _ content: WireDocumentContent, of id: DocumentID, insteadOf former: WireDocumentContent? = nil
     ) throws -> WireDocumentContent {
         var content = try signed(content, of: id) { .content($0) }
@@ -195,6 +201,7 @@ extension Batch {
     }
 
     private func trash(_ id: DocumentID, _ request: WireTrashItem) throws {
+        if try isDamaged(id) { return try trashDamaged(id, request) }
         var item = try self.item(id)
         try ContentRule.checkVersion([UInt8](request.batch), "batch")
         if item.hasTrash {
@@ -208,15 +215,20 @@ extension Batch {
         guard request.base.isEmpty || request.base == item.content.version else { throw Self.changedMeanwhile(id) }
         if item.kind == .folder, request.hasSeen { try checkUnchanged(id, since: request) }
         try leave(item)
+        item.trash = try trashNote(request, of: id)
+        trashed[id] = item.trash
+        set(item, id)
+    }
+
+    func trashNote(_ request: WireTrashItem, of id: DocumentID) throws -> WireTrashNote {
         guard request.movedTo.utf8.count <= DocumentLimits.nameBytesMax else {
             throw CloudError(
                 .invalidArguments, "A container's id has \(DocumentLimits.nameBytesMax) bytes at most.",
                 details: ["argument": "moved_to"])
         }
-        item.trash = try trashed(request.note, request.batch, id)
-        item.trash.movedTo = request.movedTo
-        trashed[id] = Timestamp(stamped: item.trash.trashed)
-        set(item, id)
+        var note = try trashed(request.note, request.batch, id)
+        note.movedTo = request.movedTo
+        return note
     }
 
     private func restore(_ id: DocumentID, _ request: WireRestoreItem) throws {
@@ -241,25 +253,33 @@ extension Batch {
     }
 
     private func remove(_ id: DocumentID, _ request: WireRemoveItem) throws {
-        guard let item = try find(id) else {
-            guard try container.wasUsed(id) else { throw Self.unknown(id) }
-            return
+        let (folder, trash, isAnnounced): (DocumentID?, WireTrashNote?, Bool)
+        if try isDamaged(id) {
+            (folder, trash, isAnnounced) = (try placeByRows(id).parent, try trashNote(of: id), true)
+        } else {
+            guard let item = try find(id) else {
+                guard try container.wasUsed(id) else { throw Self.unknown(id) }
+                return
+            }
+            (folder, trash) = (DocumentID(bytes: item.parent), item.hasTrash ? item.trash : nil)
+            isAnnounced = !item.announcements.isEmpty
         }
-        guard item.hasTrash else {
+        guard let trash else {
             throw CloudError(
                 .constraintViolation, "Only what lies in the trash can be removed for good. Delete it first.",
                 details: Self.details(id))
         }
-        guard request.batch.isEmpty || request.batch == item.trash.batch else {
+        // With what one lies there that is damaged is not always known.
+        guard request.batch.isEmpty || request.batch == trash.batch || trash.batch.isEmpty else {
             throw CloudError(
                 .constraintViolation,
                 "It was brought back and deleted anew since. Remove it with what it was deleted with then.",
                 details: Self.details(id))
         }
-        if let folder = DocumentID(bytes: item.parent) { children[folder, default: [:]][id] = false }
+        if let folder { children[folder, default: [:]][id] = false }
         removed.append(id)
         trashed.updateValue(nil, forKey: id)
-        if !item.announcements.isEmpty { announced.insert(id) }
+        if isAnnounced { announced.insert(id) }
         set(nil, id)
     }
 

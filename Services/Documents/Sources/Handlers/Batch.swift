@@ -40,16 +40,20 @@ final class Batch {
     private var items: [DocumentID: WireDocumentItem?] = [:]
     /// What those that were there counted besides their contents.
     private(set) var sizes: [DocumentID: UInt64] = [:]
+    /// Those that cannot be read any more, as they are stored.
+    private(set) var damaged: [DocumentID: FeedItem] = [:]
+    /// Those of them of which only the rows change that lie beside.
+    var touched: [DocumentID] = []
     /// Where those lay that were there.
-    private var formerPlaces: [DocumentID: FolderDigests.Place] = [:]
+    var formerPlaces: [DocumentID: FolderDigests.Place] = [:]
     /// The same from now on, of those of which that has changed; nil: they are removed.
     var counted: [DocumentID: CountedItem?] = [:]
     /// Items that change, in the order of their first change.
     private(set) var changed: [DocumentID] = []
     /// Items that are already as was asked.
     private var mentioned: [DocumentID] = []
-    private var places: [Place: DocumentID?] = [:]
-    private var counts: [DocumentID: Int] = [:]
+    var places: [Place: DocumentID?] = [:]
+    var counts: [DocumentID: Int] = [:]
     /// As in ``ContainerRows/height(of:)``, and which of them are others now.
     private var heights: [DocumentID: Int] = [:]
     private var raised: Set<DocumentID> = []
@@ -77,10 +81,12 @@ final class Batch {
     var handedOn = CountChanges()
     /// Items of which a content is said to be on its way, or not any more.
     var announced: Set<DocumentID> = []
-    /// Items that come into the trash, and when, or leave it (nil).
-    var trashed: [DocumentID: Timestamp?] = [:]
+    /// Items that come into the trash, or leave it (nil).
+    var trashed: [DocumentID: WireTrashNote?] = [:]
     /// The change that is carried out brings back what the service has lost.
     var isOffered = false
+    /// It makes an item whole that is damaged.
+    var isHealing = false
 
     init(_ container: Container, _ rules: Container.Rules, by writer: Writer) {
         self.container = container
@@ -106,19 +112,35 @@ final class Batch {
         try stored(id).flatMap { $0.kind == .coming ? nil : $0 }
     }
 
+    /// - Throws: ``CloudError`` `.unknownItem`: it is damaged, and was not made anew.
     func stored(_ id: DocumentID) throws -> WireDocumentItem? {
-        if let known = items[id] { return known }
+        guard try !isDamaged(id) else { throw try damaged[id].map(container.damaged) ?? Self.unknown(id) }
+        return items[id] ?? nil
+    }
+
+    /// Whether nothing of it can be read any more, and nothing was made anew in its place.
+    func isDamaged(_ id: DocumentID) throws -> Bool {
+        guard items[id] == nil else { return false }
+        guard damaged[id] == nil else { return true }
         try look()
-        let item = try container.item(id)
+        let stored = try container.stored(id)
         guard container.openedBytes <= DocumentLimits.looksBytesMax else {
             throw CloudError(
                 .limitExceeded, "The batch concerns items that are too large together. Divide it.",
                 details: ["bytes_max": "\(DocumentLimits.looksBytesMax)"])
         }
-        items.updateValue(item, forKey: id)
-        sizes[id] = try item?.countedBytes()
-        formerPlaces[id] = item.map { FolderDigests.Place($0) }
-        return item
+        switch stored {
+        case .none: items.updateValue(nil, forKey: id)
+        case .whole(let item):
+            items.updateValue(item, forKey: id)
+            sizes[id] = try item.countedBytes()
+            formerPlaces[id] = FolderDigests.Place(item)
+        case .damaged(let row):
+            damaged[id] = row
+            sizes[id] = try container.rows.counted(id)?.bytes
+            return true
+        }
+        return false
     }
 
     func item(_ id: DocumentID) throws -> WireDocumentItem {
@@ -159,9 +181,9 @@ final class Batch {
                 throw CloudError(
                     .constraintViolation, "A folder cannot be moved into itself.", details: Self.details(next))
             }
-            guard let above = try find(next), above.kind == .folder else { throw Self.unknown(folder) }
-            guard !above.hasTrash || isOffered else { throw Self.unknown(folder, inTrash: next) }
-            guard let parent = DocumentID(bytes: above.parent), depth < DocumentLimits.depthMax else {
+            guard let above = try above(next) else { throw Self.unknown(folder) }
+            guard !above.isInTrash || isOffered else { throw Self.unknown(folder, inTrash: next) }
+            guard let parent = above.parent, depth < DocumentLimits.depthMax else {
                 throw Self.tooDeep(folder)
             }
             next = parent
@@ -233,7 +255,7 @@ final class Batch {
         while !next.isFixed, try height(of: next) < least {
             heights[next] = least
             raised.insert(next)
-            guard let parent = try find(next).flatMap({ DocumentID(bytes: $0.parent) }) else { return }
+            guard let parent = try parent(of: next) else { return }
             (next, least) = (parent, least + 1)
         }
     }
@@ -245,9 +267,9 @@ final class Batch {
         // One that lies too deep was moved there with what is above it.
         for _ in 0..<(4 * DocumentLimits.depthMax) {
             guard let folder = next, !folder.isFixed else { return }
-            guard let above = try find(folder) else { throw Self.unknown(id) }
-            guard !above.hasTrash else { throw Self.unknown(id, inTrash: folder) }
-            next = DocumentID(bytes: above.parent)
+            guard let above = try above(folder) else { throw Self.unknown(id) }
+            guard !above.isInTrash else { throw Self.unknown(id, inTrash: folder) }
+            next = above.parent
         }
     }
 
@@ -266,7 +288,7 @@ final class Batch {
                 break
             }
             try look()
-            guard !next.isFixed, let parent = try find(next).flatMap({ DocumentID(bytes: $0.parent) }) else {
+            guard !next.isFixed, let parent = try parent(of: next) else {
                 lies = false
                 break
             }
@@ -336,7 +358,7 @@ final class Batch {
                 if isThere { try rows.addChild(item, of: folder) } else { try rows.removeChild(item, of: folder) }
             }
         }
-        for (id, time) in trashed { try rows.setTrashed(id, at: time, for: container.trashRetention(containerClass)) }
+        for (id, note) in trashed { try rows.setTrashed(id, note, for: container.trashRetention(containerClass)) }
         for id in announced {
             try rows.setAnnounced(
                 id, until: (items[id] ?? nil).flatMap { AnnouncementRule.firstEnd(of: $0.announcements) })
@@ -418,7 +440,8 @@ final class Batch {
 
     /// Those that have not changed and are told all the same.
     func encodedMentions() throws -> [ChangedItem] {
-        try mentioned.filter { !changed.contains($0) }.map { id in
+        // Of what is damaged there is nothing to tell.
+        try mentioned.filter { !changed.contains($0) && items[$0] != nil }.map { id in
             ChangedItem(name: id.name, body: try (items[id] ?? nil)?.serializedBytes())
         }
     }

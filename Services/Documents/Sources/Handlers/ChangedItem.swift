@@ -6,9 +6,11 @@ internal import NephosWire
 extension Container {
     /// Stores items, and keeps the digests of their folders in step.
     ///
-    /// - Parameter places: Where each lay, and where it lies now; nil: nowhere, or nobody knows.
+    /// - Parameters:
+    ///   - touched: Damaged items, which move to the head as they are.
+    ///   - places: Where each lay, and where it lies now; nil: nowhere, or nobody knows.
     func put(
-        _ items: [ChangedItem], digestKey: [UInt8],
+        _ items: [ChangedItem], touched: [FeedItem] = [], digestKey: [UInt8],
         _ places: (DocumentID) throws -> (former: FolderDigests.Place?, now: FolderDigests.Place?)
     ) throws -> ScopeChange {
         typealias Standing = (place: FolderDigests.Place, share: SetDigest)
@@ -32,7 +34,13 @@ extension Container {
         for item in moved { try folders.change(item.id, from: item.former, to: nil) }
         for item in moved { try folders.change(item.id, from: nil, to: item.now) }
         try folders.save()
-        return try transaction.put(scope, stored)
+        let written = try touched.map { try DamagedItems.written($0, of: scope, in: transaction) }
+        let change = try transaction.put(scope, stored + touched)
+        for (item, written) in zip(touched, written) {
+            try DamagedItems.note(
+                item.name, of: scope, written: written, movedTo: change.token.sequence, in: transaction)
+        }
+        return change
     }
 }
 

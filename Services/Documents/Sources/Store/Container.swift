@@ -144,14 +144,49 @@ final class Container {
     /// Bytes of an item that are opened in the time of a row.
     private static let bytesPerRow = 1024
 
-    /// - Returns: Nil: there is none, or it was removed.
-    /// - Throws: ``CloudError`` `.internalError`: it is damaged.
-    func item(_ id: DocumentID) throws -> WireDocumentItem? {
-        guard let stored = try transaction.item(scope, id.name), !stored.deleted else { return nil }
+    /// An item as it is stored.
+    enum Stored {
+        /// There is none, or it was removed.
+        case none
+        case whole(WireDocumentItem)
+        /// There is one, of which nothing can be read any more.
+        case damaged(FeedItem)
+    }
+
+    func stored(_ id: DocumentID) throws -> Stored {
+        guard let stored = try transaction.item(scope, id.name), !stored.deleted else { return .none }
         // It is opened, and if it changes, sealed and written anew.
         transaction.charge(rows: stored.body.count / Self.bytesPerRow)
         openedBytes += stored.body.count
-        return try WireDocumentItem(serializedBytes: opener().open(stored.body, as: .item(stored.name)))
+        let opener = try opener()
+        // Without its key all of an account is gone.
+        guard opener.key != nil else { return .whole(try Self.opened(stored, by: opener)) }
+        do { return .whole(try Self.opened(stored, by: opener)) } catch { return .damaged(stored) }
+    }
+
+    private static func opened(_ stored: FeedItem, by opener: ContainerOpener) throws -> WireDocumentItem {
+        try WireDocumentItem(serializedBytes: opener.open(stored.body, as: .item(stored.name)))
+    }
+
+    /// - Returns: Nil: there is none, or it was removed.
+    /// - Throws: ``CloudError`` `.unknownItem`: it is damaged.
+    func item(_ id: DocumentID) throws -> WireDocumentItem? {
+        switch try stored(id) {
+        case .none: return nil
+        case .whole(let item): return item
+        case .damaged(let stored): throw try damaged(stored)
+        }
+    }
+
+    /// - Returns: What a change of it is refused with. The device that has it knows by `written` that it does.
+    func damaged(_ stored: FeedItem) throws -> CloudError {
+        CloudError(
+            .unknownItem,
+            "What is stored of the item is damaged. It is whole again once a device has offered it that has it.",
+            details: [
+                "item": stored.name.rawValue, "reason": "damaged",
+                "written": "\(try DamagedItems.written(stored, of: scope, in: transaction))",
+            ])
     }
 
     /// The item's versions, the newest first. One that is damaged is left out.

@@ -1,6 +1,8 @@
 internal import NephosCore
 internal import NephosServiceKit
 internal import NephosStorage
+internal import NephosWire
+private import SwiftProtobuf
 
 /// The rows beside a container's items.
 struct ContainerRows {
@@ -110,6 +112,19 @@ struct ContainerRows {
         try transaction.first(Self.selectFolder, place + [.blob(item.bytes)]) { DocumentID(bytes: $0.blob(0)) } ?? nil
     }
 
+    private static let selectChild = SQL("SELECT 1 FROM document_children WHERE \(key) AND folder = ?4 AND item = ?5")
+    private static let selectNameKey = SQL(
+        "SELECT name_key FROM document_places WHERE \(key) AND folder = ?4 AND item = ?5 LIMIT 1")
+
+    func hasChild(_ item: DocumentID, of folder: DocumentID) throws -> Bool {
+        try transaction.first(Self.selectChild, place + [.blob(folder.bytes), .blob(item.bytes)]) { _ in true } ?? false
+    }
+
+    /// What stands for the name of an item that is damaged and does not say it. Goes through the folder's names.
+    func nameKey(ofDamaged item: DocumentID, in folder: DocumentID) throws -> [UInt8]? {
+        try transaction.first(Self.selectNameKey, place + [.blob(folder.bytes), .blob(item.bytes)]) { $0.blob(0) }
+    }
+
     /// Frees the name of an item that is damaged and does not say it.
     ///
     /// - Returns: Whether it had one there.
@@ -173,26 +188,38 @@ struct ContainerRows {
 
     private static let insertTrashed = SQL(
         """
-        INSERT INTO document_trash (partition_number, owner, container, item, trashed, ends) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        INSERT INTO document_trash (partition_number, owner, container, item, trashed, ends, note)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
         ON CONFLICT (partition_number, owner, container, item) DO UPDATE SET
-            trashed = excluded.trashed, ends = excluded.ends
+            trashed = excluded.trashed, ends = excluded.ends, note = excluded.note
         """)
     private static let deleteTrashed = SQL("DELETE FROM document_trash WHERE \(key) AND item = ?4")
     private static let selectTrashed = SQL(
         "SELECT owner, container, item FROM document_trash WHERE ends < ?1 ORDER BY ends LIMIT ?2")
 
+    private static let selectNote = SQL("SELECT note FROM document_trash WHERE \(key) AND item = ?4")
+
     /// - Parameters:
-    ///   - time: Nil: it is not in the trash any more.
+    ///   - note: Nil: it is not in the trash any more.
     ///   - retention: How long it stays there.
-    func setTrashed(_ item: DocumentID, at time: Timestamp?, for retention: Duration = .zero) throws {
+    func setTrashed(_ item: DocumentID, _ note: WireTrashNote?, for retention: Duration = .zero) throws {
         let values = place + [.blob(item.bytes)]
-        guard let time else { return _ = try transaction.execute(Self.deleteTrashed, values) }
+        guard let note else { return _ = try transaction.execute(Self.deleteTrashed, values) }
+        let time = Timestamp(stamped: note.trashed)
         try transaction.execute(
             Self.insertTrashed,
             values + [
                 .integer(Int64(clamping: time.milliseconds)),
                 .integer(Int64(clamping: time.advanced(by: retention).milliseconds)),
+                .blob(try note.serializedBytes()),
             ])
+    }
+
+    /// What an item that does not say it lies in the trash with; nil: it does not. Of an earlier release's it is not known.
+    func trashNote(of item: DocumentID) throws -> WireTrashNote? {
+        try transaction.first(Self.selectNote, place + [.blob(item.bytes)]) {
+            (try? WireTrashNote(serializedBytes: $0.blob(0))) ?? WireTrashNote()
+        }
     }
 
     /// What has lain in the trash for its time, the first that ended first.

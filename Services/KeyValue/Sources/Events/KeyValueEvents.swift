@@ -82,15 +82,4 @@ enum KeyValueEvents {
         }
         return OutgoingEvent(in: store.scope, at: position, notification: Frame(encoding: notification))
     }
-
-    /// Keys whose state devices have to fetch anew. Nobody has written them.
-    static func moved(_ keys: [ItemName], by change: ScopeChange) -> OutgoingEvent {
-        var notification = WireNotification(.keyValue, change)
-        notification.changes = keys.map {
-            var moved = WireChange()
-            moved.item = $0.rawValue
-            return moved
-        }
-        return OutgoingEvent(change, notification: Frame(encoding: notification))
-    }
 }

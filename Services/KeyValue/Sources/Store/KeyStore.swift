@@ -81,26 +81,3 @@ struct DamagedStore: Error {
 
 /// What is stored under a key cannot be read any more. Whoever has it still may write it again.
 struct DamagedValue: Error {}
-
-/// Damaged values that were reported already.
-struct NotedDamage {
-    /// Stores of which any are known; those of more are not reported.
-    static let storesMax = 1000
-    /// Of one store, as many as it can have keys and remembered deletions: so none takes another's place.
-    private static let ofStoreMax = 5120
-    /// Hashes of keys and stamps.
-    private var places: [ScopeName: Set<Int>] = [:]
-
-    /// - Returns: Whether it is new.
-    @discardableResult
-    mutating func insert(_ stored: StoredKey, of scope: ScopeName) -> Bool {
-        let known = places[scope]?.count
-        guard known ?? 0 < Self.ofStoreMax, known != nil || places.count < Self.storesMax else { return false }
-        var hasher = Hasher()
-        hasher.combine(stored.key)
-        hasher.combine(stored.stamp)
-        return places[scope, default: []].insert(hasher.finalize()).inserted
-    }
-
-    mutating func drop(partition: Int) { places = places.filter { $0.key.partition != partition } }
-}

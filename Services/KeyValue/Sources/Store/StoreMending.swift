@@ -51,8 +51,6 @@ extension KeyValueService {
     private func note(_ renewed: RenewedDigests, of scope: ScopeName) {
         runtime?.count("digest_keys.damaged", by: 1)
         runtime?.count("keys.damaged", by: renewed.damaged.count)
-        // All devices pull them anyway.
-        for key in renewed.damaged { noted.insert(key, of: scope) }
         runtime?.report(
             "A store's digest key did not open. It has another one, and its digests are made anew",
             details: place(scope, ["values_damaged": "\(renewed.damaged.count)"]))
@@ -106,7 +104,12 @@ extension KeyStore {
         guard !items.isEmpty else { return renewed }
         var change = try transaction.put(scope, items)
         change.digest = try transaction.correctHead(scope)
-        transaction.publish(KeyValueEvents.moved(items.map(\.name), by: change))
+        // All devices pull them anyway.
+        for key in renewed.damaged {
+            try DamagedItems.note(
+                key.key, of: scope, written: key.sequence, movedTo: change.token.sequence, in: transaction)
+        }
+        transaction.publish(OutgoingEvent(.keyValue, moved: items.map(\.name), by: change))
         return renewed
     }
 }

@@ -20,9 +20,14 @@ struct HeadCache {
 
     subscript(key: ScopeKey) -> Head? { recent[key] ?? older[key] }
 
-    /// Takes note of a head; an older one than the known is ignored.
+    /// Takes note of a head; an older one than the known is ignored. At one and the same head a digest may be another, where
+    /// one that was damaged was put right.
     mutating func note(_ head: Head, of key: ScopeKey) {
-        if let known = self[key], known.token >= head.token { return }
+        if let known = self[key] {
+            guard known.token < head.token || known.token == head.token && !head.digest.isEmpty, known != head else {
+                return
+            }
+        }
         recent[key] = head
         if recent.count > limit / 2 {
             older = recent

@@ -68,7 +68,6 @@ extension RecordsService {
         guard let key = try scope.digestKey() else { return false }
         let opener = try scope.opener()
         let isZone = name.path.rawValue.contains("/")
-        let (isAsRestored, epochStart) = try (scope.isAsRestored(), scope.head().epochStart)
         var (items, told): ([FeedItem], [ChangedItem]) = ([], [])
         var (last, rows, bytes, isDone) = (after, 0, 0, true)
         try transaction.rows(name, afterName: after) { row in
@@ -83,14 +82,10 @@ extension RecordsService {
             var item = try row.item
             // What is not in the feed has no share in the digest.
             guard item.showing == .item else { return true }
-            let stored = isZone ? StoredRecord.parts(of: item.body) : nil
-            let sealed = isZone ? stored?.sealed : StoredZone.parts(of: item.body)?.sealed
+            let sealed =
+                isZone ? StoredRecord.parts(of: item.body)?.sealed : StoredZone.parts(of: item.body)?.sealed
             // One that does not open keeps its digest: nobody who has it agrees until it is whole again.
             guard let body = sealed.flatMap({ try? opener.open($0, as: .item(item.name)) }) else { return true }
-            // It is as it was, and no change since the service was restored.
-            if let stored, !stored.isOffered, item.sequence <= epochStart {
-                StoredRecord.noteOffered(&item.body)
-            }
             item.digest = SetDigest(ofItem: item.name, body: body, key: key)
             items.append(item)
             told.append(ChangedItem(name: item.name, body: body))
@@ -102,8 +97,7 @@ extension RecordsService {
             try MendingRows.set(last, name, in: transaction)
         }
         if !items.isEmpty {
-            var change = try transaction.put(name, items)
-            if isZone, isAsRestored { try scope.noteAsRestored() }
+            var change = try putAnew(items, in: name, transaction)
             if isDone { change.digest = try transaction.correctHead(name) }
             transaction.publish(OutgoingEvent(self.name, told, by: change, device: nil, nil))
         } else if isDone {

@@ -26,6 +26,8 @@ final class ZoneBatch {
     private let epochBegan: Int64
     /// Records as they are stored.
     private var stored: [ItemName: StoredState] = [:]
+    /// Those of them that cannot be read any more.
+    private(set) var damaged: [FeedItem] = []
     /// Records as they would be; nil: deleted.
     var records: [ItemName: PlannedRecord?] = [:]
     /// Those that would be written, in their order.
@@ -136,6 +138,7 @@ final class ZoneBatch {
             assets: try found.state.isDamaged
                 ? Set(AssetRows(rows: zone.rows).assets(of: name).keys) : found.state.record?.storedAssets ?? [])
         stored[name] = record
+        if found.state.isDamaged, let item = try zone.transaction.item(zone.scope, name) { damaged.append(item) }
         return record
     }
 

@@ -1,0 +1,174 @@
+internal import Foundation
+internal import NephosCore
+internal import NephosPredicates
+internal import NephosServiceKit
+internal import NephosStorage
+internal import NephosWire
+
+/// Items that cannot be read any more. They hold nobody up: the rows beside one say where it lies, what versions it has and
+/// whether it is in the trash, and by these it is deleted, and other things are put into it. It becomes whole again by the
+/// offer of a device that has it. Every other change of it is refused.
+extension Batch {
+    // MARK: What rows say
+
+    /// Where it lies, and whether it is a folder.
+    ///
+    /// - Parameter hint: Where somebody says that it lies: else all that is in the container may have to be gone through.
+    func placeByRows(_ id: DocumentID, hint: DocumentID? = nil) throws -> FolderDigests.Place {
+        if let known = formerPlaces[id] { return known }
+        let rows = container.rows
+        let tree = try rows.tree(of: id)
+        var parent = tree?.parent
+        if parent == nil, let hint, try rows.hasChild(id, of: hint) { parent = hint }
+        if parent == nil {
+            container.transaction.charge(rows: try container.head().liveCount)
+            parent = try rows.folder(ofDamaged: id)
+        }
+        let place = FolderDigests.Place(parent: parent, isFolder: tree != nil)
+        formerPlaces[id] = place
+        return place
+    }
+
+    /// With what it lies in the trash; nil: it does not.
+    func trashNote(of id: DocumentID) throws -> WireTrashNote? {
+        if let known = trashed[id] { return known }
+        return try container.rows.trashNote(of: id)
+    }
+
+    /// Where a folder lies, and whether that is in the trash, in its own right; nil: there is no such folder.
+    func above(_ folder: DocumentID) throws -> (parent: DocumentID?, isInTrash: Bool)? {
+        guard try isDamaged(folder) else {
+            guard let item = try find(folder), item.kind == .folder else { return nil }
+            return (DocumentID(bytes: item.parent), item.hasTrash)
+        }
+        let place = try placeByRows(folder)
+        return place.isFolder ? (place.parent, try trashNote(of: folder) != nil) : nil
+    }
+
+    /// - Returns: Nil: it lies nowhere, or there is no such item.
+    func parent(of id: DocumentID) throws -> DocumentID? {
+        try isDamaged(id) ? placeByRows(id).parent : find(id).flatMap { DocumentID(bytes: $0.parent) }
+    }
+
+    /// Frees the name that it has.
+    private func leave(_ id: DocumentID, at place: FolderDigests.Place) throws {
+        guard let folder = place.parent, let nameKey = try container.rows.nameKey(ofDamaged: id, in: folder) else { return }
+        let place = Place(folder: folder, nameKey: nameKey)
+        guard places[place] == nil else { return }
+        places.updateValue(nil, forKey: place)
+        counts[folder] = max(0, try count(of: folder) - 1)
+    }
+
+    // MARK: Changes
+
+    /// Whether nothing is to be written.
+    var isEmpty: Bool { changed.isEmpty && touched.isEmpty }
+
+    /// Damaged items that move as they are.
+    var rowsTouched: [FeedItem] { touched.filter { !changed.contains($0) }.compactMap { damaged[$0] } }
+
+    /// Its rows say that it lies in the trash. Whoever has it offers it still, and it is whole in there.
+    func trashDamaged(_ id: DocumentID, _ request: WireTrashItem) throws {
+        try ContentRule.checkVersion([UInt8](request.batch), "batch")
+        guard try trashNote(of: id) == nil else { return }
+        let place = try placeByRows(id)
+        if !request.base.isEmpty, let newest = try container.rows.versionTimes(of: id).last,
+            newest.id != [UInt8](request.base)
+        {
+            throw Self.changedMeanwhile(id)
+        }
+        if place.isFolder, request.hasSeen { try checkUnchanged(id, since: request) }
+        try leave(id, at: place)
+        trashed[id] = try trashNote(request, of: id)
+        touched.append(id)
+    }
+
+    /// Makes it whole, as the device has it that offers it. What rows there are of its contents stay as they are.
+    func heal(_ id: DocumentID, _ request: WireCreateItem) throws {
+        isHealing = true
+        defer { isHealing = false }
+        try check(request)
+        guard let asked = DocumentID(bytes: request.parent) else { throw Self.noFolder }
+        // It was older than what there was.
+        guard try !isPast(request, of: id) else { return }
+        let place = try placeByRows(id, hint: asked)
+        var item = WireDocumentItem()
+        item.kind = request.kind
+        item.placeVersion = request.placeVersion
+        item.made = try made(request.made, request.kind, id)
+        if request.hasAttributes { item.attributes = request.attributes.canonical }
+        if request.hasContent {
+            item.content = try recovered(request.content, of: id)
+            item.conflicts = try recoveredConflicts(request, beside: item.content, of: id)
+            item.renditions = try recoveredRenditions(request, of: id)
+        }
+        let folder = try folder(of: request, asked, from: place, id)
+        item.parent = Data(folder.bytes)
+        try leave(id, at: place)
+        if let note = try trashNote(of: id) {
+            (item.name, item.trash) = (request.name, note)
+            try DocumentNameRule.check([UInt8](request.name))
+        } else {
+            item.name = Data(try take([UInt8](request.name), in: folder, for: id, .rename))
+        }
+        if place.parent != folder {
+            if let former = place.parent { children[former, default: [:]][id] = false }
+            children[folder, default: [:]][id] = true
+        }
+        announced.insert(id)
+        set(item, id)
+        if item.kind == .folder { try raise(folder, above: id) }
+    }
+
+    /// Where it was; if that is gone, or too deep by now, then where the person finds it.
+    private func folder(
+        of request: WireCreateItem, _ asked: DocumentID, from place: FolderDigests.Place, _ id: DocumentID
+    ) throws -> DocumentID {
+        do {
+            try checkFolder(asked, moved: request.kind == .folder && place.parent != asked ? id : nil)
+            return asked
+        } catch let error as CloudError
+            where error.code == .unknownItem || error.code == .limitExceeded && error.details["depth_max"] != nil
+        { return containerClass.hasDocuments ? .documents : .top }
+    }
+
+    /// Whether a content has come since that the device does not know of.
+    private func isPast(_ request: WireCreateItem, of id: DocumentID) throws -> Bool {
+        guard request.hasContent, let newest = try container.rows.versionTimes(of: id).last else { return false }
+        return try newest.id != [UInt8](request.content.version) && !request.conflicts.contains(Data(newest.id))
+            && isKnown(request.content.version, of: id)
+    }
+
+    private func recovered(_ content: WireDocumentContent, of id: DocumentID) throws -> WireDocumentContent {
+        guard try isKnown(content.version, of: id) else { return try commit(content, of: id) }
+        let row = try container.rows.version([UInt8](content.version), of: id)
+        if let known = try row.flatMap({ try container.open($0, of: id) }) { return known }
+        // Its row is damaged too, and what that counts stays as it is.
+        return try signed(content, of: id) { .content($0) }
+    }
+
+    private func recoveredConflicts(
+        _ request: WireCreateItem, beside content: WireDocumentContent, of id: DocumentID
+    ) throws -> [WireDocumentContent] {
+        try request.conflicts.prefix(DocumentLimits.conflictsMax).compactMap { version in
+            guard version != content.version else { return nil }
+            return try container.rows.version([UInt8](version), of: id).flatMap { try container.open($0, of: id) }
+        }
+    }
+
+    private func recoveredRenditions(_ request: WireCreateItem, of id: DocumentID) throws -> [WireRendition] {
+        guard !request.renditions.isEmpty else { return [] }
+        let kept = try container.rows.renditions(of: id, limit: DocumentLimits.renditionsMax)
+        var recovered: [WireRendition] = []
+        for rendition in request.renditions where !recovered.contains(where: { $0.name == rendition.name }) {
+            guard DocumentLimits.isRenditionName(rendition.name),
+                let row = kept.first(where: { $0.version == [UInt8](rendition.content.version) }),
+                let content = try container.open(row, of: id)
+            else { continue }
+            var rendition = rendition
+            rendition.content = content
+            recovered.append(rendition)
+        }
+        return recovered.sorted { $0.name.lexicographicallyPrecedes($1.name) }
+    }
+}

@@ -1,0 +1,206 @@
+import Foundation
+import NephosBus
+import NephosCore
+import NephosSimulation
+import NephosStorage
+import NephosWire
+import Testing
+
+/// One row that the disk has lost takes no other with it: by the rows beside it it is deleted, and other things are put
+/// into it.
+@Suite struct DamagedItemTests {
+    private let house: ContainerHouse
+    private let device: ContainerDevice
+
+    init() throws {
+        house = try ContainerHouse()
+        device = try house.device()
+    }
+
+    private func change(_ sql: String, _ values: [SQLValue] = []) throws {
+        let count = try house.cloud.storage(of: .documents).write { try $0.execute(SQL(sql), values) }
+        #expect(count == 1)
+        house.cloud.crash(.documents)
+        try house.cloud.start(.documents)
+        house.cloud.network.run(for: .seconds(1))
+    }
+
+    private func damage(_ id: DocumentID) throws {
+        try change("UPDATE feed_items SET body = x'0102' WHERE name = ?1", [.text(id.name.rawValue)])
+    }
+
+    private func rows(_ table: String) throws -> Int64 {
+        try house.cloud.storage(of: .documents).write {
+            try $0.first(SQL("SELECT COUNT(*) FROM \(table)"), []) { $0.integer(0) } ?? 0
+        }
+    }
+
+    private func used() throws -> Int64 {
+        try house.cloud.storage(of: .documents).write {
+            try $0.first(
+                SQL("SELECT used FROM storage_owners WHERE owner_id = ?1"),
+                [.text(Owner(device.mover.account).rawValue)]) { $0.integer(0) } ?? 0
+        }
+    }
+
+    private func changes(by count: UInt32 = 0) throws -> [String: WireChange] {
+        var request = WireReadChanges()
+        request.scope = device.container
+        request.itemsMax = count
+        var changes: [String: WireChange] = [:]
+        while true {
+            let reply = try device.call("ReadChanges", request, as: WireReadChangesReply.self)
+            for change in reply.changes { changes[change.item] = change }
+            request.place = reply.place
+            guard reply.hasPlace else { return changes }
+        }
+    }
+
+    private func counter(_ name: String) throws -> UInt64 {
+        let health: WireCheckHealthReply = try device.mover.client.call(
+            "CheckHealth", WireCheckHealth(), at: .requests(.documents))
+        return health.counters[name] ?? 0
+    }
+
+    private func refusal(_ changes: [WireDocumentChange]) -> CloudError? {
+        do {
+            try device.apply(changes)
+            return nil
+        } catch { return error as? CloudError }
+    }
+
+    /// What is damaged is told by its own error, with which device it is that has it.
+    @Test func whatCannotBeDoneIsRefusedByATypedError() throws {
+        let id = try device.makeFile("f")
+        let version = try device.item(id).content.version
+        let sequence = try #require(try changes()[id.name.rawValue]).sequence
+        try damage(id)
+        let refused: [WireDocumentChange] = [
+            .replace(id, .inline("new", base: version)), .place(id, "g", in: .documents), .restore(id),
+            .attributes(id) { $0.executable = true }, .resolve(id, [version]), .announce(id, version, length: 5),
+            .create(id, "f", .inline("new")),
+        ]
+        for change in refused {
+            let error = refusal([change])
+            #expect(error?.code == .unknownItem, "\(change)")
+            #expect(error?.details["reason"] == "damaged" && error?.details["written"] == "\(sequence)", "\(change)")
+            house.cloud.network.run(for: .seconds(1))
+        }
+        #expect(try changes()[id.name.rawValue]?.written == sequence)
+        expect(.constraintViolation) { try device.apply([.remove(id)]) }
+        // Nothing else is held up.
+        try device.makeFile("g")
+        let conditions = [WireItemCondition.make(id, .contentVersion(version))]
+        expect(.constraintViolation) { try device.apply([.create(ContainerDevice.makeID(), "h")], if: conditions) }
+        expect(.unknownItem) { _ = try device.versions(of: id) }
+    }
+
+    @Test(arguments: [true, false]) func itIsDeletedByItsRows(_ isFolder: Bool) throws {
+        let id = try isFolder ? device.makeFolder("f") : device.makeFile("f")
+        if isFolder { try device.makeFile("within", in: id) }
+        try damage(id)
+        let trash = WireDocumentChange.trash(id)
+        try device.apply([trash])
+        // Its name is free.
+        let other = try device.makeFile("f")
+        try device.apply([.trash(id)])
+        expect(.constraintViolation) { try device.apply([.remove(id, batch: Data(ContainerDevice.makeID().bytes))]) }
+        try device.apply([.remove(id, batch: trash.trash.batch)])
+        house.cloud.network.run(for: .seconds(120))
+        #expect(try device.names() == ["f": other])
+        try device.apply([.trash(other)])
+        try device.apply([.remove(other)])
+        house.cloud.network.run(for: .seconds(120))
+        #expect(try used() == 0 && rows("damaged_items") == 0)
+        for table in ["document_places", "document_trash", "document_children", "document_items", "document_versions"] {
+            #expect(try rows(table) == 0, "\(table)")
+        }
+    }
+
+    @Test func somethingIsPutIntoADamagedFolderAndTakenOut() throws {
+        let (top, file) = (try device.makeFolder("top"), try device.makeFile("f"))
+        let folder = try device.makeFolder("folder", in: top)
+        try damage(folder)
+        try device.apply([.place(file, "g", in: folder)])
+        let within = try device.makeFolder("within", in: folder)
+        try device.makeFile("h", in: within)
+        // Nor into itself.
+        expect(.constraintViolation) { try device.apply([.place(top, "x", in: within)]) }
+        try device.apply([.place(file, "f", in: .documents)])
+        try device.apply([.trash(folder)])
+        expect(.unknownItem) { try device.makeFile("late", in: within) }
+    }
+
+    private func offer(_ item: WireDocumentItem, _ id: DocumentID) -> WireDocumentChange {
+        var change = WireDocumentChange.create(id, item.name, in: .documents, item.hasContent ? item.content : nil)
+        change.create.parent = item.parent
+        change.create.placeVersion = item.placeVersion
+        change.create.made = item.made
+        change.create.conflicts = item.conflicts.map(\.version)
+        change.create.renditions = item.renditions
+        change.offered = true
+        return change
+    }
+
+    @Test func whatIsOfferedTakesItsPlaceAsItWas() throws {
+        let id = try device.makeFile("f")
+        let base = try device.item(id).content.version
+        for text in ["second", "loser"] { try device.apply([.replace(id, .inline(text, base: base))]) }
+        let (before, counted) = (try device.item(id), try used())
+        try damage(id)
+        try device.apply([offer(before, id)])
+        #expect(try device.item(id) == before && used() == counted)
+        // Again it is nothing.
+        try device.apply([offer(before, id)])
+        #expect(try device.item(id) == before && device.names() == ["f": id])
+        // Nor does another take its name, and it can be called otherwise.
+        expect(.alreadyExists) { try device.makeFile("f") }
+        try device.apply([.place(id, "g", in: .documents)])
+        try device.makeFile("f")
+    }
+
+    @Test func whatWasDeletedMeanwhileIsWholeInTheTrash() throws {
+        let id = try device.makeFile("f")
+        let before = try device.item(id)
+        try damage(id)
+        let trash = WireDocumentChange.trash(id)
+        try device.apply([trash])
+        try device.apply([offer(before, id)])
+        let item = try device.item(id)
+        #expect(item.trash.batch == trash.trash.batch && item.content == before.content)
+        try device.makeFile("f")
+        try device.apply([.restore(id, clash: .rename)])
+        #expect(try device.names().keys.sorted() == ["f", "f 2"])
+    }
+
+    @Test func anOlderContentDoesNotTakeItsPlace() throws {
+        let id = try device.makeFile("f")
+        let older = try device.item(id)
+        try device.apply([.replace(id, .inline("newer", base: older.content.version))])
+        let newer = try device.item(id)
+        try damage(id)
+        try device.apply([offer(older, id)])
+        #expect(try changes()[id.name.rawValue]?.damaged == true)
+        try device.apply([offer(newer, id)])
+        #expect(try device.item(id) == newer)
+    }
+
+    /// In a row, or in the head: both are only what items add up to. Read at once, or page by page.
+    @Test(
+        arguments: [
+            "UPDATE feed_items SET digest = x'1234' WHERE name = ?1",
+            "UPDATE feed_items SET digest = zeroblob(32) WHERE name = ?1",
+            "UPDATE feed_scopes SET digest = zeroblob(32), live_count = 7 WHERE path = 'T.letters' AND ?1 <> ''",
+        ], [0, 2] as [UInt32])
+    func aDamagedDigestIsPutRight(_ damage: String, _ itemsMax: UInt32) throws {
+        let ids = try (0..<5).map { try device.makeFile("\($0)") }
+        let before = try device.list()
+        try change(damage, [.text(ids[2].name.rawValue)])
+        _ = try changes(by: itemsMax)
+        house.cloud.network.run(for: .seconds(10))
+        // It looks whether the digest is theirs.
+        #expect(try device.list() == before)
+        #expect(try counter("digests.damaged") > 0)
+        #expect(try rows("feed_scopes WHERE path = 'T.letters' AND live_count = 5") == 1)
+    }
+}
