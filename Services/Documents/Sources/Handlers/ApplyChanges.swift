@@ -27,7 +27,9 @@ extension DocumentsService {
         try check(request, transaction)
         let batch = Batch(
             container, try container.rules(),
-            by: Batch.Writer(app: caller.app, device: caller.device, now: context.now, operation: context.id))
+            by: Batch.Writer(
+                app: caller.app, device: caller.device, now: context.now,
+                purgeTime: runtime?.purgeTime ?? context.now, operation: context.id))
         let isRepeat = try decide(request, batch)
         let uses = try contentUses(container, caller, context.now)
         try uses.take(
