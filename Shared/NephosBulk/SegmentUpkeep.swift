@@ -17,7 +17,8 @@ final class SegmentUpkeep {
     private static let removedMaxWhenLow = 16
     /// Partitions whose files are compared with the rows in one round.
     private static let comparedMax = 64
-    /// So much later than it was to be a round is only where the clock was set meanwhile.
+    /// So much later than it was to be a round is only where the machine has slept, or a clock that has leapt ahead came to
+    /// be believed.
     private static let leap: Duration = .seconds(6 * 3600)
 
     private unowned let transfers: Transfers
@@ -88,8 +89,8 @@ final class SegmentUpkeep {
         } then: { [weak self] result in
             guard let self, let host = transfers.host else { return }
             let unknown = (try? result.get()) ?? Unknown()
-            let now = host.loop.wallClock.now
-            // What was noted by a clock that was behind would go at once, and while the machine slept nothing was read.
+            let now = host.purgeTime
+            // What was noted before would go at once, and nothing was read meanwhile.
             let late = (lastRound.map { now.since($0) } ?? .zero) - transfers.configuration.upkeepInterval
             lastRound = now
             host.submit {
@@ -113,7 +114,7 @@ final class SegmentUpkeep {
     private func removeEmptied() {
         guard let host = transfers.host else { return }
         let (store, snapshots, configuration) = (transfers.store, host.snapshots, transfers.configuration)
-        let time = host.loop.wallClock.now.advanced(by: .zero - configuration.emptiedRetention)
+        let time = host.purgeTime.advanced(by: .zero - configuration.emptiedRetention)
         host.loop.offload(to: .content) {
             let isLow = store.room.map(configuration.isLow) == true
             let limit = isLow ? Self.removedMaxWhenLow : Self.removedMax
@@ -167,7 +168,7 @@ final class SegmentUpkeep {
 
     private func move(_ copied: SegmentRewrite.Copied, _ rewrite: SegmentRewrite) {
         guard let host = transfers.host else { return copied.release() }
-        let now = host.loop.wallClock.now
+        let now = host.purgeTime
         var isEmpty = false
         host.submit {
             isEmpty = try copied.move(at: now, in: $0)

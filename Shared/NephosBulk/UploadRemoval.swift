@@ -78,10 +78,9 @@ final class UploadRemoval {
 
     /// - Returns: Whether there may be more.
     private func removeSome(_ host: any ServiceRuntime, in transaction: any HandlerTransaction) throws -> Bool {
-        let now = host.loop.wallClock.now
         var turn = try next(host, in: transaction)
         if turn == nil {
-            if try endExpired(at: now, host, in: transaction) { return true }
+            if try endExpired(host, in: transaction) { return true }
             turn = try next(host, in: transaction)
         }
         guard let upload = turn else { return false }
@@ -121,11 +120,11 @@ final class UploadRemoval {
     /// One whose time is over is ended, and takes its turns with the others.
     ///
     /// - Returns: Whether there was one.
-    private func endExpired(
-        at now: Timestamp, _ host: any ServiceRuntime, in transaction: any HandlerTransaction
-    ) throws -> Bool {
-        let latest = now.advanced(by: transfers.configuration.retention)
-        guard let expired = try host.storage.expiredReservation(at: now, latest: latest, in: transaction) else {
+    private func endExpired(_ host: any ServiceRuntime, in transaction: any HandlerTransaction) throws -> Bool {
+        // They are made by the wall clock.
+        let latest = host.loop.wallClock.now.advanced(by: transfers.configuration.retention)
+        let (now, storage) = (host.purgeTime, host.storage)
+        guard let expired = try storage.expiredReservation(at: now, latest: latest, in: transaction) else {
             return false
         }
         try host.storage.end(expired, in: transaction)

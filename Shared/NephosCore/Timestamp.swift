@@ -45,4 +45,6 @@ extension Duration {
 /// Where the wall-clock time comes from. Passed in, so that a test can advance it.
 public protocol WallClock: Sendable {
     var now: Timestamp { get }
+    /// Time since some fixed point, also while the machine sleeps; setting the clock does not move it.
+    var timePassed: Duration { get }
 }

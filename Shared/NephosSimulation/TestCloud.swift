@@ -147,6 +147,12 @@ package final class TestCloud {
         network.setClockOffset(service.rawValue, offset)
     }
 
+    /// Lets so much time pass for a service, in which nothing happens: other than by setting its clock, it has really passed.
+    package func skip(_ duration: Duration, of service: ServiceName) {
+        clockOffsets[service, default: .zero] += duration
+        network.skip(duration, of: service.rawValue)
+    }
+
     /// Lets no message pass between devices and services, besides those that were separated before.
     package func separate(_ devices: Set<String>, from services: [ServiceName]) {
         separated.append((devices, Set(services.flatMap { [$0.rawValue, "\($0) bulk"] })))

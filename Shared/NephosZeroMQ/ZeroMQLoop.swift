@@ -248,6 +248,12 @@ public struct SystemClock: WallClock {
         clock_gettime(CLOCK_REALTIME, &time)
         return Timestamp(milliseconds: UInt64(time.tv_sec) * 1000 + UInt64(time.tv_nsec) / 1_000_000)
     }
+
+    public var timePassed: Duration {
+        var time = timespec()
+        clock_gettime(CLOCK_BOOTTIME, &time)
+        return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+    }
 }
 
 /// What other threads give to a loop, and the eventfd that wakes it.

@@ -30,6 +30,22 @@ import Testing
         #expect(try house.used(by: mover.account) == 0)
     }
 
+    /// It holds what somebody has sent for an hour.
+    @Test func aClockThatIsAheadForAnHourEndsNoUpload() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 100 << 20))
+        #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+        house.cloud.setClockOffset(of: .documents, .seconds(40 * 86_400))
+        house.cloud.network.run(for: .seconds(3600))
+        house.cloud.setClockOffset(of: .documents, .zero)
+        house.cloud.network.run(for: .seconds(200))
+        #expect(try house.chunkCount(of: mover.account) == 1)
+        house.cloud.skip(.seconds(24 * 3600), of: .documents)
+        house.cloud.network.run(for: .seconds(200))
+        #expect(try house.chunkCount(of: mover.account) == 0)
+    }
+
     @Test func whatWasReservedByAClockThatWasAheadIsNotKeptUntilThen() throws {
         var configuration = Transfers.Configuration()
         configuration.retention = .seconds(600)

@@ -61,7 +61,7 @@ import Testing
         #expect(try there.item(id).conflicts.count == 1)
     }
 
-    /// A day goes by in a jump of the service's clock.
+    /// A day goes by, and its clock is set back for whoever asks.
     @Test func whatDoesNotComeInItsTimeIsNotSaidAnyMore() throws {
         let (late, gone, trashed) = (try here.makeFile("a"), try here.makeFile("b"), try here.makeFile("c"))
         for id in [late, gone, trashed] {
@@ -69,7 +69,7 @@ import Testing
         }
         try here.apply([.trash(trashed), .trash(gone), .remove(gone)])
         for (hours, count) in [(23, 1), (25, 0)] {
-            house.cloud.setClockOffset(of: .documents, .seconds(hours * 3600))
+            house.cloud.skip(.seconds(hours * 3600), of: .documents)
             house.cloud.network.run(for: .seconds(90))
             house.cloud.setClockOffset(of: .documents, .zero)
             for id in [late, trashed] { #expect(try there.item(id).announcements.count == count) }
@@ -134,12 +134,12 @@ import Testing
         #expect(try coming(here)?.count == DocumentLimits.comingMax)
     }
 
-    /// A day goes by in a jump of the service's clock; what it counted is given back.
+    /// What it counted is given back.
     @Test func whatIsNotMadeInItsTimeIsNotSaidAnyMore() throws {
         let before = try here.info().countedBytes
         try say([.named("film"), .named("song")])
         #expect(try here.info().countedBytes > before + 1024)
-        house.cloud.setClockOffset(of: .documents, .seconds(25 * 3600))
+        house.cloud.skip(.seconds(25 * 3600), of: .documents)
         house.cloud.network.run(for: .seconds(90))
         house.cloud.setClockOffset(of: .documents, .zero)
         #expect(try coming(here) == nil)

@@ -507,9 +507,7 @@ import Testing
         // The replies that are stored belong to the device that got them: as if it had been too long ago for its own.
         var device = there
         if repeated == .replacedAndThinned {
-            for service in [ServiceName.identity, .documents] {
-                house.cloud.setClockOffset(of: service, .seconds(26 * 3600))
-            }
+            for service in [ServiceName.identity, .documents] { house.cloud.skip(.seconds(26 * 3600), of: service) }
             device = try house.device()
             let latest = try device.item(id).content
             try device.apply([.replace(id, .inline("9", base: latest.version))])

@@ -192,13 +192,13 @@ import Testing
             (0..<20).map { .create(ContainerDevice.makeID(), "0-\($0)", in: folder, .inline("x"), clash: .rename) })
     }
 
-    /// Thirty days go by in jumps of the service's clock.
+    /// Thirty days go by, and its clock is set back for whoever asks.
     @Test func whatIsInAStreamForThirtyDaysGoes() throws {
         try house.define("T.shared", .stream)
         let folder = try here.makeFolder("folder")
         let file = try here.makeFile("a", in: folder)
         for (days, left) in [(29, 2), (31, 1)] {
-            house.cloud.setClockOffset(of: .documents, .seconds(days * 24 * 3600))
+            house.cloud.skip(.seconds(days * 24 * 3600), of: .documents)
             house.cloud.network.run(for: .seconds(90))
             house.cloud.setClockOffset(of: .documents, .zero)
             let device = try house.device()
@@ -222,7 +222,7 @@ import Testing
             // What is said later is for what comes later.
             try house.define("T.shared", .stream, trashDays: 1)
             for (offset, isThere) in [(Int(trash) - 1, true), (Int(trash) + 1, false)] {
-                house.cloud.setClockOffset(of: .documents, .seconds(offset * 24 * 3600))
+                house.cloud.skip(.seconds(offset * 24 * 3600), of: .documents)
                 house.cloud.network.run(for: .seconds(90))
                 house.cloud.setClockOffset(of: .documents, .zero)
                 let device = try house.device()
@@ -237,10 +237,8 @@ import Testing
         try house.define("T.shared", .documents, versionDays: 2)
         let file = try here.makeFile("a", "0")
         var left: [String] = []
-        for (day, text) in [(0, "1"), (1, "2"), (3, "3"), (6, "4")] {
-            for service in [ServiceName.identity, .documents] {
-                house.cloud.setClockOffset(of: service, .seconds(day * 24 * 3600 + 7200))
-            }
+        for (hours, text) in [(2, "1"), (24, "2"), (48, "3"), (72, "4")] {
+            for service in [ServiceName.identity, .documents] { house.cloud.skip(.seconds(hours * 3600), of: service) }
             let device = try house.device()
             device.container = "T.shared"
             try device.apply([.replace(file, .inline(text, base: device.item(file).content.version))])
@@ -264,7 +262,7 @@ import Testing
         try here.makeFile("a", "12345")
         #expect(try house.counted() == 0 && house.beside("library") == 774)
         #expect(try here.info().classBytesMax == 50 << 30)
-        house.cloud.setClockOffset(of: .documents, .seconds(400 * 24 * 3600))
+        house.cloud.skip(.seconds(400 * 24 * 3600), of: .documents)
         house.cloud.network.run(for: .seconds(90))
         house.cloud.setClockOffset(of: .documents, .zero)
         #expect(try here.list().count == 1)

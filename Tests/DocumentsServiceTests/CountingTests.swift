@@ -62,7 +62,7 @@ import Testing
         try here.apply([rendition])
         #expect(try house.counted() == alone + 99 * 513 + 512 + 512 + 5 + 2)
         // The announcement ends by itself.
-        house.cloud.setClockOffset(of: .documents, .seconds(25 * 3600))
+        house.cloud.skip(.seconds(25 * 3600), of: .documents)
         house.cloud.network.run(for: .seconds(120))
         house.cloud.setClockOffset(of: .documents, .zero)
         #expect(try house.counted() == alone + 99 * 513 + 512 + 5 + 2)

@@ -165,7 +165,7 @@ final class DocumentModelHistory {
     private func letTimePass() throws {
         note("a day passes")
         try house.cloud.faults.clear()
-        house.cloud.setClockOffset(of: .documents, .seconds(25 * 3600))
+        house.cloud.skip(.seconds(25 * 3600), of: .documents)
         house.cloud.network.run(for: .seconds(130))
         house.cloud.setClockOffset(of: .documents, .zero)
         for name in Self.containers { models[name]?.endAnnouncements() }

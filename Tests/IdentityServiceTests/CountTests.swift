@@ -174,13 +174,19 @@ import Testing
         for _ in 0..<105 { try signInAndOut() }
         // Not before their tokens have run out for certain.
         #expect(try house.engine.write { try $0.first(SQL("SELECT COUNT(*) FROM devices")) { $0.integer(0) } } == 105)
-        house.now = house.now.advanced(by: EnrolmentRule.signedOutRetention + .seconds(60))
+        // Nor by a clock that is ahead, by which they would be good again once it is put right.
+        let now = house.now
+        house.now = now.advanced(by: .seconds(40 * 86_400))
+        try signInAndOut()
+        #expect(try house.engine.write { try $0.first(SQL("SELECT COUNT(*) FROM devices")) { $0.integer(0) } } == 106)
+        house.now = now
+        house.skip(EnrolmentRule.signedOutRetention + .seconds(60))
         try signInAndOut()
         let count = try house.engine.write { transaction in
             try transaction.first(SQL("SELECT COUNT(*) FROM devices")) { $0.integer(0) }
         }
-        // When the last one signed in there were that many besides it.
-        #expect(count == Int64(EnrolmentRule.signedOutMax) + 1)
+        // When the last one signed in there were that many besides it, and the one whose time is still to come.
+        #expect(count == Int64(EnrolmentRule.signedOutMax) + 2)
     }
 
     @Test func anEndingIsRememberedForAMonthAndThenForgotten() throws {
@@ -197,12 +203,17 @@ import Testing
         let end = try storage.write { try $0.first(SQL("SELECT forget_at \(place)")) { $0.integer(0) } }
         let days = try (#require(end) - Int64(house.now.milliseconds)) / 86_400_000
         #expect((28...31).contains(days))
-        // As if so much time had passed. What is old is looked for when a service starts.
-        _ = try storage.write {
-            try $0.execute(SQL("UPDATE directory_items SET forget_at = 1 WHERE forget_at > 0"), [])
+        // What is old is looked for when a service starts. A clock that is ahead then makes nobody's token good again.
+        func restart() throws -> Int64? {
+            house.cloud.network.run(for: .seconds(400))
+            house.cloud.crash(.keyValue)
+            try house.cloud.start(.keyValue)
+            return try storage.write { try $0.first(SQL("SELECT COUNT(*) \(place)")) { $0.integer(0) } }
         }
-        house.cloud.crash(.keyValue)
-        try house.cloud.start(.keyValue)
-        #expect(try storage.write { try $0.first(SQL("SELECT COUNT(*) \(place)")) { $0.integer(0) } } == 0)
+        house.cloud.setClockOffset(of: .keyValue, .seconds(40 * 86_400))
+        #expect(try restart() == 1)
+        house.cloud.setClockOffset(of: .keyValue, .zero)
+        house.cloud.skip(.seconds(31 * 86_400), of: .keyValue)
+        #expect(try restart() == 0)
     }
 }

@@ -56,6 +56,12 @@ final class IdentityHouse {
         }
     }
 
+    /// Lets much time pass, in which nothing happens.
+    func skip(_ duration: Duration) {
+        offset += duration
+        cloud.network.skip(duration, of: ServiceName.identity.rawValue)
+    }
+
     /// Ends identity as kill -9 does, and starts it again on the same disk.
     func restart(_ configuration: IdentityConfiguration? = nil) throws {
         if let configuration { self.configuration.value.withLock { $0 = configuration } }

@@ -82,6 +82,12 @@ final class KeyValueHouse {
         now = now.advanced(by: duration)
     }
 
+    /// Lets much time pass, in which nothing happens.
+    func skip(_ duration: Duration) {
+        cloud.network.skip(duration, of: ServiceName.keyValue.rawValue)
+        now = now.advanced(by: duration)
+    }
+
     // MARK: The service
 
     /// Ends key-value as kill -9 does, and starts it again on the same disk.

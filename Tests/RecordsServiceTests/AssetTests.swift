@@ -84,7 +84,7 @@ import Testing
         settle()
         #expect(try chunks() == 1)
         // A month passes.
-        house.cloud.setClockOffset(of: .records, RecordLimits.historyRetention + .seconds(3600))
+        house.cloud.skip(RecordLimits.historyRetention + .seconds(3600), of: .records)
         house.cloud.network.run(for: .seconds(700))
         #expect(try chunks() == 0 && house.rows(of: "record_assets") == 0)
         #expect(try house.rows(of: "record_asset_endings") == 0)

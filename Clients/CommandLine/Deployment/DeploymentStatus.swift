@@ -99,8 +99,9 @@ struct DeploymentStatus: Encodable {
         let silent = services.filter { !Self.isAnswering($0) }
         let isFull = services.contains { $0.state == Self.full }
         let room = "Where the disk is full only deletes are taken. Make room there; then all goes on by itself."
-        return [isFull ? room : "", missingContent, damage, cause(silent, directory)].filter { !$0.isEmpty }.joined(
-            separator: "\n")
+        return [isFull ? room : "", missingContent, damage, leap, cause(silent, directory)].filter { !$0.isEmpty }
+            .joined(
+                separator: "\n")
     }
 
     /// Whose files of content are not there.
@@ -111,6 +112,17 @@ struct DeploymentStatus: Encodable {
             "\(missing.joined(separator: " and ")) cannot find, or read, the files of contents: the folder \"content\" of "
             + "the service's data. Mount its disk, or bring it back from a backup; what devices have of it is not asked for. "
             + "Is it lost for good: make an empty file \"accept-loss\" in that folder, and devices bring back what they have."
+    }
+
+    /// Whose clock has leapt ahead, by what they believe of it.
+    private var leap: String {
+        let behind = services.filter { $0.counters["purge.lag_seconds"] ?? 0 > 0 }
+        guard let most = behind.compactMap({ $0.counters["purge.lag_seconds"] }).max() else { return "" }
+        let names = behind.map(\.service).joined(separator: " and ")
+        return
+            "The clock of \(names) has leapt ahead by \(describe(.seconds(Int64(clamping: most)))), or nothing ran for so "
+            + "long: what goes for its age (trash, histories) is kept by so much longer, until the clock was steady for a "
+            + "day. Set the clock right if it is wrong."
     }
 
     /// What the disk has lost.

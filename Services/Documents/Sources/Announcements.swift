@@ -13,7 +13,7 @@ extension DocumentsService {
 
     /// - Returns: Whether there may be more.
     func endAnnouncements(in transaction: any HandlerTransaction) throws -> Bool {
-        guard let now = runtime?.loop.wallClock.now else { return false }
+        guard let now = runtime?.purgeTime else { return false }
         let ended = try ContainerRows.announced(before: now, limit: Self.announcementStep, in: transaction)
         for (scope, items) in Dictionary(grouping: ended, by: \.scope) {
             let container = try container(scope, transaction)

@@ -103,7 +103,7 @@ extension DocumentsService {
     ///
     /// - Returns: Whether there was any.
     private func emptyTrash(in transaction: any HandlerTransaction) throws -> Bool {
-        guard let now = runtime?.loop.wallClock.now else { return false }
+        guard let now = runtime?.purgeTime else { return false }
         let old = try ContainerRows.trashed(until: now, limit: Self.step, in: transaction)
         for (scope, items) in Dictionary(grouping: old, by: \.scope) {
             let container = try container(scope, transaction)
@@ -122,7 +122,7 @@ extension DocumentsService {
     ///
     /// - Returns: Whether there was any.
     private func removeEnded(in transaction: any HandlerTransaction) throws -> Bool {
-        guard let now = runtime?.loop.wallClock.now else { return false }
+        guard let now = runtime?.purgeTime else { return false }
         let ended = try ContainerRows.ended(at: now, limit: Self.step, in: transaction)
         for (scope, items) in Dictionary(grouping: ended, by: \.scope) {
             let container = try container(scope, transaction)

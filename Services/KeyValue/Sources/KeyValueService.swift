@@ -101,7 +101,7 @@ public final class KeyValueService: CloudService {
 
     /// Removes some of what is past its time, and goes on while there is more.
     private func pruneStep(_ host: any ServiceRuntime) {
-        let before = host.loop.wallClock.now.advanced(by: .zero - KeyHistory.retention)
+        let before = host.purgeTime.advanced(by: .zero - KeyHistory.retention)
         host.submit { [weak self, weak host] transaction in
             guard try KeyHistory.prune(recordedBefore: before, limit: 500, in: transaction) else { return }
             transaction.afterCommit {

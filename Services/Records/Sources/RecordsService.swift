@@ -310,7 +310,7 @@ public final class RecordsService: CloudService {
     }
 
     private func pruneSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
-        guard let now = runtime?.loop.wallClock.now else { return false }
+        guard let now = runtime?.purgeTime else { return false }
         let time = now.advanced(by: .zero - RecordLimits.historyRetention)
         guard let zone = try RecordHistory.zone(agedBefore: time, passingOver: turn.failed, in: transaction) else {
             return false

@@ -105,6 +105,7 @@ final class SimulatedClock: WallClock, @unchecked Sendable {
     private let network: SimulatedNetwork
     /// Those who write off the loop ask the time on threads of their own.
     private let nanoseconds = Atomic<Int64>(0)
+    private let skipped = Atomic<Int64>(0)
 
     var offset: Duration {
         get { .nanoseconds(nanoseconds.load(ordering: .relaxed)) }
@@ -114,6 +115,13 @@ final class SimulatedClock: WallClock, @unchecked Sendable {
     init(network: SimulatedNetwork) { self.network = network }
 
     var now: Timestamp { SimulatedNetwork.epoch.advanced(by: network.timeAnywhere + offset) }
+    var timePassed: Duration { network.timeAnywhere + .nanoseconds(skipped.load(ordering: .relaxed)) }
+
+    /// So much time has passed here in which nothing happened: unlike by ``offset`` alone, the clock is as right as before.
+    func skip(_ duration: Duration) {
+        offset += duration
+        skipped.add(duration.nanoseconds, ordering: .relaxed)
+    }
 }
 
 // Unchecked: on the simulation's one thread.

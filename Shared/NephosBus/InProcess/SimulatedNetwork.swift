@@ -212,6 +212,10 @@ public final class SimulatedNetwork: @unchecked Sendable {
     /// Sets how far the loop's wall clock is ahead of the true time.
     public func setClockOffset(_ name: String, _ offset: Duration) { loops[name]?.clock.offset = offset }
 
+    /// Lets so much time pass for one loop, in which nothing happens: its wall clock and what it counts of time both move
+    /// on, as they do not where the clock is only set.
+    public func skip(_ duration: Duration, of name: String) { loops[name]?.clock.skip(duration) }
+
     /// Ends all loops. A simulation that is not closed keeps itself alive.
     public func close() {
         for loop in loops.values { loop.end() }

@@ -23,6 +23,7 @@ extension ServiceHost {
         reply.epoch = history.epoch
         reply.oldCopyFoundAt = history.oldCopyFound?.milliseconds ?? 0
         reply.shortOfRoom = engine.isShortOfRoom
+        reply.counters["purge.lag_seconds"] = UInt64(clamping: purgeClock.lag.milliseconds / 1000)
         for (number, count) in counters.failures {
             reply.counters["failures.\(CloudError.Code(number: number)?.description ?? "\(number)")"] = count
         }

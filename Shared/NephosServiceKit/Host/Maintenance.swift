@@ -4,7 +4,7 @@ internal import NephosCore
 internal import NephosStorage
 
 /// What a service does for its storage in the background, a little at a time:
-/// forgets old operations and deletions, wraps keys anew, copies the log.
+/// forgets old operations and deletions, notes how far the clock has come, wraps keys anew, copies the log.
 final class Maintenance {
     /// How long deletions are remembered. A reader that was away for longer fetches everything.
     static let tombstoneRetention: Duration = .seconds(90 * 24 * 3600)
@@ -17,6 +17,7 @@ final class Maintenance {
     private let engine: any StorageEngine
     private let runner: GroupRunner
     private let ownerKeys: OwnerKeys
+    private let purgeClock: PurgeClock
     private let loop: any BusLoop
     private let counters: Counters
     private let logger: Logger
@@ -24,12 +25,13 @@ final class Maintenance {
     private var isClosed = false
 
     init(
-        _ engine: any StorageEngine, _ runner: GroupRunner, _ ownerKeys: OwnerKeys, loop: any BusLoop,
-        counters: Counters, logger: Logger
+        _ engine: any StorageEngine, _ runner: GroupRunner, _ ownerKeys: OwnerKeys, _ purgeClock: PurgeClock,
+        loop: any BusLoop, counters: Counters, logger: Logger
     ) {
         self.engine = engine
         self.runner = runner
         self.ownerKeys = ownerKeys
+        self.purgeClock = purgeClock
         self.loop = loop
         self.counters = counters
         self.logger = logger
@@ -56,15 +58,18 @@ final class Maintenance {
 
     private func prune() {
         var more = false
-        let now = loop.wallClock.now
+        let now = purgeClock.now
+        let clockRow = purgeClock.unsaved()
         let oldest = now.advanced(by: .zero - Router.operationRetention - Gate.operationLead)
         let operations = OperationID.lowerBound(at: oldest)
         let tombstones = now.advanced(by: .zero - Self.tombstoneRetention)
         run("Old operations could not be forgotten") { transaction in
             // The host's groups run on its own type alone.
             guard let group = transaction as? GroupTransaction else { return }
+            if let clockRow { try PurgeClock.store(clockRow, in: group) }
             more = try group.prune(operationsBefore: operations, tombstonesBefore: tombstones)
         } then: { [self] failed in
+            if let clockRow, !failed { purgeClock.hasSaved(clockRow) }
             schedule("prune", after: more && !failed ? Self.pause : Self.interval) { $0.prune() }
         }
     }

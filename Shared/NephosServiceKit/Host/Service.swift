@@ -121,6 +121,9 @@ public struct Following: Hashable, Sendable {
 /// What the host offers to a service. On the loop only.
 public protocol ServiceRuntime: AnyObject {
     var loop: any BusLoop { get }
+    /// The time by which things go for their age (``PurgeClock``): what is removed because it is old asks this one, not the
+    /// wall clock. On any thread.
+    var purgeTime: Timestamp { get }
     var roster: Roster { get }
     var secrets: ServiceSecrets { get }
     /// What this service's sockets prove who it is with.

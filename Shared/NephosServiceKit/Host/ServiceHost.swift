@@ -39,6 +39,7 @@ public final class ServiceHost: ServiceRuntime {
     let trace = RequestTrace()
     let gate: Gate
     let history: HistoryKeeper
+    let purgeClock: PurgeClock
     let maintenance: Maintenance
     let engine: any StorageEngine
     public var snapshots: any Snapshots { engine.snapshots }
@@ -96,8 +97,9 @@ public final class ServiceHost: ServiceRuntime {
         history = HistoryKeeper(engine, cache: cache, logger: logger)
         try Self.migrate(engine, for: service)
         let known = try Self.readWhatIsKnown(
-            engine, history, of: service, key: try secrets.history, at: loop.wallClock.now,
-            random: self.generator.next())
+            engine, history, of: service, key: try secrets.history, by: loop.wallClock,
+            random: self.generator.next(), logger)
+        purgeClock = known.purgeClock
         counters.storedBytes = known.storedBytes
         operations = OperationMemory(newest: known.newestOperation)
         runner = GroupRunner(
@@ -108,7 +110,8 @@ public final class ServiceHost: ServiceRuntime {
             snapshots: engine.snapshots, loop: loop, key: keys.publicKey, counters: counters,
             logger: logger)
         gate.isIdle = { [unowned runner] in runner.isIdle }
-        maintenance = Maintenance(engine, runner, ownerKeys, loop: loop, counters: counters, logger: logger)
+        maintenance = Maintenance(
+            engine, runner, ownerKeys, purgeClock, loop: loop, counters: counters, logger: logger)
         try open(entry, known)
     }
 
@@ -117,7 +120,8 @@ public final class ServiceHost: ServiceRuntime {
     private static func migrate(_ engine: any StorageEngine, for service: any CloudService) throws {
         try engine.migrate(
             ChangeFeedSchema.migrations + FollowCursors.migrations + Directory.migrations + DirectoryReport.migrations
-                + AccountClosures.migrations + DamagedItems.migrations + OwnerKeys.migrations + LedgerStore.migrations + service.migrations)
+                + AccountClosures.migrations + DamagedItems.migrations + PurgeClock.migrations + OwnerKeys.migrations
+                + LedgerStore.migrations + service.migrations)
     }
 
     /// What the database says of the time before this start.
@@ -132,23 +136,27 @@ public final class ServiceHost: ServiceRuntime {
         var isClosingAccounts: Bool
         /// For owners of plans.
         var storedBytes: Int64
+        var purgeClock: PurgeClock
     }
 
     private static func readWhatIsKnown(
         _ engine: any StorageEngine, _ history: HistoryKeeper, of service: any CloudService, key: SipHash,
-        at now: Timestamp, random: UInt64
+        by clock: any WallClock, random: UInt64, _ logger: Logger
     ) throws -> Known {
         try engine.write { transaction in
+            let now = clock.now
+            let purgeClock = PurgeClock(clock, after: try PurgeClock.stored(in: transaction), logger: logger)
             let heads = try history.beginRun(in: transaction, key: key, at: now, random: random)
             return Known(
                 heads: heads, newestOperation: try Feed.newestOperation(in: transaction),
                 facts: try DirectoryKeeper.stored(
-                    in: Feed(over: transaction, at: now, cache: history.cache), of: service.name, at: now),
+                    in: Feed(over: transaction, at: now, cache: history.cache), of: service.name,
+                    at: purgeClock.now),
                 cursors: try follows(service).reduce(into: [:]) {
                     $0[$1.service] = try FollowCursors.cursors(of: $1.service, in: transaction)
                 },
                 isClosingAccounts: try AccountClosures.isPending(in: transaction),
-                storedBytes: try LedgerStore.used(in: transaction))
+                storedBytes: try LedgerStore.used(in: transaction), purgeClock: purgeClock)
         }
     }
 
@@ -289,6 +297,8 @@ public final class ServiceHost: ServiceRuntime {
     private func fork() -> SplitMix64 { SplitMix64(seed: generator.next()) }
 
     // MARK: ServiceRuntime
+
+    public var purgeTime: Timestamp { purgeClock.now }
 
     public func address(of peer: Peer) -> String? { requests?.socket?.address(of: peer) }
 

@@ -188,6 +188,10 @@ extension Metric {
         .gauge("nephos_disk_full", "1: only what makes room is taken") {
             [.whole($0.service.isShortOfRoom ? 1 : 0)]
         },
+        .gauge(
+            "nephos_purge_lag_seconds",
+            "How far the time by which things go for their age is behind a clock that has leapt ahead; else 0"
+        ) { [.real($0.service.purgeLag.seconds)] },
     ]
 
     private static let process: [Metric] = [

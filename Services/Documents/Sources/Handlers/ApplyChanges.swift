@@ -27,7 +27,9 @@ extension DocumentsService {
         try check(request, transaction)
         let batch = Batch(
             container, try container.rules(),
-            by: Batch.Writer(app: caller.app, device: caller.device, now: context.now, operation: context.id))
+            by: Batch.Writer(
+                app: caller.app, device: caller.device, now: context.now,
+                purgeTime: runtime?.purgeTime ?? context.now, operation: context.id))
         // Also where the batch is refused for it.
         defer { if !batch.damaged.isEmpty { found(batch.damaged, in: container.scope) } }
         let isRepeat = try decide(request, batch)

@@ -26,6 +26,8 @@ final class Batch {
         var app: AppID
         var device: DeviceID
         var now: Timestamp
+        /// Former versions go by this one.
+        var purgeTime: Timestamp
         /// The batch.
         var operation: OperationID
     }
@@ -407,7 +409,7 @@ final class Batch {
             let superfluous = VersionRule.superfluous(
                 try container.versionTimes(of: id),
                 needed: Set(contents.flatMap { [[UInt8]($0.version)] + (keepsFormer ? [[UInt8]($0.base)] : []) }),
-                at: writer.now.nanoseconds, countMax: containerClass.versionsMax,
+                at: writer.purgeTime.nanoseconds, countMax: containerClass.versionsMax,
                 ageMax: container.versionRetention(containerClass))
             for version in superfluous { old += try takeVersion(version, of: id) }
         }

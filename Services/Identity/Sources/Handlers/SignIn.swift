@@ -144,7 +144,8 @@ extension IdentityService {
         if known == nil {
             let forgotten = try devices.forgetSignedOut(
                 of: account.id, but: EnrolmentRule.signedOutMax,
-                seenBefore: context.now.advanced(by: .zero - EnrolmentRule.signedOutRetention))
+                seenBefore: requireRunning().runtime.purgeTime
+                    .advanced(by: .zero - EnrolmentRule.signedOutRetention))
             try DirectoryEvents.forget(forgotten, in: transaction)
         }
         try AuditJournal(transaction: transaction).record(
