@@ -398,4 +398,27 @@ import struct Foundation.Data
         #expect(cloud.settle(within: .seconds(1200)))
         #expect(first.values == ["a": "again", "b": 1] && away.values == first.values)
     }
+
+    /// Whoever has the deletion hears of it as soon as somebody has met it: else what is older wins against it.
+    @Test func aDamagedDeletionCallsForHelpBeforeAnOlderValueComes() throws {
+        let cloud = try TestCloud(seed: 55)
+        defer { cloud.close() }
+        let first = try cloud.addDevice()
+        try first.set("a", "precious")
+        try first.set("b", 1)
+        let away = try cloud.addDevice()
+        #expect(cloud.settle())
+        away.setOffline(true)
+        try away.set("a", "older")
+        cloud.network.run(for: .seconds(10))
+        try first.set("a", nil)
+        cloud.network.run(for: .seconds(10))
+        try damage("body", of: "feed_items", where: "name = 'a'", in: cloud) { $0[1] ^= 0x80 }
+        _ = try cloud.addDevice()
+        cloud.network.run(for: .seconds(120))
+        away.setOffline(false)
+        cloud.network.run(for: .seconds(60))
+        #expect(cloud.settle(within: .seconds(1200)))
+        for device in cloud.devices { #expect(device.values == ["b": 1]) }
+    }
 }

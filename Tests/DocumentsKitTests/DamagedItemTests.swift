@@ -127,6 +127,54 @@ import Testing
         }
     }
 
+    /// What has lost keeps its row, the newest there is, and has taken nobody's place.
+    @Test(arguments: [false, true]) func whatLostAndWasResolvedIsNoNewerState(_ deletes: Bool) async throws {
+        try await withContainers { cloud in
+            let devices = try await devices(cloud)
+            devices[1].setOffline(true)
+            try await devices[0].container.put(Data("here".utf8), at: "g")
+            try await devices[1].container.put(Data("there".utf8), at: "g")
+            try await devices[0].settle()
+            devices[1].setOffline(false)
+            for device in [devices[1], devices[0]] { try await device.settle() }
+            let entry = try #require(try await devices[0].container.items().first { $0.name == "g" })
+            try await devices[0].container.resolve("g", keeping: entry.version)
+            for device in devices { try await device.settle() }
+            let kept = try await devices[0].text("g")
+            try await damage("/Documents/g", of: devices[0], cloud)
+            var paths = ["/Documents/folder", "/Documents/folder/f", "/Documents/g"]
+            if deletes {
+                try await devices[0].container.trash(["g"])
+                paths.removeLast()
+            }
+            let third = try await cloud.open()
+            pass(cloud)
+            try await expectAlike(devices + [third], paths)
+            if !deletes { #expect(try await third.text("g") == kept) }
+        }
+    }
+
+    /// Nobody else is there to say that it is damaged: whoever deletes it heals it, into the trash.
+    @Test(arguments: [1, 2]) func aDamagedItemThatOneDeviceHasIsDeletedFromIt(_ times: Int) async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.container.put(Data("text".utf8), at: "f")
+            try await one.settle()
+            try await damage("/Documents/f", of: one, cloud)
+            for _ in 0..<times {
+                guard try await one.paths().contains("/Documents/f") else { break }
+                try await one.container.trash(["f"])
+                try await one.settle()
+            }
+            pass(cloud)
+            try await expectAlike([one], [])
+            #expect(try await one.container.deletedItems().flatMap(\.items).map(\.name) == ["f"])
+            try await one.container.restore()
+            try await one.settle()
+            #expect(try await one.text("f") == "text")
+        }
+    }
+
     /// Conflicts that nobody has resolved, and further contents, are the item's again.
     @Test func whatElseThereIsOfItIsWholeAgainToo() async throws {
         try await withContainers { cloud in

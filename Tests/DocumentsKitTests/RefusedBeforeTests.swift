@@ -199,7 +199,7 @@ import Testing
 
 extension ContentFolder {
     /// Its own is made with the first content.
-    fileprivate func disk(of folder: String) -> (free: UInt64, reserve: UInt64)? {
+    fileprivate func disk(of folder: String) -> LocalDisk? {
         mkdir(path, 0o700)
         return disk
     }

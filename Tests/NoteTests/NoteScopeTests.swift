@@ -102,6 +102,29 @@ import struct Foundation.UUID
         }
     }
 
+    @Test func whatWaitsOfBothIsToldToWhoeverSignsOut() async throws {
+        try await withSession { session, simulation in
+            for scope in try await session.scopes() { try await scope.waitUntilCurrent() }
+            simulation.use { $0.network.setOffline("device", true) }
+            try session.keyValueStore().set("here", forKey: "k")
+            try await set("note", "text", in: session)
+            let unsent = try await session.unsentChanges()
+            #expect(unsent.map(\.service) == [.keyValue, .records] && unsent.map(\.requestCount) == [1, 1])
+            #expect(unsent.first?.items.map(\.name) == ["k"])
+            let refused = await #expect(throws: CloudError.self) { try await session.signOut(timeout: .seconds(1)) }
+            #expect(refused?.code == .constraintViolation && refused?.details["unsent"] == "2")
+            try await session.signOut(keepsUnsent: true, timeout: .seconds(1))
+            // Nobody's note is lost for that another account signs in.
+            #expect(try await session.unsentChanges() == unsent)
+            simulation.use { $0.network.setOffline("device", false) }
+            try await session.signIn(
+                connection: simulation.use { try $0.connection.description }, account: TestCloud.accountName,
+                password: TestCloud.password)
+            for scope in try await session.scopes() { try await scope.waitUntilSent() }
+            #expect(try await session.unsentChanges().isEmpty)
+        }
+    }
+
     @Test func bothTellWhatTheServerRefusedAndOnlyOfTheirOwn() async throws {
         try await withSession { session, _ in
             let scopes = try await session.scopes()

@@ -88,8 +88,8 @@ final class NotesModel: ScopeModel {
         guard let reply = try? reply.decode(WireNotification.self), let change = reply.changes.first else { return nil }
         let token = ChangeToken(reply.token)
         return PushReceipt(token: token, previousSequence: reply.previousSequence) { isCurrent, state in
-            guard isCurrent, token.sequence > state.head.sequence else { return nil }
-            try self.put(Note(change), at: token.sequence, in: rows, &state)
+            let isNew = isCurrent && token.sequence > state.head.sequence
+            if isNew { try self.put(Note(change), at: token.sequence, in: rows, &state) }
             return nil
         }
     }

@@ -275,7 +275,7 @@ struct ContentFolder: Sendable {
         CloudError(.limitExceeded, "The content is too long. Divide the file.", details: ["bytes": "\(bytes)"])
     }
 
-    private var disk: LocalDisk? { LocalDisk(at: path) }
+    var disk: LocalDisk? { LocalDisk(at: path) }
 
     /// Bytes of copies that may stay in a home: what was set or is the rule, and never so many that the disk has no room
     /// for its database.

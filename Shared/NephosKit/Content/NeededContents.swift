@@ -6,28 +6,26 @@ internal import NephosCore
 
 /// Files of a home's contents that a row names, of whichever account, service and container: of those that wait or were
 /// refused, of those that the server has too, and of those that are on their way here.
-enum NeededContents {
-    /// Tables and their columns that name files. A home has some of them: nobody may have used a service in it yet, or
-    /// with this release.
-    private static let columns = [
-        ("document_contents", "version"), ("document_copies", "file"), ("document_downloads", "file"),
-        ("record_assets", "file"),
-    ]
+struct NeededContents: Sendable {
+    /// Of all kinds of scopes. A home has some of their tables: nobody may have used a service in it yet, or with this
+    /// release.
+    let columns: [FileColumn]
 
-    static func all(_ database: Database) throws -> Set<DocumentID> {
+    func all(_ database: Database) throws -> Set<DocumentID> {
         var needed: Set<DocumentID> = []
-        for (table, column) in columns where try database.tableExists(table) {
+        for place in columns where try database.tableExists(place.table) {
             let files = try Data.fetchCursor(
-                database, sql: "SELECT \(column) FROM \(table) WHERE \(column) IS NOT NULL")
+                database, sql: "SELECT \(place.column) FROM \(place.table) WHERE \(place.column) IS NOT NULL")
             while let file = try files.next() { if let file = DocumentID(bytes: file) { needed.insert(file) } }
         }
         return needed
     }
 
-    static func has(_ file: DocumentID, _ database: Database) throws -> Bool {
-        for (table, column) in columns where try database.tableExists(table) {
+    func has(_ file: DocumentID, _ database: Database) throws -> Bool {
+        for place in columns where try database.tableExists(place.table) {
             let isNamed = try Bool.fetchOne(
-                database.cachedStatement(sql: "SELECT EXISTS (SELECT 1 FROM \(table) WHERE \(column) = ?1)"),
+                database.cachedStatement(
+                    sql: "SELECT EXISTS (SELECT 1 FROM \(place.table) WHERE \(place.column) = ?1)"),
                 arguments: [file.wire])
             if isNamed ?? true { return true }
         }
@@ -36,6 +34,8 @@ enum NeededContents {
 }
 
 extension DeviceEngine {
+    var neededContents: NeededContents { NeededContents(columns: kinds.flatMap(\.fileColumns)) }
+
     /// What is in memory because the home could not be written does not know what others have put since.
     var canSweepContents: Bool { (try? local.requireWritable()) != nil }
 
@@ -44,9 +44,8 @@ extension DeviceEngine {
         guard !files.isEmpty, !stopped, canSweepContents, let folder = try? ContentFolder(home: local.home) else {
             return
         }
-        let unneeded = try? local.read { database in
-            try files.filter { try !NeededContents.has($0, database) }
-        }
+        let needed = neededContents
+        let unneeded = try? local.read { database in try files.filter { try !needed.has($0, database) } }
         for file in unneeded ?? [] { folder.remove(file) }
     }
 
@@ -58,9 +57,9 @@ extension DeviceEngine {
         guard !stopped, sweeping == nil, canSweepContents, let folder = try? ContentFolder(home: local.home) else {
             return
         }
-        let local = local
+        let (local, needed) = (local, neededContents)
         loop.offload(to: .content) {
-            try folder.sweep { try local.read { try NeededContents.all($0) } }
+            try folder.sweep { try local.read { try needed.all($0) } }
         } then: { [weak self] result in
             guard let self else { return }
             switch result {

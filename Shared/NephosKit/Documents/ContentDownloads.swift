@@ -331,7 +331,7 @@ final class ContentDownloads {
                 let documents = DocumentTransaction(rows)
                 guard let request = try documents.request(of: item), request.file == one.file else {
                     // Another process was quicker, or nobody wants it any more.
-                    return try NeededContents.has(one.file, rows.database) ? [] : [one.file]
+                    return try engine.neededContents.has(one.file, rows.database) ? [] : [one.file]
                 }
                 guard let held = try documents.document(item) else { return [] }
                 if held.wire.content.root == content.root {

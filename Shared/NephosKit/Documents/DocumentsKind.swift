@@ -33,4 +33,35 @@ struct DocumentsKind: ScopeKind {
         engine.sweepBegunParts()
         return driver
     }
+
+    func describe(
+        _ changes: UnsentChanges, of session: SessionRecord, _ database: Database
+    ) throws -> UnsentChanges {
+        var changes = changes
+        changes.app = UnsentChanges.app(listing: changes.name, session)
+        let documents = DocumentTransaction(
+            ScopeTransaction(
+                database, LocalScope(account: session.accountID, service: service, path: changes.name)))
+        let pending = try documents.pendingItems()
+        try changes.set(pending) {
+            UnsentChanges.Item(name: try documents.pathText(of: $0.id) ?? "\($0.id)", bytes: $0.bytes)
+        }
+        changes.bytes = pending.reduce(0) { $0.addingClamped($1.bytes) }
+        return changes
+    }
+
+    func command(sending changes: UnsentChanges, options: String, _ session: SessionRecord) -> String {
+        let isFirst = changes.app.flatMap { session.containerIDs?[$0.rawValue]?.first } == changes.name
+        let container = isFirst ? "" : " --container=\(ShellCommand.word(changes.name))"
+        return "nephos docs status\(options)\(container)"
+    }
+
+    func undecidedCount(of account: AccountID, _ database: Database) throws -> Int {
+        try DocumentTransaction.refusedContents(of: account, database)
+    }
+
+    let fileColumns = [
+        FileColumn(table: "document_contents", column: "version"), FileColumn(table: "document_copies", column: "file"),
+        FileColumn(table: "document_downloads", column: "file"),
+    ]
 }

@@ -66,7 +66,7 @@ extension DeviceEngine {
     private func requireRoom(for request: SignInRequest) throws(CloudError) {
         try local.requireWritable()
         guard !request.discardsUnsent else { return }
-        try local.read { try Self.requireNothingUnsent($0) { $0.isNamed(request.accountName) } }
+        try local.read { try requireNothingUnsent($0) { $0.isNamed(request.accountName) } }
     }
 
     /// Finds out what can be known of a sign-in without a password.
@@ -179,13 +179,13 @@ extension DeviceEngine {
     }
 
     /// What one account's devices never saw must not vanish because another signs in.
-    static func requireNothingUnsent(
+    func requireNothingUnsent(
         _ database: Database, unless isSame: (SessionRecord) -> Bool
     ) throws {
         guard let session = try Facts(database).session, !isSame(session) else { return }
-        let unsent = try UnsentChanges.list(of: session, database)
+        let unsent = try unsentChanges(of: session, database)
         guard !unsent.isEmpty else {
-            let refused = try LocalStore.refusedCount(of: session, database)
+            let refused = try undecidedCount(of: session, database)
             guard refused > 0 else { return }
             throw CloudError(
                 .constraintViolation,
@@ -225,7 +225,7 @@ extension DeviceEngine {
             let previous = try Facts(database).session
             // Something may have been written while the server was asked.
             // And under the name there may be another account by now, as its id shows.
-            if !request.discardsUnsent { try Self.requireNothingUnsent(database) { $0.accountID == account } }
+            if !request.discardsUnsent { try requireNothingUnsent(database) { $0.accountID == account } }
             if let previous, previous.accountID != account {
                 try ScopeTransaction.removeAll(of: previous.accountID, database)
                 try Facts(database).setHasContentsLeft(true)
@@ -279,7 +279,7 @@ extension DeviceEngine {
                 return
             }
             try local.requireWritable()
-            let unsent = try local.read { try UnsentChanges.list(of: session, $0) }
+            let unsent = try local.read { try unsentChanges(of: session, $0) }
             guard keepsUnsent || unsent.isEmpty else {
                 throw CloudError(
                     .constraintViolation,
@@ -287,7 +287,7 @@ extension DeviceEngine {
                         ? "Changes were never sent, and the server takes none of this device any more. Sign in again, which sends them, or keep them here until then (--keep-unsent)."
                         : "Changes were never sent. Connect and have them sent, or keep them here until this account signs in again (--keep-unsent).",
                     details: unsent.details(
-                        session, commands: session.revoked ? [] : unsent.commands(session, home: local.home)))
+                        session, commands: session.revoked ? [] : commands(sending: unsent, session)))
             }
             // What the server has ended it does not take back.
             try secrets.reserveRoom()
@@ -375,16 +375,6 @@ extension SessionRecord.Service {
 }
 
 extension LocalStore {
-    /// Changes of an account that were refused, or conflict with others, and are nowhere but here.
-    static func refusedCount(of session: SessionRecord, _ database: Database) throws -> Int {
-        let values =
-            try Int.fetchOne(
-                database, sql: "SELECT COUNT(*) FROM refused WHERE account = ? AND value IS NOT NULL",
-                arguments: [session.accountID.rawValue]) ?? 0
-        return try values + DocumentTransaction.refusedContents(of: session.accountID, database)
-            + RecordTransaction.undecidedCount(of: session.accountID, database)
-    }
-
     /// Gives what was written before the app's store id was known its place.
     static func adoptProvisional(app: AppID, session: SessionRecord, _ database: Database) throws {
         guard let store = session.store(of: app) else { return }

@@ -21,7 +21,7 @@ extension DeviceEngine {
                     "This home has an account, which may read the public database. Sign out first.",
                     details: ["account": session?.accountName ?? ""])
             }
-            try local.read { try Self.requireNothingUnsent($0) { $0.isPublic } }
+            try local.read { try requireNothingUnsent($0) { $0.isPublic } }
             var keys = DeviceSecrets()
             keys.keys = try freshKeys()
             keys.appToken = appToken
@@ -58,7 +58,7 @@ extension DeviceEngine {
         let (session, secrets) = (next, kept)
         try local.write { database in
             let previous = try Facts(database).session
-            try Self.requireNothingUnsent(database) { $0.isPublic }
+            try requireNothingUnsent(database) { $0.isPublic }
             if let previous, !previous.isPublic {
                 try ScopeTransaction.removeAll(of: previous.accountID, database)
                 try Facts(database).setHasContentsLeft(true)

@@ -25,4 +25,27 @@ struct KeyValueKind: ScopeKind {
     }
 
     func open(_ id: ScopeID, on engine: DeviceEngine) -> ScopeDriver { engine.keyValue(id.app).driver }
+
+    func describe(
+        _ changes: UnsentChanges, of session: SessionRecord, _ database: Database
+    ) throws -> UnsentChanges {
+        var (changes, store) = (changes, changes.name)
+        // Apps may share a store; any of them can send what waits there.
+        let sharing = session.storeIDs.filter { $0.value == store }.keys.sorted()
+        let app = sharing.first { $0 == session.defaultApp.rawValue } ?? sharing.first
+        let owner = app ?? StoreScope.provisionalApp(of: store)
+        (changes.app, changes.name) = (owner.map { AppID($0) }, owner == nil ? store : "")
+        try changes.setNames("key", of: "pending_writes", "store", store, session, database)
+        return changes
+    }
+
+    func command(sending changes: UnsentChanges, options: String, _ session: SessionRecord) -> String {
+        "nephos kv sync\(options)"
+    }
+
+    func undecidedCount(of account: AccountID, _ database: Database) throws -> Int {
+        try Int.fetchOne(
+            database, sql: "SELECT COUNT(*) FROM refused WHERE account = ? AND value IS NOT NULL",
+            arguments: [account.rawValue]) ?? 0
+    }
 }

@@ -55,11 +55,24 @@ struct RecordItems {
                     );
                     CREATE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
                     CREATE TABLE record_refusals (
+                        account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+                        body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
+                        PRIMARY KEY (account, scope, name)
+                    );
+                    """),
+            LocalMigration(
+                name: "records: several refusals of a record",
+                sql: """
+                    ALTER TABLE record_refusals RENAME TO record_refusals_before;
+                    CREATE TABLE record_refusals (
                         number INTEGER PRIMARY KEY AUTOINCREMENT,
                         account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
                         body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL
                     );
                     CREATE INDEX record_refusals_by_name ON record_refusals (account, scope, name);
+                    INSERT INTO record_refusals (account, scope, name, body, ancestor, refused, error)
+                        SELECT account, scope, name, body, ancestor, refused, error FROM record_refusals_before;
+                    DROP TABLE record_refusals_before;
                     """),
             tombstones, RecordTransaction.parts, RecordAssets.tables,
         ] + LostChunks.migrations
@@ -216,10 +229,13 @@ struct RecordItems {
                 return
             }
             if let mine, change.damaged, mine.body?.isEmpty == false {
-                if mine.sequence >= change.writtenSequence(or: theirs.sequence) {
+                let written = change.writtenSequence(or: theirs.sequence)
+                // Of two histories the numbers say nothing of each other.
+                let isSameHistory = !isRestored || min(mine.sequence, written) <= pulled.epochStart
+                if isSameHistory, mine.sequence >= written {
                     // The server cannot read what this device has: it is as good as lost there.
                     try found(.lost(Lost(mine: mine, isDamaged: true)))
-                } else {
+                } else if isSameHistory {
                     // What is here came before it, and is never taken for it.
                     theirs.sequence = mine.sequence
                 }

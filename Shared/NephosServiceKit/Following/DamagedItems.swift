@@ -106,7 +106,7 @@ public enum DamagedItems {
         var count = 0
         for row in rows {
             let item = try transaction.item(row.scope, row.name)
-            if let item, !item.deleted, item.sequence == row.sequence {
+            if let item, item.sequence == row.sequence {
                 count += 1
             } else {
                 try transaction.execute(delete, Self.place(row.scope, row.name))

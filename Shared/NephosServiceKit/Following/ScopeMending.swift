@@ -71,9 +71,9 @@ final class ScopeMending {
 
     /// - Returns: Whether it is not known yet.
     private func note(_ item: FeedItem, of scope: ScopeName) -> Bool {
-        guard called[scope] != nil || called.count < Self.scopesMax, called[scope]?[item.name] != item.sequence else {
-            return false
-        }
+        guard called[scope]?[item.name] != item.sequence else { return false }
+        // What has called is known by its row, too.
+        if called[scope] == nil, called.count >= Self.scopesMax { called = [:] }
         if called[scope, default: [:]].count >= Self.itemsMax { called[scope] = [:] }
         called[scope, default: [:]][item.name] = item.sequence
         return true
@@ -111,7 +111,9 @@ final class ScopeMending {
                 return (item, item.sequence)
             }
             let mended = try shares.compactMap { found -> FeedItem? in
-                guard var item = try Self.same(found, of: scope, in: transaction), item.digest != found.digest else {
+                guard var item = try Self.same(found, of: scope, in: transaction), !item.deleted,
+                    item.digest != found.digest
+                else {
                     return nil
                 }
                 item.digest = found.digest
@@ -142,7 +144,7 @@ final class ScopeMending {
         _ found: FeedItem, of scope: ScopeName, in transaction: any HandlerTransaction
     ) throws -> FeedItem? {
         let item = try transaction.item(scope, found.name)
-        return item.flatMap { !$0.deleted && $0.sequence == found.sequence && $0.showing == .item ? $0 : nil }
+        return item.flatMap { $0.sequence == found.sequence && $0.showing == .item ? $0 : nil }
     }
 
     private func tell(_ moved: [(item: FeedItem, written: UInt64)], _ corrected: Int, in scope: ScopeName) {

@@ -101,7 +101,7 @@ extension DocumentsService {
             let head = try container.head()
             reply.token = WireChangeToken(head.token)
             reply.previousSequence = head.token.sequence
-            reply.items = Self.wire(try batch.encodedMentions(), at: 0)
+            reply.items = Self.wire(try batch.encodedMentions() + batch.unread, at: 0)
             return reply
         }
         let digestKey = try container.madeSetting().digestKey
@@ -123,7 +123,7 @@ extension DocumentsService {
         if !batch.removed.isEmpty { container.transaction.afterCommit { [weak self] in self?.removals.beginSoon() } }
         reply.token = WireChangeToken(change.token)
         reply.previousSequence = change.previousSequence
-        reply.items = Self.wire(items + (try batch.encodedMentions()), at: change.token.sequence)
+        reply.items = Self.wire(items + (try batch.encodedMentions()) + batch.unread, at: change.token.sequence)
         return reply
     }
 

@@ -9,6 +9,9 @@ internal import NephosWire
 /// whether it is in the trash, and by these it is deleted, and other things are put into it. It becomes whole again by the
 /// offer of a device that has it. Every other change of it is refused.
 extension Batch {
+    /// Rows that are gone through in the time of a look.
+    private static let rowsOfLook = 1000
+
     // MARK: What rows say
 
     /// Where it lies, and whether it is a folder.
@@ -21,7 +24,9 @@ extension Batch {
         var parent = tree?.parent
         if parent == nil, let hint, try rows.hasChild(id, of: hint) { parent = hint }
         if parent == nil {
-            container.transaction.charge(rows: try container.head().liveCount)
+            let count = try container.head().liveCount
+            container.transaction.charge(rows: count)
+            try look(times: 1 + count / Self.rowsOfLook)
             parent = try rows.folder(ofDamaged: id)
         }
         let place = FolderDigests.Place(parent: parent, isFolder: tree != nil)
@@ -67,13 +72,19 @@ extension Batch {
     /// Damaged items that move as they are.
     var rowsTouched: [FeedItem] { touched.filter { !changed.contains($0) }.compactMap { damaged[$0] } }
 
+    /// Of these nothing can be told: whoever deletes one reads that it is damaged, and heals it.
+    var unread: [ChangedItem] {
+        unreadable.filter { !changed.contains($0) }.map { ChangedItem(name: $0.name, body: []) }
+    }
+
     /// Its rows say that it lies in the trash. Whoever has it offers it still, and it is whole in there.
     func trashDamaged(_ id: DocumentID, _ request: WireTrashItem) throws {
         try ContentRule.checkVersion([UInt8](request.batch), "batch")
-        guard try trashNote(of: id) == nil else { return }
+        guard try trashNote(of: id) == nil else { return unreadable.append(id) }
         let place = try placeByRows(id)
         if !request.base.isEmpty, let newest = try container.rows.versionTimes(of: id).last,
-            newest.id != [UInt8](request.base)
+            newest.id != [UInt8](request.base),
+            try !isKnown(request.base, of: id) || isSuperseded([UInt8](request.base), of: id)
         {
             throw Self.changedMeanwhile(id)
         }
@@ -81,6 +92,7 @@ extension Batch {
         try leave(id, at: place)
         trashed[id] = try trashNote(request, of: id)
         touched.append(id)
+        unreadable.append(id)
     }
 
     /// Makes it whole, as the device has it that offers it. What rows there are of its contents stay as they are.
@@ -134,9 +146,31 @@ extension Batch {
 
     /// Whether a content has come since that the device does not know of.
     private func isPast(_ request: WireCreateItem, of id: DocumentID) throws -> Bool {
-        guard request.hasContent, let newest = try container.rows.versionTimes(of: id).last else { return false }
-        return try newest.id != [UInt8](request.content.version) && !request.conflicts.contains(Data(newest.id))
-            && isKnown(request.content.version, of: id)
+        guard request.hasContent, try isKnown(request.content.version, of: id) else { return false }
+        return try isSuperseded(
+            [UInt8](request.content.version), of: id, besides: Set(request.conflicts.map { [UInt8]($0) }))
+    }
+
+    /// Whether a version has taken this one's place. One that lost beside it has not, which keeps its row for a while.
+    ///
+    /// - Parameter others: Known to stand beside it.
+    private func isSuperseded(
+        _ version: [UInt8], of id: DocumentID, besides others: Set<[UInt8]> = []
+    ) throws -> Bool {
+        let all = try container.rows.versionTimes(of: id).map(\.id)
+        guard let place = all.firstIndex(of: version) else { return false }
+        let (older, origin) = (Set(all[..<place]), try base(of: version, of: id))
+        // Where what it was made from cannot be told any more, it is taken for one that came after.
+        func standsBeside(_ newer: [UInt8]) throws -> Bool {
+            var step = newer
+            for _ in all.indices {
+                guard let base = try base(of: step, of: id), base != version else { return false }
+                if base.isEmpty || older.contains(base) || base == origin { return true }
+                step = base
+            }
+            return false
+        }
+        return try all[(place + 1)...].contains { try !others.contains($0) && !standsBeside($0) }
     }
 
     private func recovered(_ content: WireDocumentContent, of id: DocumentID) throws -> WireDocumentContent {

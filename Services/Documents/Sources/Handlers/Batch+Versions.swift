@@ -63,7 +63,7 @@ extension Batch {
     }
 
     /// - Returns: What the version was made from; nil where that cannot be read.
-    private func base(of version: [UInt8], of id: DocumentID) throws -> [UInt8]? {
+    func base(of version: [UInt8], of id: DocumentID) throws -> [UInt8]? {
         if let brought = versions.first(where: { $0.item == id && $0.content.version == Data(version) }) {
             return [UInt8](brought.content.base)
         }

@@ -46,6 +46,8 @@ final class Batch {
     private(set) var damaged: [DocumentID: FeedItem] = [:]
     /// Those of them of which only the rows change that lie beside.
     var touched: [DocumentID] = []
+    /// Those that somebody has deleted, by their rows.
+    var unreadable: [DocumentID] = []
     /// Where those lay that were there.
     var formerPlaces: [DocumentID: FolderDigests.Place] = [:]
     /// The same from now on, of those of which that has changed; nil: they are removed.
@@ -100,8 +102,10 @@ final class Batch {
     // MARK: What is there
 
     /// Nobody makes the others wait by what has to be looked up for one batch.
-    func look() throws {
-        looks += 1
+    ///
+    /// - Parameter count: More than one where much has to be gone through.
+    func look(times count: Int = 1) throws {
+        looks += count
         guard looks <= DocumentLimits.looksMax else {
             throw CloudError(
                 .limitExceeded, "The batch concerns too many folders and names at once. Divide it.",
