@@ -31,6 +31,7 @@ import Testing
             try? await filler.container.scope.waitUntilSent(timeout: .seconds(2))
         }
         #expect(cloud.simulation.use { _ in engine.isShortOfRoom })
+        filler.setOffline(true)
         try await body(one, two, disk)
     }
 
@@ -65,11 +66,11 @@ import Testing
             #expect(try await one.container.scope.status().pending.map(\.error?.code) == [.storageFailure])
             // Deleted, removed for good, and resolved.
             try await one.container.trash(["old"])
-            #expect(try await waiting(one) == ["x"])
+            #expect(try await waiting(one) == ["/Documents/x"])
             try await one.container.remove(batch)
-            #expect(try await waiting(one) == ["x"])
+            #expect(try await waiting(one) == ["/Documents/x"])
             try await one.container.resolve("shared")
-            #expect(try await waiting(one) == ["x"])
+            #expect(try await waiting(one) == ["/Documents/x"])
             // In their order: what is about the same, or about a folder with something that waits.
             try await one.container.put(Data("new".utf8), at: "with/new")
             try await one.container.trash(["with"])
@@ -77,16 +78,16 @@ import Testing
             #expect(try await one.container.scope.status().pending.count == 3)
             #expect(try await one.container.scope.status().refused.isEmpty)
             try await two.container.scope.waitUntilCurrent(timeout: .seconds(30))
-            let paths = try await two.container.items().map(\.path).filter { !$0.hasPrefix("fill") }
-            #expect(paths.sorted() == ["shared", "with", "with/inner"])
+            let paths = try await two.container.items().map(\.path).filter { !$0.hasPrefix("/Documents/fill") }
+            #expect(paths.sorted() == ["/Documents/shared", "/Documents/with", "/Documents/with/inner"])
             #expect(try await two.container.item(at: "shared")?.conflictCount == 0)
             await #expect(throws: CloudError.self) { try await two.container.restore(batch) }
             // Once there is room everything goes.
             try disk.empty()
             try await one.settle()
             try await two.settle()
-            let all = try await two.container.items().map(\.path).filter { !$0.hasPrefix("fill") }
-            #expect(all.sorted() == ["shared", "x"])
+            let all = try await two.container.items().map(\.path).filter { !$0.hasPrefix("/Documents/fill") }
+            #expect(all.sorted() == ["/Documents/shared", "/Documents/x"])
             #expect(try await one.container.scope.status().refused.isEmpty)
             #expect(try await one.container.scope.verify().agrees)
         }

@@ -16,29 +16,32 @@ import Testing
     ///
     /// - Returns: Where the copy stood before the answer came.
     private func answerLate(
-        _ cloud: ContainerCloud, _ device: ContainerCloud.Device, _ container: UbiquityContainer
+        _ cloud: ContainerCloud, _ device: ContainerCloud.Device, _ container: UbiquityContainer,
+        restoring copy: StorageCopy
     ) async throws -> ScopeState {
         let engine = device.session.engine
+        var position: Int64 = 0
         let old = try await container.head()
         try device.session.local.write { database in
             let rows = try container.documents(database).rows
             var operation = try #require(try rows.operations().first)
+            position = operation.position
             operation.state = .sent
             operation.head = old
             // Not sent again before that.
             operation.nextAttempt = engine.stamp.now.advanced(by: .seconds(50))
             try rows.update(operation)
         }
-        try cloud.simulation.use { try $0.restore(try $0.copyStorage(of: .documents), of: .documents) }
+        try cloud.simulation.use { try $0.restore(copy, of: .documents) }
         device.setOffline(false)
         try await container.scope.waitUntilCurrent(timeout: .seconds(10))
-        let before = try container.read { try $0.rows.state() }
-        #expect(before.head.epoch == old.epoch + 1)
-        let settled = try await container.scope.perform { driver, completion in
+        let sent = position
+        let (before, settled) = try await container.scope.perform { driver, completion in
             completion(
                 Result { () throws(CloudError) in
                     try driver.write { rows in
-                        let operation = try #require(try rows.operations().first)
+                        let operation = try #require(try rows.operation(at: sent))
+                        let before = try rows.state()
                         let request = try WireApplyChanges(serializedBytes: operation.payload)
                         var reply = WireApplyChangesReply()
                         reply.token = WireChangeToken(ChangeToken(epoch: old.epoch, sequence: old.sequence + 100))
@@ -57,11 +60,12 @@ import Testing
                             item.body = try body.serializedData()
                             return item
                         }
-                        return try driver.accept(operation, Frame(encoding: reply), in: rows)
+                        return (before, try driver.accept(operation, Frame(encoding: reply), in: rows))
                     }
                 })
         }
         #expect(settled == .elsewhere)
+        #expect(before.head.epoch > old.epoch)
         return before
     }
 
@@ -71,9 +75,12 @@ import Testing
             try await one.container.scope.waitUntilCurrent(timeout: .seconds(60))
             try await one.container.put(Data("1".utf8), at: "there")
             try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await one.container.put(Data("2".utf8), at: "lost")
+            try await one.settle()
             one.setOffline(true)
             let made = try await one.container.makeFolder(at: "new")
-            let before = try await answerLate(cloud, one, one.container)
+            let before = try await answerLate(cloud, one, one.container, restoring: copy)
             try one.container.read { documents in
                 let after = try documents.rows.state()
                 #expect(after.head == before.head && after.digest == before.digest)
@@ -98,9 +105,12 @@ import Testing
             try await other.put(Data("2".utf8), at: "first")
             try await one.settle()
             try await other.scope.waitUntilSent(timeout: .seconds(60))
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await other.put(Data("3".utf8), at: "lost")
+            try await other.scope.waitUntilSent(timeout: .seconds(60))
             one.setOffline(true)
             try await one.container.move("there", to: "moved", in: other)
-            _ = try await answerLate(cloud, one, other)
+            _ = try await answerLate(cloud, one, other, restoring: copy)
             one.simulation.pass(.seconds(5))
             for container in [other, one.container] {
                 try await container.scope.waitUntilSent(timeout: .seconds(60))

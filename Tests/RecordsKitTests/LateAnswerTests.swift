@@ -15,41 +15,45 @@ import Testing
     /// it; then the answer comes that was given before.
     ///
     /// - Parameters:
+    ///   - copy: From before what the device knows.
     ///   - rows: Of the scope.
     ///   - reply: What answers the request, with the token that it was given at.
     /// - Returns: Where the copy stood before the answer came.
     private func answerLate(
-        _ cloud: RecordCloud, _ device: RecordCloud.Device, _ scope: Scope,
+        _ cloud: RecordCloud, _ device: RecordCloud.Device, _ scope: Scope, restoring copy: StorageCopy,
         in rows: @escaping @Sendable (Database) throws -> ScopeTransaction,
         reply: @escaping @Sendable (OutboxOperation, ScopeTransaction, WireChangeToken, UInt64) throws -> Frame
     ) async throws -> ScopeState {
         let (engine, local) = (device.session.engine, device.session.local)
+        var position: Int64 = 0
         let old = try local.read { try rows($0).state().head }
         try local.write { database in
             let rows = try rows(database)
             var operation = try #require(try rows.operations().first)
+            position = operation.position
             operation.state = .sent
             operation.head = old
             // Not sent again before that.
             operation.nextAttempt = engine.stamp.now.advanced(by: .seconds(50))
             try rows.update(operation)
         }
-        try cloud.simulation.use { try $0.restore(try $0.copyStorage(of: .records), of: .records) }
+        try cloud.simulation.use { try $0.restore(copy, of: .records) }
         device.setOffline(false)
         try await scope.waitUntilCurrent(timeout: .seconds(10))
-        let before = try local.read { try rows($0).state() }
-        #expect(before.head.epoch == old.epoch + 1)
+        let sent = position
         let token = WireChangeToken(ChangeToken(epoch: old.epoch, sequence: old.sequence + 100))
-        let settled = try await scope.perform { driver, completion in
+        let (before, settled) = try await scope.perform { driver, completion in
             completion(
                 Result { () throws(CloudError) in
                     try driver.write { rows in
-                        let operation = try #require(try rows.operations().first)
-                        return try driver.accept(operation, reply(operation, rows, token, old.sequence), in: rows)
+                        let operation = try #require(try rows.operation(at: sent))
+                        let before = try rows.state()
+                        return (before, try driver.accept(operation, reply(operation, rows, token, old.sequence), in: rows))
                     }
                 })
         }
         #expect(settled == .elsewhere)
+        #expect(before.head.epoch > old.epoch)
         return before
     }
 
@@ -58,12 +62,16 @@ import Testing
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.database.save(Record("there", ["n": 0]))
             try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
+            try await one.database.save(Record("lost", ["n": 2]))
+            try await one.settle()
             one.setOffline(true)
             try await one.database.save(Record("new", ["n": 1]))
             let database = one.database
             let rows = { @Sendable in try database.records(of: RecordZone.defaultName, $0).rows }
-            let before = try await answerLate(cloud, one, database.scope(of: RecordZone.defaultName), in: rows) {
-                operation, rows, token, previous in
+            let before = try await answerLate(
+                cloud, one, database.scope(of: RecordZone.defaultName), restoring: copy, in: rows
+            ) { operation, rows, token, previous in
                 let records = RecordTransaction(rows, zone: RecordZone.defaultName)
                 var outcome = WireZoneOutcome()
                 outcome.token = token
@@ -84,10 +92,10 @@ import Testing
                 #expect(try RecordItems(rows: rows(database)).item("new") == nil)
             }
             // Nor is it lost: what was brought back does not have it.
-            #expect(try await one.contents() == ["there": ["n": 0], "new": ["n": 1]])
+            #expect(try await one.contents() == ["there": ["n": 0], "lost": ["n": 2], "new": ["n": 1]])
             try await one.settle()
             try await two.settle()
-            #expect(try await two.contents() == ["there": ["n": 0], "new": ["n": 1]])
+            #expect(try await two.contents() == ["there": ["n": 0], "lost": ["n": 2], "new": ["n": 1]])
             #expect(try await one.database.refused().isEmpty)
             #expect(try await one.proves())
         }
@@ -98,12 +106,16 @@ import Testing
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.database.makeZone("there")
             try await one.database.scope.waitUntilSent(timeout: .seconds(60))
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
+            try await one.database.makeZone("lost")
+            try await one.database.scope.waitUntilSent(timeout: .seconds(60))
             one.setOffline(true)
             try await one.database.makeZone("new")
             try await one.database.save(Record("a", zone: "new", ["n": 1]))
             let database = one.database
             let rows = { @Sendable in try database.zones($0).rows }
-            let before = try await answerLate(cloud, one, database.scope, in: rows) { operation, _, token, previous in
+            let before = try await answerLate(cloud, one, database.scope, restoring: copy, in: rows) {
+                operation, _, token, previous in
                 let request = try WireModifyZones(serializedBytes: operation.payload)
                 var reply = WireModifyZonesReply()
                 reply.token = token
