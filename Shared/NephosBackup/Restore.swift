@@ -50,6 +50,8 @@ public struct Restore {
     public var isInPlace = false
     /// Changes where the services are, before the roster is written.
     public var moving: (@Sendable (inout Roster) throws -> Void)?
+    /// Looks at the roster that is to be written, before anything is touched.
+    public var checking: (@Sendable (Roster) throws -> Void)?
     /// A test ends the work at a named place by throwing.
     var fault: (String) throws -> Void = { _ in }
 
@@ -101,7 +103,11 @@ public struct Restore {
                 ])
         }
         try requireStopped()
-        _ = try secrets(of: name, manifest)
+        let files = try secrets(of: name, manifest)
+        if var roster = try isKept ? place.files.roster() : roster(in: files) {
+            try moving?(&roster)
+            try checking?(roster)
+        }
         let counting = Counting(.verifying, total: manifest.databaseBytes + manifest.segmentBytes, observer)
         let verification = Verification(of: folder)
         let damaged = try verification.damagedSegments(Verification.wanted([manifest]), counting)
@@ -363,12 +369,15 @@ public struct Restore {
         for (name, data) in files.sorted(by: { $0.key < $1.key }) where name != "roster.json" {
             try AtomicFile.write(data, to: directory + "/" + name, mode: 0o600)
         }
-        guard let data = files["roster.json"] else {
+        guard var roster = try roster(in: files) else {
             throw CloudError(.storageFailure, "The keys of the snapshot lack the roster. Use another snapshot.")
         }
-        // Last, since it is what tells that a deployment is complete.
-        var roster = try JSONDecoder().decode(Roster.self, from: data)
         try moving?(&roster)
+        // Last, since it is what tells that a deployment is complete.
         try place.files.write(roster)
+    }
+
+    private func roster(in files: [String: Data]) throws -> Roster? {
+        try files["roster.json"].map { try JSONDecoder().decode(Roster.self, from: $0) }
     }
 }

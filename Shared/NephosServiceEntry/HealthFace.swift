@@ -67,7 +67,7 @@ enum HealthFace {
                 "health_port", "It is the port that is asked whether the service is ready.", for: .all)
         }
         let given = settings.text("health_host", for: .all) ?? "127.0.0.1"
-        let host = LocalPorts.isWildcard(given) ? (given == "::" ? "::1" : "127.0.0.1") : given
+        let host = LocalPorts.isWildcard(given) ? (given.contains(":") ? "::1" : "127.0.0.1") : given
         let answer = ask(host, port, "/ready")
         guard answer?.hasPrefix("HTTP/1.1 200") == true else {
             throw CloudError(

@@ -114,6 +114,41 @@ import Testing
         #expect(device.secretNames == 1)
     }
 
+    /// Between a process's switch and its clearing up another process of the home may have made a switch of its own.
+    @Test func whatAnotherProcessHasJustSavedIsNotClearedAway() throws {
+        let cloud = try TestCloud(seed: 8)
+        defer { cloud.close() }
+        for name in ["anna", "bert", "carl"] { try cloud.createAccount(name) }
+        let meanwhile = Unshared(Meanwhile())
+        let first = try cloud.addDevice(to: "anna", isShared: true, fault: { meanwhile.value.reach($0) })
+        let second = try cloud.addProcess(of: first)
+        #expect(cloud.settle())
+        var failure: (any Error)?
+        meanwhile.value.body = { do { try second.signIn(as: "bert") } catch { failure = error } }
+        try first.signIn(as: "carl")
+        #expect(failure == nil && meanwhile.value.body == nil)
+        #expect(second.session?.accountName == "bert")
+        #expect(second.holdsTokens && second.secretNames == 1)
+        cloud.network.run(for: .seconds(2))
+        // The home is bert's, for both of them.
+        #expect(first.session?.accountName == "bert")
+        let bert = try cloud.addDevice(to: "bert")
+        try second.store?.set("of second", forKey: "k")
+        #expect(cloud.settle(within: .seconds(120)))
+        #expect(bert.values == ["k": "of second"])
+    }
+
+    /// What happens once, at the step between the switch and the clearing up.
+    private final class Meanwhile {
+        var body: (() -> Void)?
+
+        func reach(_ step: String) {
+            guard step == "switch.clear", let body else { return }
+            self.body = nil
+            body()
+        }
+    }
+
     @Test func signOutIsRefusedWhileChangesWereNeverSentUnlessTheyAreKept() throws {
         let cloud = try TestCloud(seed: 7)
         defer { cloud.close() }

@@ -93,6 +93,36 @@ import Testing
         }
     }
 
+    @Test func aRestoreHandsOutNoAddressThatNoDeviceCanConnectTo() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let backups = house.folder + "/backups"
+            #expect(try await house.nephos.run("recovery-key", "new", "--json").status == 0)
+            #expect(try await house.nephos.run("backup", backups).status == 0)
+            #expect(try await house.nephos.run("down").status == 0)
+            func roster() -> Data? { FileManager.default.contents(atPath: house.deployment + "/roster.json") }
+            let before = try #require(roster())
+            let restore = ["restore", backups, "--in-place", "--keep-keys"]
+            for (options, said) in [
+                (["--host", "0.0.0.0"], "--advertise"), (["--host", "::0"], "--advertise"),
+                (["--host", "0"], "--advertise"), (["--host-per-service"], "--advertise"),
+                (["--host", "192.0.2.1"], "no such address"), (["--host", "example.org"], "--host is an address"),
+                (["--host", "0.0.0.0", "--advertise", "::0"], "No device can connect"),
+                (["--advertise", "0.0.0.0"], "No device can connect"), (["--advertise", "a b"], "no host"),
+            ] {
+                for dry in [["--dry-run"], []] {
+                    let refused = try await house.nephos.run(restore + options + dry)
+                    #expect(refused.status == 64 && refused.errors.contains(said), "\(options): \(refused)")
+                }
+            }
+            // Nothing was touched.
+            #expect(roster() == before)
+            #expect(!FileManager.default.fileExists(atPath: house.deployment + "/restore.unfinished"))
+            let told = try await house.nephos.run(restore + ["--host", "0.0.0.0", "--advertise", "cloud.example"])
+            #expect(told.status == 0 && told.output.contains("nephos://cloud.example:"), "\(told)")
+        }
+    }
+
     @Test func everythingComesBackAfterAFire() async throws {
         try await withHousehold { house in
             try await house.begin()

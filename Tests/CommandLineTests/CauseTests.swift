@@ -63,14 +63,32 @@ import Testing
     @Test func anotherKeyAtTheAddressIsNamedAndNothingIsPromised() async throws {
         try await withHousehold { house in
             try await house.begin()
+            let (file, lines) = (house.folder + "/file", house.folder + "/lines")
+            try Data("text".utf8).write(to: URL(fileURLWithPath: file))
+            #expect(try await house.person.run("docs", "put", file, "there").status == 0)
+            #expect(try await house.person.run("records", "save", "there", "n=1", "--type", "T").status == 0)
+            let exported = try await house.person.run("records", "export").output
+            try Data(exported.replacing("there", with: "other").utf8).write(to: URL(fileURLWithPath: lines))
             #expect(try await house.person.run("kv", "sync").status == 0)
             for more in [[], ["--switch", "--force"]] {
                 #expect(try await house.nephos.run(["secrets", "rotate-service-keys"] + more).status == 0)
             }
-            let set = try await house.person.run("kv", "set", "z1", "red")
-            #expect(set.status == 0, "\(set)")
-            #expect(set.output.contains("does not have the server's key"), "\(set)")
-            #expect(!set.output.contains("server_key") && !set.output.contains("The next command"), "\(set)")
+            for write in [
+                ["kv", "set", "z1", "red"], ["docs", "mkdir", "folder"], ["docs", "rm", "there"],
+                ["records", "save", "r", "n=1", "--type", "T"], ["records", "delete", "there"],
+                ["records", "zones", "make", "zone"], ["records", "import", lines],
+            ] {
+                let kept = try await house.person.run(write)
+                #expect(kept.status == 0, "\(write): \(kept)")
+                #expect(kept.output.contains("kept on this device: What answers at the server's"), "\(write): \(kept)")
+                #expect(kept.output.contains("does not have the server's key"), "\(write): \(kept)")
+                #expect(!kept.output.contains("server_key") && !kept.output.contains("The next command"), "\(kept)")
+            }
+            for read in [["docs", "ls"], ["records", "ls"], ["docs", "find", "folder"]] {
+                let outcome = try await house.person.run(read)
+                #expect(outcome.status == 0 && !outcome.errors.contains("server_key"), "\(read): \(outcome)")
+                #expect(outcome.errors.contains("does not have the server's key"), "\(read): \(outcome)")
+            }
             let why = try await house.person.run("why")
             #expect(why.status == 5 && why.output.contains("does not have the server's key"), "\(why)")
             try await watch(house.person, until: "does not have the server's key")

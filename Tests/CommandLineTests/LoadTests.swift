@@ -27,10 +27,16 @@ import Testing
         return RunFolder(deployment: "\(folder)/\(name)")
     }
 
-    @Test(arguments: [SIGINT, SIGTERM, SIGHUP])
-    func anEndedRunLeavesNothing(signal: Int32) async throws {
+    /// Each of them, and however it is ended.
+    @Test(
+        arguments: [SIGINT, SIGTERM, SIGHUP].map { (endless, $0) }
+            + [
+                ["kv-propagation", "--seconds", "600"], ["kv-read"], ["fan-out"], ["bulk"], ["query"], ["records"],
+                ["scope"], ["crash", "--seconds", "600"],
+            ].map { ($0, SIGTERM) })
+    func anEndedRunLeavesNothing(command: [String], signal: Int32) async throws {
         defer { try? FileManager.default.removeItem(atPath: folder) }
-        let run = try load.start(Self.endless)
+        let run = try load.start(command)
         let deployment = try await waitForDeployment()
         let pids = RunFolder.Place.all.compactMap { deployment.holder(of: $0) }
         run.signal(signal)

@@ -45,6 +45,7 @@ import Testing
         try await withHousehold { house in
             try await house.begin()
             #expect(try await house.person.run("kv", "set", "colour", "blue").status == 0)
+            for family in ["docs", "records"] { #expect(try await house.person.run(family, "ls").status == 0) }
             #expect(try await house.nephos.run("down").status == 0)
 
             /// As the middle one of five takes it.
@@ -60,11 +61,17 @@ import Testing
             // A second is promised, beside what the machine makes of the program itself; a busy one needs room.
             let start = try await median(["kv", "set", "colour", "red", "--offline"]).time
             let limit = start * 3 + .seconds(2)
-            let (time, set) = try await median(["kv", "set", "colour", "red"])
-            #expect(set.status == 0, "\(set.errors)")
-            #expect(time < limit, "\(time), without a look \(start)")
-            #expect(set.output.contains("It is kept on this device"))
-            #expect(set.output.contains("nephos watch"))
+            for write in [
+                ["kv", "set", "colour", "red"], ["docs", "mkdir", "-p", "folder"],
+                ["records", "save", "r", "n=1", "--type", "T", "--policy", "all-keys"],
+                ["records", "zones", "make", "zone"],
+            ] {
+                let (time, kept) = try await median(write)
+                #expect(kept.status == 0, "\(write): \(kept)")
+                #expect(time < limit, "\(write): \(time), without a look \(start)")
+                #expect(kept.output.contains("It is kept on this device"), "\(write): \(kept)")
+                #expect(kept.output.contains("nephos watch"), "\(write): \(kept)")
+            }
             for command in [
                 ["kv", "sync"], ["kv", "history"], ["verify"], ["devices"], ["kv", "get", "colour", "--fresh"],
             ] {
@@ -119,6 +126,28 @@ import Testing
             let set = try await house.person.run("kv", "set", "survived", "yes")
             #expect(set.status == 0)
             #expect(try await house.person.run("kv", "sync").status == 0)
+        }
+    }
+
+    /// What the roster says of when they were announced nobody may have heard.
+    @Test func keysThatIdentityHasNotToldOfAreNotSwitched() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.nephos.run("down").status == 0)
+            #expect(try await house.nephos.run("secrets", "rotate-service-keys").status == 0)
+            // Two hours ago, as far as the file goes.
+            let path = house.deployment + "/roster.json"
+            let text = String(decoding: try #require(FileManager.default.contents(atPath: path)), as: UTF8.self)
+            let time = try #require(text.firstMatch(of: /"nextKeysAnnounced" ?: ?(\d+)/), "\(text)").output.1
+            let earlier = text.replacing(time, with: "\(try #require(UInt64(time)) - 7_200_000)")
+            try Data(earlier.utf8).write(to: URL(fileURLWithPath: path))
+            let silent = try await house.nephos.run("secrets", "rotate-service-keys", "--switch")
+            #expect(silent.status == 5 && silent.errors.contains("only it tells devices"), "\(silent)")
+            #expect(try await house.nephos.run("up").status == 0)
+            let young = try await house.nephos.run("secrets", "rotate-service-keys", "--switch")
+            #expect(young.status == 1 && young.errors.contains("identity was started since"), "\(young)")
+            #expect(try await house.person.run("kv", "sync").status == 0)
+            #expect(try await house.nephos.run("secrets", "rotate-service-keys", "--switch", "--force").status == 0)
         }
     }
 

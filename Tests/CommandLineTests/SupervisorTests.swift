@@ -113,6 +113,17 @@ import Testing
         }
     }
 
+    @Test func oneThatRunsIsNotTakenForAnotherProgram() async throws {
+        try await withHousehold { house in
+            #expect(try await house.nephos.run("up").status == 0)
+            let pid = try house.holder(.supervisor)
+            let second = try await house.nephos.run("up", "--foreground")
+            #expect(second.status == 1 && second.errors.contains("It runs already"), "\(second)")
+            #expect(second.errors.contains("\(pid)") && !second.errors.contains("program"), "\(second)")
+            #expect(try house.holder(.supervisor) == pid && house.held.count == 6)
+        }
+    }
+
     @Test func anInterruptedStartTakesBackWhatItBegan() async throws {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             try await withHousehold { house in

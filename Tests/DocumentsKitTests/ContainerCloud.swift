@@ -5,6 +5,7 @@ import NephosContent
 import NephosCore
 import NephosServiceKit
 import NephosSimulation
+import NephosStorage
 import NephosWire
 
 @testable import NephosKit
@@ -20,15 +21,16 @@ final class ContainerCloud {
     private var sessions: [Session] = []
     private var names = 0
 
+    /// - Parameter engine: Documents' database; nil: in memory.
     init(
         seed: UInt64 = 1, budgets: BudgetConfiguration = .unlimited,
-        configuration: Transfers.Configuration = Transfers.Configuration()
+        configuration: Transfers.Configuration = Transfers.Configuration(), engine: SQLiteEngine? = nil
     ) throws {
         try FileManager.default.createDirectory(atPath: root, withIntermediateDirectories: true)
         let store = try SegmentStore(folder: root, segmentBytesMax: 1 << 20)
         simulation = try Simulation {
             let cloud = try TestCloud(
-                seed: seed, budgets: budgets,
+                seed: seed, budgets: budgets, engines: engine.map { [.documents: $0] } ?? [:],
                 content: ContentOptions(store: store, configuration: configuration, linksMax: 100))
             var app = WireApp()
             app.appID = Self.app.rawValue

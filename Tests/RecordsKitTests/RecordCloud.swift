@@ -5,6 +5,7 @@ import NephosCore
 import NephosRecords
 import NephosServiceKit
 import NephosSimulation
+import NephosStorage
 import NephosWire
 
 @testable import NephosKit
@@ -19,14 +20,16 @@ final class RecordCloud {
     private var sessions: [Session] = []
     private var names = 0
 
-    init(seed: UInt64 = 1) throws {
+    /// - Parameter engine: Records' database; nil: in memory.
+    init(seed: UInt64 = 1, engine: SQLiteEngine? = nil) throws {
         let assets = root + "-assets"
         simulation = try Simulation {
             try FileManager.default.createDirectory(
                 atPath: assets, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
             let store = try SegmentStore(folder: assets, segmentBytesMax: 1 << 20)
             let cloud = try TestCloud(
-                seed: seed, contentServices: [.records: .init(store: store) { RecordsService($0) }])
+                seed: seed, engines: engine.map { [.records: $0] } ?? [:],
+                contentServices: [.records: .init(store: store) { RecordsService($0) }])
             var app = WireApp()
             app.appID = Self.app.rawValue
             app.storeID = Self.app.rawValue

@@ -1,5 +1,6 @@
 import Foundation
 import NephosCore
+import NephosWire
 import Synchronization
 import Testing
 
@@ -252,6 +253,36 @@ struct DeploymentTests {
             try files.replaceOperatorKey(KeysOnly())
             #expect(try files.operatorKeys().publicKey.z85 == files.roster().operatorKey)
             #expect(try files.operatorKeys() != made.operatorKeys)
+        }
+    }
+
+    @Test func keysAreSwitchedOnceIdentityHasToldOfThemForAnHour() throws {
+        try withDirectory { directory in
+            var roster = try Deployment.create(
+                directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly()
+            ).roster
+            let files = DeploymentFiles(directory: directory)
+            #expect(try !files.awaitsSwitch())
+            try files.announceKeys(KeysOnly(), at: Timestamp(milliseconds: 1_750_000_000_000))
+            #expect(try files.awaitsSwitch())
+            var identity = WireCheckHealthReply()
+            identity.uptimeMilliseconds = 100 * 3_600_000
+            // It runs with what was before.
+            identity.announcedKeys = KeyRotation.announced(in: roster)
+            roster = try files.roster()
+            #expect(throws: CloudError.self) { try KeyRotation.requireTold(roster, by: identity) }
+            identity.announcedKeys = KeyRotation.announced(in: roster)
+            try KeyRotation.requireTold(roster, by: identity)
+            identity.uptimeMilliseconds = 3_600_000
+            try KeyRotation.requireTold(roster, by: identity)
+            identity.uptimeMilliseconds -= 1
+            let error = #expect(throws: CloudError.self) { try KeyRotation.requireTold(roster, by: identity) }
+            #expect(error?.code == .constraintViolation && error?.retryAfter == .milliseconds(1))
+            // One that was begun is brought to its end without a question.
+            var secrets = try files.secrets(of: .identity)
+            secrets.nextSecretKey = nil
+            try files.write(secrets)
+            #expect(try !files.awaitsSwitch())
         }
     }
 

@@ -27,4 +27,14 @@ import Testing
             #expect(LocalPorts.isFree(endpoint))
         }
     }
+
+    @Test func anAddressThatStandsForAllIsKnownHoweverItIsSpelled() {
+        for host in ["0.0.0.0", "0", "0x0", "0.0", "::", "::0", "0::", "0:0:0:0:0:0:0:0", "::0.0.0.0", "[::]", "*"] {
+            #expect(LocalPorts.isWildcard(host), "\(host)")
+        }
+        #expect(LocalPorts.isWildcard("::ffff:0.0.0.0") && LocalPorts.isWildcard("::ffff:0:0"))
+        for host in ["127.0.0.1", "::1", "0.0.0.1", "::ffff:127.0.0.1", "localhost", "cloud.example", "", "fe80::"] {
+            #expect(!LocalPorts.isWildcard(host), "\(host)")
+        }
+    }
 }

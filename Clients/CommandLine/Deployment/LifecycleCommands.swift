@@ -66,10 +66,7 @@ struct InitCommand: ParsableCommand {
                 details: ["deployment": directory.path])
         }
         guard said != nil || hostPerService || !LocalPorts.isWildcard(host) else {
-            throw CloudError(
-                .invalidArguments,
-                "This address stands for all of this machine's, and no device can connect to it. Say with --advertise by which name or address they reach this machine.",
-                details: ["host": host])
+            throw RosterChecks.standsForAll(host)
         }
         let (half, recovery) = try makeRecoveryKey()
         let made: Deployment
@@ -77,7 +74,9 @@ struct InitCommand: ParsableCommand {
             made = try Deployment.create(
                 directory: directory.path, host: hostPerService ? nil : host,
                 advertisedHost: said ?? (hostPerService ? "127.0.0.1" : nil), basePort: port,
-                transport: ZeroMQTransport(), checking: requireUsable,
+                transport: ZeroMQTransport(),
+                // Those addresses are other hosts'.
+                checking: { if !hostPerService { try RosterChecks.requireUsable($0, at: host, port) } },
                 completing: { try $0.write(half) })
         } catch let error as CloudError where ifMissing && error.code == .alreadyExists {
             // Another has made it meanwhile.
@@ -118,37 +117,6 @@ struct InitCommand: ParsableCommand {
             ],
             text: (changed.isEmpty ? "" : "Handed out anew: \(UpCommand.list(changed)). Start them again.\n")
                 + "Devices sign in with:\n\(connection)")
-    }
-}
-
-extension InitCommand {
-    /// - Throws: ``CloudError`` `.invalidArguments` for an address that is none of this machine's, or ports that are
-    ///   taken.
-    private func requireUsable(_ roster: Roster) throws {
-        // Those addresses are other hosts'.
-        guard !hostPerService else { return }
-        for entry in roster.services {
-            for endpoint in entry.endpoints {
-                switch LocalPorts.state(of: endpoint) {
-                case .free: continue
-                case .foreign:
-                    throw CloudError(
-                        .invalidArguments, "This machine has no such address. See: ip address",
-                        details: ["host": host])
-                case .unknown:
-                    throw CloudError(
-                        .invalidArguments,
-                        "--host is an address, such as 192.168.1.10 or 0.0.0.0. A name goes with --advertise.",
-                        details: ["host": host])
-                case .taken:
-                    var details = ["address": endpoint]
-                    details["free"] = LocalPorts.firstFree(from: port, at: host).map { "--port \($0)" }
-                    throw CloudError(
-                        .invalidArguments, "A port is taken, or needs more rights. Choose another --port.",
-                        details: details)
-                }
-            }
-        }
     }
 }
 
@@ -221,8 +189,13 @@ struct UpCommand: ParsableCommand {
             }
         }
         if foreground {
+            // Else those would be told of who listen for this very deployment.
+            if let running = directory.supervisor { throw Self.runsAlready(running, directory) }
             try requireSecrets(directory)
-            try requireFreePorts(directory)
+            do { try requireFreePorts(directory) } catch {
+                // Somebody else may have started it since.
+                throw directory.supervisor.map { Self.runsAlready($0, directory) } ?? error
+            }
             try Supervisor(directory: directory, isSupervised: supervised).run()
             return
         }
@@ -308,6 +281,12 @@ struct UpCommand: ParsableCommand {
         return CloudError(
             .serviceUnavailable, "A service does not start. Its log says why.",
             details: ["service": service.rawValue, "log": log, "last_line": LogTail(whole: log).lastLine])
+    }
+
+    private static func runsAlready(_ supervisor: pid_t, _ directory: DeploymentDirectory) -> CloudError {
+        CloudError(
+            .alreadyExists, "It runs already. See: nephos status",
+            details: ["deployment": directory.path, "pid": "\(supervisor)"])
     }
 
     static func list(_ services: [ServiceName]) -> String { services.map(\.rawValue).joined(separator: ", ") }

@@ -39,9 +39,6 @@ struct RestoreCommand: ParsableCommand {
         guard port.map({ (1...65_535 - Deployment.portCount + 1).contains($0) }) ?? true else {
             throw ValidationError("A deployment takes thirteen ports, and there are 65535.")
         }
-        guard !LocalPorts.isWildcard(advertise ?? "") else {
-            throw ValidationError("No device can connect to the address of --advertise.")
-        }
     }
 
     private struct Said: Encodable {
@@ -62,6 +59,7 @@ struct RestoreCommand: ParsableCommand {
 
     func run() throws {
         // Before anybody is asked for anything.
+        try advertise.map { try AdvertiseCommand.requireReachable($0) }
         let backups = BackupFolder(folder)
         _ = try backups.snapshots()
         var restore = Restore(from: backups, to: data.place(of: deployment), keys: try keys())
@@ -72,6 +70,13 @@ struct RestoreCommand: ParsableCommand {
                 try roster.move(to: host, isPerService: isPerService, basePort: port)
             }
             if let advertise { try roster.advertise(advertise) }
+        }
+        restore.checking = { roster in
+            try RosterChecks.requireReachable(roster)
+            // Those addresses are other hosts'.
+            guard host != nil || port != nil, !isPerService, let first = roster.services.first else { return }
+            let bound = try ConnectionString(endpoint: first.requests, key: first.key)
+            try RosterChecks.requireUsable(roster, at: bound.host, bound.port)
         }
         let bar = BackupBar(isShown: !output.json)
         let now = SystemClock().now

@@ -129,7 +129,7 @@ struct SecretsCommand: ParsableCommand {
             abstract: "Replace the services' CURVE keys: announce the next ones, and switch to them later.",
             discussion: """
                 Devices learn an announced key when they renew their tokens, every ten minutes while they are used. \
-                So the switch is refused for an hour; --force is for a key that somebody else may know. After the \
+                So the switch is refused until identity runs with the announced keys for an hour; --force is for a key that somebody else may know. After the \
                 switch a device that was away the whole time says that it met another key, and needs the new \
                 connection string: sign in again, what is on it stays.
                 """)
@@ -149,6 +149,7 @@ struct SecretsCommand: ParsableCommand {
             let files = DeploymentFiles(directory: directory.path)
             let now = SystemClock().now
             if switches {
+                if try !isForced && files.awaitsSwitch() { try requireTold(try files.roster()) }
                 try files.switchKeys(at: now, forced: isForced)
             } else {
                 try files.announceKeys(ZeroMQTransport(), at: now)
@@ -164,6 +165,20 @@ struct SecretsCommand: ParsableCommand {
                         The next keys are announced. Devices learn them while they are used; in an hour or later, run:
                         nephos secrets rotate-service-keys --switch
                         """))
+        }
+
+        private func requireTold(_ roster: Roster) throws {
+            let health: WireCheckHealthReply
+            do {
+                health = try OperatorConnection(directory: deployment.directory)
+                    .call(.identity, WireCheckHealth(), returning: WireCheckHealthReply.self)
+            } catch let error as CloudError where ExitStatus.of(error) == .unreachable {
+                throw CloudError(
+                    error.code,
+                    "Identity does not answer, and only it tells devices of the next keys: nobody knows whether they have learned them. Start it, and switch an hour later, or with --force."
+                )
+            }
+            try KeyRotation.requireTold(roster, by: health)
         }
     }
 

@@ -48,6 +48,8 @@ extension DocumentsCommand {
             let predicate = try self.predicate(name: isFolderAlone ? nil : pattern)
             let scope = try folder.map { try DocumentQueryScope.folder($0) } ?? .container
             try await container.withContainer(network, isFresh: fresh) { container, _ in
+                // Else it would wait for a download that nobody has asked for.
+                _ = try await container.head()
                 if let folder, !watch, try await container.requireItem(at: DocumentArgument(folder)).kind != .folder {
                     throw CloudError(.unknownItem, "This is no folder.", details: ["path": folder])
                 }

@@ -49,8 +49,8 @@ extension DocumentsCommand.Get {
         try place.flushPlace(followsLinks: item.kind != .link)
         let batch = try await container.trash(item.id, ifVersion: item.version)
         let size = describe(bytes: item.size)
-        let reason: String?
-        do { reason = try await sent.reasonKept([item], within: wait.duration, shows: !output.json) } catch let error
+        let unsent: Unsent?
+        do { unsent = try await sent.kept([item], within: wait.duration, shows: !output.json) } catch let error
             as CloudError where error.code == .constraintViolation
         {
             throw CloudError(
@@ -58,12 +58,14 @@ extension DocumentsCommand.Get {
                 "Somebody has changed the file meanwhile, and it stays in the container. Get it again: what was got is what it was before.",
                 details: ["path": item.path, "file": place.text])
         }
-        let state = reason.map { " The file goes to the trash later: \($0)" } ?? ""
+        let state =
+            unsent.map { " The file \($0.isSentLater ? "goes to the trash later" : "is in the trash only here"): \($0.reason)" }
+            ?? ""
         try output.print(
             [
                 Report(
                     path: item.path, file: place.text, size: item.size, unkeptAttributes: unkept.names,
-                    state: reason == nil ? "sent" : "queued", batch: batch.description, reason: reason)
+                    state: unsent == nil ? "sent" : "queued", batch: batch.description, reason: unsent?.reason)
             ],
             text: "Moved to \(inLine(place.text)) (\(size)). Back with: nephos docs undo \(batch)\(state)")
     }

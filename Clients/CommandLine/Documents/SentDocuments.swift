@@ -66,10 +66,11 @@ struct SentDocuments {
             return try output.print(report, text: "\(done) It is kept here, and sent later.\(stays)")
         }
         Interrupt.sayThatItIsKept()
+        var unsent: Unsent?
         do {
-            report.reason = try await reasonUnsent(within: network.duration, shows: !output.json)
-            for other in others where report.reason == nil {
-                report.reason = try await other.sent.reasonUnsent(within: network.duration, shows: !output.json)
+            unsent = try await self.unsent(within: network.duration, shows: !output.json)
+            for other in others where unsent == nil {
+                unsent = try await other.sent.unsent(within: network.duration, shows: !output.json)
             }
         } catch {
             // It waits for a person, who has to hear of it.
@@ -77,13 +78,9 @@ struct SentDocuments {
             try output.print(report, text: "\(done) It is kept on this device.")
             throw error
         }
-        if let reason = report.reason {
-            return try output.print(
-                report,
-                text: """
-                    \(done) It is kept on this device: \(reason)\(stays)
-                    The next command that reaches the server sends it, or nephos watch while it runs.
-                    """)
+        if let unsent {
+            report.reason = unsent.reason
+            return try output.print(report, text: unsent.text(done, consequence: stays))
         }
         try await requireAccepted(items.map(\.path) + removed)
         for other in others { try await other.sent.requireAccepted(other.items.map(\.path)) }
@@ -120,8 +117,8 @@ struct SentDocuments {
     ///
     /// - Returns: Why it is only kept here; nil: the server has it.
     /// - Throws: ``CloudError`` of a refusal, and of what needs a person.
-    func reasonKept(_ items: [DocumentEntry], within patience: Duration, shows: Bool) async throws -> String? {
-        if let reason = try await reasonUnsent(within: patience, shows: shows) { return reason }
+    func kept(_ items: [DocumentEntry], within patience: Duration, shows: Bool) async throws -> Unsent? {
+        if let unsent = try await unsent(within: patience, shows: shows) { return unsent }
         try await requireAccepted(items.map(\.path))
         return nil
     }
@@ -167,7 +164,7 @@ struct SentDocuments {
     ///
     /// - Returns: Why not all of it was sent; nil: it was.
     /// - Throws: ``CloudError`` of what needs a person.
-    private func reasonUnsent(within patience: Duration, shows: Bool) async throws -> String? {
+    private func unsent(within patience: Duration, shows: Bool) async throws -> Unsent? {
         let line = ProgressLine("sending", isShown: shows)
         defer { line.clear() }
         do {
@@ -175,8 +172,7 @@ struct SentDocuments {
             return nil
         } catch {
             guard ExitStatus.of(error) == .unreachable else { throw error }
-            let cause = try await container.scope.status().problem ?? error
-            return cause.reasonInWords ?? Standing.words(cause)
+            return Unsent(try await container.scope.status().problem ?? error)
         }
     }
 }

@@ -37,15 +37,9 @@ enum Sent {
                 try output.print(report, text: "\(done) It is kept on this device.")
                 throw error
             }
-            let cause = try await store.status().problem ?? error
-            let reason = cause.code == .deadlineExceeded ? cause.details["reason"] : nil
-            report.reason = reason ?? Standing.words(cause)
-            var lines = ["\(done) It is kept on this device: \(report.reason ?? "")"]
-            // A server that has another key is not the one that this device knows, however often it is asked.
-            if cause.details["reason"] != Self.otherKey {
-                lines.append("The next command that reaches the server sends it, or nephos watch while it runs.")
-            }
-            return try output.print(report, text: lines.joined(separator: "\n"))
+            let unsent = Unsent(try await store.status().problem ?? error)
+            report.reason = unsent.reason
+            return try output.print(report, text: unsent.text(done))
         }
         let status = try await store.status()
         if let refused = status.refused.first(where: { keys.contains($0.key.rawValue) }) {
@@ -57,7 +51,4 @@ enum Sent {
         report.superseded = outcome.flatMap { $0.superseded.isEmpty ? nil : $0.superseded }
         try output.print(report, text: outcome?.text ?? done)
     }
-
-    /// As the connection names it.
-    private static let otherKey = "server_key"
 }

@@ -18,6 +18,7 @@ extension RecordsCommand {
                 try await database.refresh(zone ?? RecordZone.defaultName, network)
                 var found: [RecordConflict] = []
                 for zone in try await database.zoneNames(zone) { found += try await database.conflicts(in: zone) }
+                if found.isEmpty { try await database.requireDownloaded(zone) }
                 try await database.sayWhatWaits(zone)
                 guard !output.json else {
                     return try StandardOutput.write("[" + found.map(\.row).joined(separator: ",") + "]\n")
@@ -120,6 +121,13 @@ extension RecordDatabase {
     func zoneNames(_ zone: String?) async throws -> [String] {
         if let zone { return [zone] }
         return try await undecidedZones()
+    }
+
+    /// - Throws: ``CloudError`` `.storeOutOfStep` where nobody here knows what is there.
+    func requireDownloaded(_ zone: String?) async throws {
+        guard !isPublic else { return }
+        _ = try await zones()
+        if let zone { _ = try await recordCount(in: zone) }
     }
 
     /// What becomes of what is on its way nobody knows yet.

@@ -154,8 +154,8 @@ extension RecordsCommand {
                 }
                 job.progress.clear()
                 let report = Report(
-                    state: !job.failures.isEmpty ? "failed" : job.reason == nil && !network.offline ? "sent" : "queued",
-                    saved: job.saved, unchanged: job.unchanged, reason: job.reason,
+                    state: !job.failures.isEmpty ? "failed" : job.unsent == nil && !network.offline ? "sent" : "queued",
+                    saved: job.saved, unchanged: job.unchanged, reason: job.unsent?.reason,
                     failures: job.failures.map {
                         Failure(
                             line: $0.line, record: $0.name, error: $0.error.code.description, reason: $0.error.sentence)
@@ -187,9 +187,7 @@ extension RecordsCommand {
             }
             if !job.failures.isEmpty { text += " \(count(job.failures.count)) could not be saved." }
             if network.offline { return text + " They are kept here, and sent later." }
-            guard let reason = job.reason else { return text }
-            return text + " They are kept on this device: \(reason)\n"
-                + "The next command that reaches the server sends them, or nephos watch while it runs."
+            return job.unsent?.text(text, isMany: true) ?? text
         }
     }
 }
@@ -291,7 +289,7 @@ private struct ImportJob {
     /// It has ended by itself: nothing more is saved.
     private(set) var isOver = false
     /// Why it is only kept here; nil: the server has it so far.
-    private(set) var reason: String?
+    private(set) var unsent: Unsent?
 
     init(
         _ database: RecordDatabase, _ network: RecordsCommand.NetworkOptions, policy: RecordSavePolicy,
@@ -351,7 +349,7 @@ private struct ImportJob {
             try await database.modify(saving: changed, deleting: [], policy: policy, atomically: false)
             unchanged += merged.unchanged
             saved += changed.count
-            guard !network.offline, reason == nil else { return }
+            guard !network.offline, unsent == nil else { return }
             try await wait(lines, changed, sents)
         } catch {
             // Nothing of it was saved: which one it is, they say one by one.
@@ -370,10 +368,8 @@ private struct ImportJob {
     ) async throws {
         let numbers = Dictionary(lines.map { ($0.record.id, $0) }) { $1 }
         for (zone, sent) in sents {
-            if let reason = try await sent.reasonUnsent(within: network.duration) {
-                self.reason = reason
-                return
-            }
+            unsent = try await sent.unsent(within: network.duration)
+            if unsent != nil { return }
             let names = Set(changed.filter { $0.id.zone == zone }.map(\.id.name))
             let refused = try await sent.failures(of: names)
             saved -= refused.count

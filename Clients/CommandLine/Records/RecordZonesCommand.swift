@@ -150,14 +150,9 @@ private struct SentZones {
                 try output.print(report, text: "\(done) It is kept on this device.")
                 throw error
             }
-            let cause = try await database.scope.status().problem ?? error
-            report.reason = cause.reasonInWords ?? Standing.words(cause)
-            return try output.print(
-                report,
-                text: """
-                    \(done) It is kept on this device: \(report.reason ?? "")
-                    The next command that reaches the server sends it, or nephos watch while it runs.
-                    """)
+            let unsent = Unsent(try await database.scope.status().problem ?? error)
+            report.reason = unsent.reason
+            return try output.print(report, text: unsent.text(done))
         }
         // One that was refused before is written anew by this.
         let refused = try await database.scope.status().refused.first { zones.contains($0.key.rawValue) }

@@ -55,14 +55,9 @@ struct SentRecords {
         }
         Interrupt.sayThatItIsKept()
         do {
-            if let reason = try await reasonUnsent(within: network.duration, shows: !output.json) {
-                report.reason = reason
-                return try output.print(
-                    report,
-                    text: """
-                        \(done) It is kept on this device: \(reason)
-                        The next command that reaches the server sends it, or nephos watch while it runs.
-                        """)
+            if let unsent = try await unsent(within: network.duration, shows: !output.json) {
+                report.reason = unsent.reason
+                return try output.print(report, text: unsent.text(done))
             }
         } catch {
             // It waits for a person, who has to hear of it.
@@ -88,7 +83,7 @@ struct SentRecords {
     ///
     /// - Returns: Why not all of it was sent; nil: it was.
     /// - Throws: ``CloudError`` of what needs a person.
-    func reasonUnsent(within limit: Duration, shows: Bool = false) async throws -> String? {
+    func unsent(within limit: Duration, shows: Bool = false) async throws -> Unsent? {
         let line = ProgressLine("sending", isShown: shows)
         defer { line.clear() }
         do {
@@ -96,8 +91,7 @@ struct SentRecords {
             return nil
         } catch {
             guard ExitStatus.of(error) == .unreachable else { throw error }
-            let cause = try await database.status(of: zone).problem ?? error
-            return cause.reasonInWords ?? Standing.words(cause)
+            return Unsent(try await database.status(of: zone).problem ?? error)
         }
     }
 }

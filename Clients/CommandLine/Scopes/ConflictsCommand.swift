@@ -23,7 +23,11 @@ struct ConflictsCommand: AsyncParsableCommand {
             _ = try session.requireAccount()
             let (name, limit, wait) = (item, limit, wait.duration)
             let found = try await scopes.each { scope in
-                (scope, try await scope.conflicts(of: name, limit: limit, timeout: wait))
+                // Of what was never fetched nobody here knows anything.
+                if try await !scope.status().initialSyncFinished {
+                    try await scope.waitUntilCurrent(timeout: wait, isImpatient: true)
+                }
+                return (scope, try await scope.conflicts(of: name, limit: limit, timeout: wait))
             }
             let list = ConflictList(devices: await DeviceNames(session, within: wait))
             try list.print(found, output, none: "Nothing was overwritten.")

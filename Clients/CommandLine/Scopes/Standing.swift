@@ -160,5 +160,9 @@ extension Sequence where Element == Standing {
 
 extension CloudError {
     /// Why the server does not do what it was asked for; nil: it is silent, as it is every day.
-    var reasonInWords: String? { ExitStatus.of(self) == .unreachable ? details["reason"] : Standing.words(self) }
+    var reasonInWords: String? {
+        guard ExitStatus.of(self) == .unreachable, !isOfOtherKey else { return Standing.words(self) }
+        // Only what was waited for in vain says in words what was in the way.
+        return code == .deadlineExceeded ? details["reason"] : nil
+    }
 }

@@ -267,6 +267,7 @@ extension DocumentsModel {
             Result { () throws(CloudError) in
                 try engine.local.read { database in
                     let documents = DocumentTransaction(ScopeTransaction(database, place(in: engine.session)))
+                    guard try documents.rows.state().synced else { throw Self.notDownloaded }
                     let found = try documents.all().filter { !$0.wire.conflicts.isEmpty }.flatMap { item in
                         let path = try documents.path(of: item)?.path
                         return item.wire.conflicts.map { self.conflict($0, of: item, at: path) }
@@ -276,6 +277,9 @@ extension DocumentsModel {
                 }
             })
     }
+
+    static let notDownloaded = CloudError(
+        .storeOutOfStep, "This device has not downloaded the container yet, so nobody here knows what is in it.")
 
     private func conflict(_ content: WireDocumentContent, of item: HeldDocument, at path: DocumentPath?)
         -> ScopeConflict

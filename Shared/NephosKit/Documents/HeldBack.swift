@@ -22,8 +22,11 @@ struct RequestFootprint {
     /// of theirs than after it.
     private(set) var made: Set<DocumentID> = []
     private(set) var bound: Set<DocumentID> = []
+    /// The service does it also while its disk is full.
+    let makesRoom: Bool
 
     init(_ request: WireApplyChanges, _ documents: DocumentTransaction) throws {
+        makesRoom = request.makesRoom
         for change in request.changes where !change.announces {
             guard let item = DocumentID(bytes: change.item) else { continue }
             items.insert(item)
@@ -57,7 +60,7 @@ struct RequestFootprint {
 
 /// The footprints of what waits, which is looked at with each request that is sent: none is made twice.
 struct RequestFootprints {
-    private static let countMax = 256
+    private static let countMax = 1024
     private var known: [Int64: (edits: Int64, created: Timestamp, footprint: RequestFootprint)] = [:]
 
     /// As it was when the request was looked at first: what it concerns may have been deleted here since.

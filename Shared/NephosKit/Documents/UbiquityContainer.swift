@@ -151,9 +151,7 @@ public final class UbiquityContainer: Sendable {
         if let error = account.refusal(of: self.account) { throw error }
         let rows = ScopeTransaction(database, DocumentsModel.place(of: id, in: account))
         guard try rows.state().synced else {
-            throw CloudError(
-                .storeOutOfStep, "This device has not downloaded the container yet, so nobody here knows what is in it."
-            )
+            throw DocumentsModel.notDownloaded
         }
         let documents = DocumentTransaction(rows)
         documents.known.now = session.engine.stamp.now

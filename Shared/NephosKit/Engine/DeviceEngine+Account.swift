@@ -253,7 +253,7 @@ extension DeviceEngine {
 
     func switched(to session: SessionRecord) throws(CloudError) {
         do { try fault("switch.clear") } catch { throw CloudError(wrapping: error) }
-        secrets.removeOthers(than: session.secrets)
+        removeUnusedSecrets()
         self.session = session
         try tokens.load()
         reconnect(session: session)

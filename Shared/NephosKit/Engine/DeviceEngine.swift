@@ -117,14 +117,8 @@ package final class DeviceEngine {
     package func start() throws(CloudError) {
         session = try local.read { try Facts($0).session }
         if secrets.hasOthers(than: session?.secrets) {
-            // Of a sign-in that was cut short, or of one that is over; in a transaction, as a sign-in by another
-            // process saves its own.
-            do throws(CloudError) {
-                try local.write { secrets.removeOthers(than: try Facts($0).session?.secrets) }
-            } catch {
-                // They can wait; what is here can be read.
-                logger.error("secrets that nobody needs could not be removed", error)
-            }
+            // Of a sign-in that was cut short, or of one that is over.
+            removeUnusedSecrets()
         }
         try tokens.load()
         if options.foreignPoll != nil { foreignVersion = try local.foreignVersion() }
@@ -133,6 +127,17 @@ package final class DeviceEngine {
         pollForeign()
         for scope in scopes { scope.begin() }
         uploadClosings.beginSoon()
+    }
+
+    /// In a transaction, in which no sign-in by another process saves its own: those are named by the session that is there
+    /// then.
+    func removeUnusedSecrets() {
+        do throws(CloudError) {
+            try local.write { secrets.removeOthers(than: try Facts($0).session?.secrets) }
+        } catch {
+            // They can wait; what is here can be read.
+            logger.error("secrets that nobody needs could not be removed", error)
+        }
     }
 
     /// Closes all connections. What waits to be sent stays on disk; whoever waits for a scope is told, and answers that

@@ -61,9 +61,7 @@ extension RecordDatabase {
             let zones = try zones(database)
             if let id = try zones.id(of: zone) { return id }
             guard try zones.rows.state().synced else {
-                throw CloudError(
-                    .storeOutOfStep, "This device has not downloaded the database yet, so nobody here knows its zones.",
-                    details: ["container": container])
+                throw Self.zonesNotDownloaded(container)
             }
             throw RecordNames.noZone(zone)
         }

@@ -23,11 +23,15 @@ extension RecordDatabase {
 
     private func downloaded(_ zones: ZoneTransaction) throws -> ZoneTransaction {
         guard try zones.rows.state().synced else {
-            throw CloudError(
-                .storeOutOfStep, "This device has not downloaded the database yet, so nobody here knows its zones.",
-                details: ["container": container])
+            throw Self.zonesNotDownloaded(container)
         }
         return zones
+    }
+
+    static func zonesNotDownloaded(_ container: String) -> CloudError {
+        CloudError(
+            .storeOutOfStep, "This device has not downloaded the database yet, so nobody here knows its zones.",
+            details: ["container": container])
     }
 
     /// Makes a zone; nothing where there is one of the name. It can be used at once, also while offline.

@@ -155,11 +155,15 @@ public final class RecordDatabase: Sendable {
         let records = RecordTransaction(
             ScopeTransaction(database, RecordPlace.zone(container, zone).scope(of: account)), zone: zone)
         if !isWriting, try !records.isKnown(isMade: zones.isMade(zone)) {
-            throw CloudError(
-                .storeOutOfStep, "This device has not downloaded the zone yet, so nobody here knows what is in it.",
-                details: ["zone": zone])
+            throw Self.notDownloaded(zone)
         }
         return records
+    }
+
+    static func notDownloaded(_ zone: String) -> CloudError {
+        CloudError(
+            .storeOutOfStep, "This device has not downloaded the zone yet, so nobody here knows what is in it.",
+            details: ["zone": zone])
     }
 }
 

@@ -218,6 +218,21 @@ final class RecordDatabaseModel: ContentKeeping {
         Set(operations.map(\.position))
     }
 
+    func makingRoom(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> {
+        var before: Set<String> = []
+        var found: Set<Int64> = []
+        for operation in operations {
+            let request = try WireModifyZones(serializedBytes: rows.payload(at: operation.position))
+            let named = (request.save.map(\.name) + request.delete.map(\.name) + request.ended.map(\.name))
+            if request.save.isEmpty, before.isDisjoint(with: named) {
+                found.insert(operation.position)
+            } else {
+                before.formUnion(named)
+            }
+        }
+        return found
+    }
+
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
         var request = try WireModifyZones(serializedBytes: operation.payload)
         request.container = name
@@ -313,6 +328,22 @@ final class RecordDatabaseModel: ContentKeeping {
         return RefusedPush(
             news: ChangeNotification(
                 reason: .quotaViolationChange, changedKeys: try items(of: operation, in: rows), error: error))
+    }
+
+    /// They are its zones'; of none here anybody can say that there are none in zones of which nobody here has heard.
+    func conflicts(
+        of name: String?, limit: Int, timeout: Duration?,
+        _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
+    ) {
+        completion(
+            Result { () throws(CloudError) in
+                try engine.local.read { database in
+                    guard try ScopeTransaction(database, place(in: engine.session)).state().synced else {
+                        throw RecordDatabase.zonesNotDownloaded(self.name)
+                    }
+                    return []
+                }
+            })
     }
 
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {

@@ -188,13 +188,7 @@ struct RecordFootprint {
                 continue
             }
             if !save.parent.isEmpty { named.insert(save.parent) }
-            for field in save.fields {
-                switch field.value {
-                case .reference(let reference): named.insert(reference.record)
-                case .references(let list): named.formUnion(list.values.map(\.record))
-                default: break
-                }
-            }
+            for field in save.fields { named.formUnion(field.referenced) }
         }
     }
 

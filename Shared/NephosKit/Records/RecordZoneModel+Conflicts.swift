@@ -14,8 +14,12 @@ extension RecordZoneModel {
                 let rows = ScopeTransaction(database, place(in: engine.session))
                 let zones = ZoneTransaction(
                     ScopeTransaction(database, RecordPlace.database(container).scope(of: rows.scope.account)))
+                let records = records(in: rows)
+                guard try place.isPublic || records.isKnown(isMade: zones.isMade(zone)) else {
+                    throw RecordDatabase.notDownloaded(zone)
+                }
                 return (
-                    try records(in: rows).conflicts(of: name),
+                    try records.conflicts(of: name),
                     try place.isPublic ? RecordLimits.defaultZone : zones.id(of: zone)
                 )
             }

@@ -38,10 +38,15 @@ struct OutboxOperation: Equatable {
     var edits: Int64 = 0
     /// It must neither overtake another nor be overtaken.
     var goesAlone = false
+    /// It only makes room, and is about nothing that those before it are about.
+    var makesRoom = false
     /// While it is on its way: nothing can have been sent under its id before.
     var isFirst = false
     /// While it is on its way: ``attempts`` has it.
     var isCounted = false
+
+    /// The server had no room for it, or could not store it for another reason that only the server's disk can cure.
+    var waitsForRoom: Bool { error.map { $0.code == .storageFailure && !LocalFailure.isHere($0) } ?? false }
 }
 
 /// Which of the operations that wait go out, and when.
@@ -80,24 +85,30 @@ struct Outbox {
         times.keep(Set(waiting.map(\.position)))
         var chosen: [OutboxOperation] = []
         var pause: Duration?
+        func look(after wait: Duration) { pause = min(pause ?? wait, wait) }
+        // Something waits for room on the server's disk: only what makes some goes past it.
+        var isPastFull = false
         for operation in waiting where !inFlight.contains(operation.position) {
             guard inFlight.count + chosen.count < inFlightMax else { break }
             if operation.goesAlone, !inFlight.isEmpty || !chosen.isEmpty { break }
+            if isPastFull, !operation.makesRoom { continue }
             let untilDue = wait(for: operation, at: now)
             if untilDue > .zero {
-                pause = pause ?? untilDue
-                break
+                look(after: untilDue)
+                guard operation.waitsForRoom, !operation.makesRoom else { break }
+                isPastFull = true
+                continue
             }
             let age = now.time.since(operation.created)
             if !isSole, operation.writer != writer, age >= .zero, age < Self.foreignPatience {
-                pause = pause ?? Self.foreignPatience - age
+                look(after: Self.foreignPatience - age)
                 if operation.goesAlone { break }
                 continue
             }
             let wait = pacing.wait(now: now.monotonic)
             if wait > .zero {
                 isDeferring = true
-                pause = pause ?? wait
+                look(after: wait)
                 break
             }
             pacing.pushed(now: now.monotonic)

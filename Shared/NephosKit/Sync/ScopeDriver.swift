@@ -380,8 +380,17 @@ final class ScopeDriver {
                 found = try rows.sendable(limit: limit)
                 waiting = try model.ready(among: found, in: rows)
             }
+            // The server has no room for the first: what makes some may be anywhere behind it.
+            let isFull = waiting.contains(where: \.waitsForRoom)
+            if isFull, limit < Self.readMax {
+                waiting = try model.ready(among: rows.sendable(limit: Self.readMax), in: rows)
+            }
             let alone = try model.alone(among: waiting, in: rows)
-            for index in waiting.indices { waiting[index].goesAlone = alone.contains(waiting[index].position) }
+            let makingRoom = try isFull ? model.makingRoom(among: waiting, in: rows) : []
+            for index in waiting.indices {
+                waiting[index].goesAlone = alone.contains(waiting[index].position)
+                waiting[index].makesRoom = makingRoom.contains(waiting[index].position)
+            }
             return waiting
         }
     }

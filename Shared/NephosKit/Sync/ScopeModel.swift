@@ -76,6 +76,9 @@ protocol ScopeModel: AnyObject {
     var healing: ContentHealing? { get }
     /// The positions of those that must neither overtake another nor be overtaken.
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64>
+    /// The positions of those that only make room on the server's disk, and are about nothing that those before them are
+    /// about: they go past those while that is full. Of those that may go in any order none need be named.
+    func makingRoom(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64>
     /// The request that carries the operation; the same to the byte at each attempt under one id.
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message
     /// Reads the reply.
@@ -145,6 +148,7 @@ extension ScopeModel {
     func hasten() {}
     var healing: ContentHealing? { nil }
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
+    func makingRoom(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func ended() {}
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] { [] }
     func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {

@@ -321,6 +321,13 @@ extension DeploymentFiles {
         try changeKeys { try KeyRotation.makeCurrent(&$0, &$1, at: now, forced: forced) }
     }
 
+    /// Whether keys are announced, and no switch to them was begun that did not come to its end.
+    public func awaitsSwitch() throws -> Bool {
+        let roster = try roster()
+        guard roster.services.contains(where: { $0.nextPublicKey != nil }) else { return false }
+        return try roster.services.allSatisfy { try secrets(of: ServiceName($0.service)).nextSecretKey != nil }
+    }
+
     private func changeKeys(_ change: (inout Roster, inout [ServiceSecrets]) throws -> Void) throws {
         var roster = try roster()
         var secrets = try roster.services.map { try self.secrets(of: ServiceName($0.service)) }

@@ -1,5 +1,8 @@
+internal import Crypto
+internal import Foundation
 public import NephosBus
 public import NephosCore
+public import NephosWire
 
 /// How the services' CURVE keys are replaced: the next ones are announced in
 /// the roster, so that devices learn them from identity's directory and find
@@ -26,6 +29,38 @@ public enum KeyRotation {
         }
     }
 
+    /// Which keys are announced: 16 hexadecimal digits; empty: none.
+    static func announced(in roster: Roster) -> String {
+        let keys = roster.services.compactMap(\.nextPublicKey)
+        guard !keys.isEmpty else { return "" }
+        return SHA256.hash(data: Data(keys.joined(separator: " ").utf8)).prefix(8)
+            .map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+
+    /// Only identity tells devices of announced keys, and only as long as it runs: what the roster says of when they were
+    /// announced is no proof that anybody could learn them.
+    ///
+    /// - Parameter identity: What it says of itself.
+    /// - Throws: ``CloudError`` `.constraintViolation` when it runs with others, or does not run for ``learningTime`` yet.
+    public static func requireTold(_ roster: Roster, by identity: WireCheckHealthReply) throws(CloudError) {
+        guard identity.announcedKeys == announced(in: roster) else {
+            throw CloudError(
+                .constraintViolation,
+                "Identity has not read the next keys, so that no device has been told of them. Where it has a folder of its own, hand the roster out (nephos init --if-missing --hand-out FOLDER); start it again, and switch in an hour, or with --force."
+            )
+        }
+        let left = learningTime - .milliseconds(Int64(clamping: identity.uptimeMilliseconds))
+        guard left <= .zero else { throw tooEarly(left) }
+    }
+
+    private static func tooEarly(_ left: Duration) -> CloudError {
+        CloudError(
+            .constraintViolation,
+            "The next keys were announced too short a time ago, or identity was started since: devices that have not "
+                + "learned them could not connect. Switch in \(left.components.seconds / 60 + 1) min, or with --force.",
+            retryAfter: left)
+    }
+
     /// - Parameter forced: Whether not to wait for ``learningTime``: for a key that somebody else knows.
     /// - Throws: ``CloudError`` `.constraintViolation` when none are announced, or when it is too early, with the time
     ///   that is left.
@@ -36,12 +71,7 @@ public enum KeyRotation {
             let left = learningTime - now.since(Timestamp(milliseconds: announced))
             guard left <= .zero else {
                 // A clock that was set back makes nobody wait longer than from the beginning.
-                let left = min(left, learningTime)
-                throw CloudError(
-                    .constraintViolation,
-                    "The next keys were announced too short a time ago: devices that have not learned them could not "
-                        + "connect. Switch in \(left.components.seconds / 60 + 1) min, or with --force.",
-                    retryAfter: left)
+                throw tooEarly(min(left, learningTime))
             }
         }
         for index in roster.services.indices {

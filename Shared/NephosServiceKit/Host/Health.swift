@@ -20,6 +20,7 @@ extension ServiceHost {
         reply.budgetRowsPerCall = UInt32(RequestCost.rowsPerCall)
         reply.usesNewestMasterKey = maintenance.hasRewrapped
         reply.newestMasterKey = ownerKeys.newest
+        reply.announcedKeys = KeyRotation.announced(in: roster)
         reply.epoch = history.epoch
         reply.oldCopyFoundAt = history.oldCopyFound?.milliseconds ?? 0
         reply.shortOfRoom = engine.isShortOfRoom

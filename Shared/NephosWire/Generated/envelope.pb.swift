@@ -229,6 +229,14 @@ public nonisolated struct WireCheckHealthReply: @unchecked Sendable {
     set {_uniqueStorage()._newestMasterKey = newValue}
   }
 
+  /// Which keys the services are to have next, as the service has read them when
+  /// it started: 16 hexadecimal digits, the beginning of the SHA-256 of those
+  /// keys in the roster's order. Identity tells devices of them. Empty: none.
+  public var announcedKeys: String {
+    get {_storage._announcedKeys}
+    set {_uniqueStorage()._announcedKeys = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -415,7 +423,7 @@ nonisolated extension WireCheckHealth: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CheckHealthReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0\u{3}device_budget\0\u{3}account_budget\0\u{1}epoch\0\u{3}old_copy_found_at\0\u{3}budget_bytes_per_call\0\u{3}budget_rows_per_call\0\u{3}short_of_room\0\u{4}\u{7}newest_master_key\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}service\0\u{1}version\0\u{3}uptime_milliseconds\0\u{1}counters\0\u{3}follower_lag\0\u{3}uses_newest_master_key\0\u{3}device_budget\0\u{3}account_budget\0\u{1}epoch\0\u{3}old_copy_found_at\0\u{3}budget_bytes_per_call\0\u{3}budget_rows_per_call\0\u{3}short_of_room\0\u{4}\u{7}newest_master_key\0\u{3}announced_keys\0")
 
   fileprivate class _StorageClass {
     var _service: String = String()
@@ -432,6 +440,7 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
     var _budgetRowsPerCall: UInt32 = 0
     var _shortOfRoom: Bool = false
     var _newestMasterKey: String = String()
+    var _announcedKeys: String = String()
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -456,6 +465,7 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
       _budgetRowsPerCall = source._budgetRowsPerCall
       _shortOfRoom = source._shortOfRoom
       _newestMasterKey = source._newestMasterKey
+      _announcedKeys = source._announcedKeys
     }
   }
 
@@ -488,6 +498,7 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
         case 12: try { try decoder.decodeSingularUInt32Field(value: &_storage._budgetRowsPerCall) }()
         case 13: try { try decoder.decodeSingularBoolField(value: &_storage._shortOfRoom) }()
         case 20: try { try decoder.decodeSingularStringField(value: &_storage._newestMasterKey) }()
+        case 21: try { try decoder.decodeSingularStringField(value: &_storage._announcedKeys) }()
         default: break
         }
       }
@@ -542,6 +553,9 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
       if !_storage._newestMasterKey.isEmpty {
         try visitor.visitSingularStringField(value: _storage._newestMasterKey, fieldNumber: 20)
       }
+      if !_storage._announcedKeys.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._announcedKeys, fieldNumber: 21)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -565,6 +579,7 @@ nonisolated extension WireCheckHealthReply: SwiftProtobuf.Message, SwiftProtobuf
         if _storage._budgetRowsPerCall != rhs_storage._budgetRowsPerCall {return false}
         if _storage._shortOfRoom != rhs_storage._shortOfRoom {return false}
         if _storage._newestMasterKey != rhs_storage._newestMasterKey {return false}
+        if _storage._announcedKeys != rhs_storage._announcedKeys {return false}
         return true
       }
       if !storagesAreEqual {return false}

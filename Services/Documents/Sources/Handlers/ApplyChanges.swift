@@ -87,9 +87,7 @@ extension DocumentsService {
                 details: ["bytes_max": "\(DocumentLimits.nodesBytesMax)"])
         }
         // While the disk is full only what makes room is taken.
-        guard !transaction.isShortOfRoom || request.nodes.isEmpty && request.changes.allSatisfy(\.makesRoom) else {
-            throw CloudError.diskFull
-        }
+        guard !transaction.isShortOfRoom || request.makesRoom else { throw CloudError.diskFull }
     }
 
     private func write(
@@ -140,16 +138,5 @@ extension CloudError {
         var error = self
         error.details["change"] = "\(index)"
         return error
-    }
-}
-
-extension WireDocumentChange {
-    /// Whether it is carried out while the disk is full.
-    fileprivate var makesRoom: Bool {
-        switch kind {
-        case .trash, .remove, .resolve, .versions: true
-        case .rendition(let rendition): !rendition.hasContent
-        default: false
-        }
     }
 }

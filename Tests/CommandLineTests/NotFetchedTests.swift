@@ -1,0 +1,49 @@
+import Foundation
+import NephosCore
+import NephosServiceKit
+import Testing
+
+/// What commands say of what this device has never fetched: that nobody here knows, and at once.
+@Suite(.serialized) struct NotFetchedTests {
+    @Test func ofWhatWasNeverFetchedNothingIsSaidThatNobodyHereKnows() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let early = try await house.anotherDevice("early")
+            for command in [
+                ["docs", "ls"], ["docs", "tree"], ["docs", "find", "x"], ["docs", "find", "x", "--json"],
+                ["docs", "find", "x", "--watch"], ["docs", "deleted"], ["docs", "conflicts"],
+                ["docs", "conflicts", "--json"], ["records", "ls"], ["records", "query", "n == 1"],
+                ["records", "export"], ["records", "zones", "list"], ["records", "conflicts"],
+                ["records", "conflicts", "--json"], ["records", "conflicts", "--zone", "work"],
+            ] {
+                let start = ContinuousClock.now
+                let unknown = try await early.run(command + ["--offline"], before: ["timeout", "20"])
+                #expect(unknown.status == 6 && unknown.output.isEmpty, "\(command): \(unknown)")
+                #expect(start.duration(to: .now) < .seconds(15), "\(command)")
+            }
+            // Who may ask waits for the first download, for as long as was said.
+            let services = try [house.holder(.documents), house.holder(.records)]
+            defer { for service in services { kill(service, SIGCONT) } }
+            for service in services { kill(service, SIGSTOP) }
+            for command in [
+                ["conflicts", "--service", "documents"], ["conflicts", "--service", "records"],
+                ["docs", "find", "x"], ["docs", "conflicts"], ["records", "conflicts"],
+            ] {
+                let unheard = try await early.run(command + ["--timeout", "2"], before: ["timeout", "20"])
+                #expect(unheard.status == 5 && unheard.output.isEmpty, "\(command): \(unheard)")
+            }
+            for service in services { kill(service, SIGCONT) }
+            let conflicts = try await early.run("conflicts")
+            #expect(conflicts.status == 0 && conflicts.output == "Nothing was overwritten.\n", "\(conflicts)")
+            // From now on it is known.
+            for (command, said) in [
+                (["docs", "conflicts"], "Nothing conflicts.\n"), (["records", "conflicts"], "There are no conflicts.\n"),
+            ] {
+                #expect(try await early.run(command).output == said)
+                let known = try await early.run(command + ["--offline"])
+                #expect(known.status == 0 && known.output == said, "\(command): \(known)")
+            }
+            #expect(try await early.run("docs", "find", "x", "--offline").status == 2)
+        }
+    }
+}
