@@ -44,7 +44,7 @@ public struct FaultPoint: Hashable, Sendable {
         ]
         + [
             "sign-in.commit", "sign-out.commit", "switch.secrets", "switch.session", "switch.clear", "mirror.write",
-            "mirror.rename", "mirror.note", "writer.flush", "download.keep",
+            "mirror.rename", "mirror.note", "writer.flush", "download.keep", "content.read",
         ].map { ($0, [.fails]) }
 
     /// Every place there is.

@@ -100,8 +100,9 @@ extension ContentUploads {
             let folder = try ContentFolder(home: engine.local.home)
             let ticket = client.ticket
             let number = upload.begin(batch)
-            engine.loop.offload(to: .content) {
-                ContentUpload.make(batch, under: ticket, in: folder)
+            engine.loop.offload(to: .content) { [fault = engine.options.fault] in
+                try fault?("content.read")
+                return ContentUpload.make(batch, under: ticket, in: folder)
             } then: { [weak self, weak upload] result in
                 guard let self, let upload, isOn(upload), upload.client === client, upload.end(number) else { return }
                 switch result {
