@@ -25,9 +25,10 @@ import Testing
             let services = try [house.holder(.documents), house.holder(.records)]
             defer { for service in services { kill(service, SIGCONT) } }
             for service in services { kill(service, SIGSTOP) }
+            #expect(try await early.run("records", "save", "r", "n=1", "--type", "T", "--offline").status == 0)
             for command in [
-                ["conflicts", "--service", "documents"], ["conflicts", "--service", "records"],
                 ["docs", "find", "x"], ["docs", "conflicts"], ["records", "conflicts"],
+                ["conflicts"], ["conflicts", "--service", "records"],
             ] {
                 let unheard = try await early.run(command + ["--timeout", "2"], before: ["timeout", "20"])
                 #expect(unheard.status == 5 && unheard.output.isEmpty, "\(command): \(unheard)")
