@@ -117,7 +117,8 @@ public final class ServiceHost: ServiceRuntime {
     private static func migrate(_ engine: any StorageEngine, for service: any CloudService) throws {
         try engine.migrate(
             ChangeFeedSchema.migrations + FollowCursors.migrations + Directory.migrations + DirectoryReport.migrations
-                + AccountClosures.migrations + DamagedItems.migrations + OwnerKeys.migrations + LedgerStore.migrations + service.migrations)
+                + AccountClosures.migrations + DamagedItems.migrations + OwnerKeys.migrations + LedgerStore.migrations
+                + service.migrations)
     }
 
     /// What the database says of the time before this start.
