@@ -35,7 +35,9 @@ public struct ScopeCount: Sendable {
         guard start == head else { return hasMore = false }
         var rows = 0
         if let id = try feed.scope(scope).id {
-            try feed.query(FeedStatements.liveSharesAfter, [.integer(id), .text(last.rawValue), .integer(Int64(limit))]) {
+            try feed.query(
+                FeedStatements.liveSharesAfter, [.integer(id), .text(last.rawValue), .integer(Int64(limit))]
+            ) {
                 sum.add($0)
                 last = ItemName($0.text(2))
                 rows += 1

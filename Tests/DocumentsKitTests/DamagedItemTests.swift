@@ -194,7 +194,8 @@ import Testing
             for device in devices + [third] {
                 try await device.settle()
                 let entry = try #require(try await device.container.items().first { $0.name == "g" })
-                #expect(entry.version == before.version && entry.conflictCount == 1 && entry.renditionNames == ["small"])
+                #expect(
+                    entry.version == before.version && entry.conflictCount == 1 && entry.renditionNames == ["small"])
                 #expect(entry.placeVersion == before.placeVersion && entry.device == before.device)
                 #expect(try await device.container.status().conflicts.count == 1)
                 #expect(try await device.container.scope.verify().agrees)

@@ -39,7 +39,8 @@ import Testing
         try house.cloud.storage(of: .documents).write {
             try $0.first(
                 SQL("SELECT used FROM storage_owners WHERE owner_id = ?1"),
-                [.text(Owner(device.mover.account).rawValue)]) { $0.integer(0) } ?? 0
+                [.text(Owner(device.mover.account).rawValue)]
+            ) { $0.integer(0) } ?? 0
         }
     }
 
@@ -129,6 +130,22 @@ import Testing
         try device.apply([.place(file, "f", in: .documents)])
         try device.apply([.trash(folder)])
         expect(.unknownItem) { try device.makeFile("late", in: within) }
+    }
+
+    /// What a device is about to make nobody has but it, and nobody offers it again.
+    @Test func whatIsSaidToComeKeepsNobodyFromMakingAnything() throws {
+        let id = DocumentID.coming(from: device.mover.device)
+        try device.apply([.coming([.named("a")], from: device.mover.device)])
+        try damage(id)
+        try device.apply([.coming([.named("b")], from: device.mover.device)])
+        #expect(try device.item(id).announcements.map(\.name) == [Data("b".utf8)])
+        try damage(id)
+        try device.makeFile("f")
+        #expect(try changes()[id.name.rawValue]?.damaged == true)
+        // Nor is it there for ever.
+        house.cloud.setClockOffset(of: .documents, .seconds(25 * 3600))
+        house.cloud.network.run(for: .seconds(200))
+        #expect(try rows("feed_items WHERE name = '\(id.name)' AND deleted_at > 0") == 1)
     }
 
     private func offer(_ item: WireDocumentItem, _ id: DocumentID) -> WireDocumentChange {

@@ -130,7 +130,8 @@ struct DeploymentStatus: Encodable {
         let chunks = loss(by: "chunks.damaged", "chunk of content", "chunks of content")
         let items = loss(by: Self.damagedItems, "key, record or item", "keys, records or items")
         return [
-            chunks.isEmpty ? "" : chunks + "Devices heal what they have the files of (nephos docs status); look at the disk.",
+            chunks.isEmpty
+                ? "" : chunks + "Devices heal what they have the files of (nephos docs status); look at the disk.",
             items.isEmpty ? "" : items + "Devices heal what they have as soon as they synchronise; look at the disk.",
         ].filter { !$0.isEmpty }.joined(separator: "\n")
     }

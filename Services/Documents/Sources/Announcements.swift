@@ -28,6 +28,8 @@ extension DocumentsService {
                 // Of a damaged one nobody knows what is on its way. It keeps nobody's waiting.
                 guard var item = try? container.item(id) else {
                     try container.rows.setAnnounced(id, until: nil)
+                    // What lies nowhere, and has no content, is what a device was about to make: nobody offers that.
+                    if try container.isNoItem(id) { try end([id], in: container) }
                     continue
                 }
                 let left = AnnouncementRule.left(of: item.announcements, at: now)

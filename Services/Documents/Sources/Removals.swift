@@ -138,7 +138,7 @@ extension DocumentsService {
     }
 
     /// Removes items for good, wherever they lie.
-    private func end(_ items: [DocumentID], in container: Container) throws {
+    func end(_ items: [DocumentID], in container: Container) throws {
         var gone: [ChangedItem] = []
         var places: [DocumentID: FolderDigests.Place] = [:]
         for id in items {

@@ -49,7 +49,10 @@ public enum DamagedItems {
         """)
 
     private static func place(_ scope: ScopeName, _ name: ItemName) -> [SQLValue] {
-        [.integer(Int64(scope.partition)), .text(scope.owner.rawValue), .text(scope.path.rawValue), .text(name.rawValue)]
+        [
+            .integer(Int64(scope.partition)), .text(scope.owner.rawValue), .text(scope.path.rawValue),
+            .text(name.rawValue),
+        ]
     }
 
     /// Where in the feed an item was written that is damaged: where it is, unless it has called for help since.

@@ -54,13 +54,16 @@ final class ScopeMending {
         waiting = waiting.filter { $0.key.partition != partition }
         called = called.filter { $0.key.partition != partition }
         counted = counted.filter { $0.key.partition != partition }
+        uncounted.removeAll { $0.partition == partition }
     }
 
     func found(_ damage: ScopeDamage, in scope: ScopeName) {
         host.count("\(host.service.itemsName).damaged", by: damage.items.count)
         var new = waiting[scope] ?? Found()
         guard waiting[scope] != nil || waiting.count < Self.scopesMax else { return }
-        for item in damage.items where new.items.count < Self.itemsMax && note(item, of: scope) { new.items.append(item) }
+        for item in damage.items where new.items.count < Self.itemsMax && note(item, of: scope) {
+            new.items.append(item)
+        }
         new.shares += damage.shares.prefix(max(0, Self.itemsMax - new.shares.count))
         if !new.isEmpty {
             waiting[scope] = new
@@ -72,7 +75,7 @@ final class ScopeMending {
     /// - Returns: Whether it is not known yet.
     private func note(_ item: FeedItem, of scope: ScopeName) -> Bool {
         guard called[scope]?[item.name] != item.sequence else { return false }
-        // What has called is known by its row, too.
+        // What is forgotten is looked up again: its row says that it has called.
         if called[scope] == nil, called.count >= Self.scopesMax { called = [:] }
         if called[scope, default: [:]].count >= Self.itemsMax { called[scope] = [:] }
         called[scope, default: [:]][item.name] = item.sequence
@@ -89,7 +92,8 @@ final class ScopeMending {
 
     private func run() {
         guard !host.isClosed else { return }
-        guard let (scope, found) = waiting.first else { return isRunning = false }
+        // In one order, so that a seed replays a run.
+        guard let (scope, found) = waiting.min(by: { "\($0.key)" < "\($1.key)" }) else { return isRunning = false }
         var rest = found
         let items = Array(found.items.prefix(Self.step))
         let shares = Array(found.shares.prefix(Self.step - items.count))
@@ -126,7 +130,8 @@ final class ScopeMending {
                 try DamagedItems.note(
                     item.name, of: scope, written: written, movedTo: change.token.sequence, in: transaction)
             }
-            transaction.publish(OutgoingEvent(host.service.name, moved: (moved.map(\.item) + mended).map(\.name), by: change))
+            transaction.publish(
+                OutgoingEvent(host.service.name, moved: (moved.map(\.item) + mended).map(\.name), by: change))
         } then: { [weak self] failure in
             guard let self, !host.isClosed else { return }
             if failure != nil || isPutOff { called[scope] = nil }

@@ -66,7 +66,8 @@ extension Batch {
         _ folder: DocumentID, since token: ChangeToken, _ vouched: [DocumentID: ItemCondition.Parts]
     ) throws -> CloudError? {
         if !folder.isFixed {
-            guard try !isDamaged(folder), let item = try find(folder), item.kind == .folder, try lives(folder, item) else {
+            guard try !isDamaged(folder), let item = try find(folder), item.kind == .folder, try lives(folder, item)
+            else {
                 return Self.unmet(folder)
             }
         }

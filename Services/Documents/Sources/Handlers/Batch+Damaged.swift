@@ -57,7 +57,9 @@ extension Batch {
 
     /// Frees the name that it has.
     private func leave(_ id: DocumentID, at place: FolderDigests.Place) throws {
-        guard let folder = place.parent, let nameKey = try container.rows.nameKey(ofDamaged: id, in: folder) else { return }
+        guard let folder = place.parent, let nameKey = try container.rows.nameKey(ofDamaged: id, in: folder) else {
+            return
+        }
         let place = Place(folder: folder, nameKey: nameKey)
         guard places[place] == nil else { return }
         places.updateValue(nil, forKey: place)

@@ -189,6 +189,11 @@ final class Container {
             ])
     }
 
+    /// Whether what is damaged was no item, but what a device was about to make, as far as the rows beside it say.
+    func isNoItem(_ id: DocumentID) throws -> Bool {
+        try rows.tree(of: id) == nil && rows.latestVersion(of: id) == nil && rows.folder(ofDamaged: id) == nil
+    }
+
     /// The item's versions, the newest first. One that is damaged is left out.
     func versions(of id: DocumentID) throws -> [WireDocumentContent] {
         try rows.versions(of: id, limit: DocumentLimits.versionsMax + 1).compactMap { try open($0, of: id) }
