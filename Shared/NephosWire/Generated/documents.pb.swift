@@ -215,6 +215,18 @@ public nonisolated struct WireDocumentItem: @unchecked Sendable {
   /// Clears the value of `made`. Subsequent reads from it will return its default value.
   public mutating func clearMade() {_uniqueStorage()._made = nil}
 
+  /// When it came to this place or was last taken out of the trash, and when its attributes were last set: nanoseconds
+  /// since 1970, filled in by the service. Each rises, and decides nothing but between what devices offer again.
+  public var placed: Int64 {
+    get {_storage._placed}
+    set {_uniqueStorage()._placed = newValue}
+  }
+
+  public var attributed: Int64 {
+    get {_storage._attributed}
+    set {_uniqueStorage()._attributed = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -698,7 +710,7 @@ public nonisolated struct WireCreateItem: @unchecked Sendable {
     set {_uniqueStorage()._clash = newValue}
   }
 
-  /// Of what is offered again: who had made it.
+  /// Of what is offered again: who had made it, and when it was put there and its attributes set.
   public var made: WireMakerNote {
     get {_storage._made ?? WireMakerNote()}
     set {_uniqueStorage()._made = newValue}
@@ -707,6 +719,16 @@ public nonisolated struct WireCreateItem: @unchecked Sendable {
   public var hasMade: Bool {_storage._made != nil}
   /// Clears the value of `made`. Subsequent reads from it will return its default value.
   public mutating func clearMade() {_uniqueStorage()._made = nil}
+
+  public var placed: Int64 {
+    get {_storage._placed}
+    set {_uniqueStorage()._placed = newValue}
+  }
+
+  public var attributed: Int64 {
+    get {_storage._attributed}
+    set {_uniqueStorage()._attributed = newValue}
+  }
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -762,6 +784,9 @@ public nonisolated struct WirePlaceItem: Sendable {
 
   public var clash: WireNameClash = .refuse
 
+  /// Of what is offered again: when it was put there.
+  public var placed: Int64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -811,6 +836,9 @@ public nonisolated struct WireSetAttributes: Sendable {
   public var hasFavouriteRank: Bool {self._favouriteRank != nil}
   /// Clears the value of `favouriteRank`. Subsequent reads from it will return its default value.
   public mutating func clearFavouriteRank() {self._favouriteRank = nil}
+
+  /// Of what is offered again: when they were set.
+  public var attributed: Int64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -902,6 +930,9 @@ public nonisolated struct WireRestoreItem: Sendable {
   // methods supported on all messages.
 
   public var clash: WireNameClash = .refuse
+
+  /// Of what is offered again: when it was taken out, as its item says.
+  public var placed: Int64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1447,7 +1478,7 @@ nonisolated extension WireNameClash: SwiftProtobuf._ProtoNameProviding {
 
 nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DocumentItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}trash\0\u{1}conflicts\0\u{1}renditions\0\u{1}announcements\0\u{1}made\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}trash\0\u{1}conflicts\0\u{1}renditions\0\u{1}announcements\0\u{1}made\0\u{1}placed\0\u{1}attributed\0")
 
   fileprivate class _StorageClass {
     var _kind: WireItemKind = .unspecified
@@ -1461,6 +1492,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
     var _renditions: [WireRendition] = []
     var _announcements: [WireAnnouncement] = []
     var _made: WireMakerNote? = nil
+    var _placed: Int64 = 0
+    var _attributed: Int64 = 0
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -1482,6 +1515,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
       _renditions = source._renditions
       _announcements = source._announcements
       _made = source._made
+      _placed = source._placed
+      _attributed = source._attributed
     }
   }
 
@@ -1511,6 +1546,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
         case 9: try { try decoder.decodeRepeatedMessageField(value: &_storage._renditions) }()
         case 10: try { try decoder.decodeRepeatedMessageField(value: &_storage._announcements) }()
         case 11: try { try decoder.decodeSingularMessageField(value: &_storage._made) }()
+        case 12: try { try decoder.decodeSingularSInt64Field(value: &_storage._placed) }()
+        case 13: try { try decoder.decodeSingularSInt64Field(value: &_storage._attributed) }()
         default: break
         }
       }
@@ -1556,6 +1593,12 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
       try { if let v = _storage._made {
         try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
       } }()
+      if _storage._placed != 0 {
+        try visitor.visitSingularSInt64Field(value: _storage._placed, fieldNumber: 12)
+      }
+      if _storage._attributed != 0 {
+        try visitor.visitSingularSInt64Field(value: _storage._attributed, fieldNumber: 13)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1576,6 +1619,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
         if _storage._renditions != rhs_storage._renditions {return false}
         if _storage._announcements != rhs_storage._announcements {return false}
         if _storage._made != rhs_storage._made {return false}
+        if _storage._placed != rhs_storage._placed {return false}
+        if _storage._attributed != rhs_storage._attributed {return false}
         return true
       }
       if !storagesAreEqual {return false}
@@ -2367,7 +2412,7 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CreateItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0\u{1}placed\0\u{1}attributed\0")
 
   fileprivate class _StorageClass {
     var _kind: WireItemKind = .unspecified
@@ -2378,6 +2423,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
     var _attributes: WireItemAttributes? = nil
     var _clash: WireNameClash = .refuse
     var _made: WireMakerNote? = nil
+    var _placed: Int64 = 0
+    var _attributed: Int64 = 0
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -2396,6 +2443,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       _attributes = source._attributes
       _clash = source._clash
       _made = source._made
+      _placed = source._placed
+      _attributed = source._attributed
     }
   }
 
@@ -2422,6 +2471,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         case 6: try { try decoder.decodeSingularMessageField(value: &_storage._attributes) }()
         case 7: try { try decoder.decodeSingularEnumField(value: &_storage._clash) }()
         case 8: try { try decoder.decodeSingularMessageField(value: &_storage._made) }()
+        case 9: try { try decoder.decodeSingularSInt64Field(value: &_storage._placed) }()
+        case 10: try { try decoder.decodeSingularSInt64Field(value: &_storage._attributed) }()
         default: break
         }
       }
@@ -2458,6 +2509,12 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       try { if let v = _storage._made {
         try visitor.visitSingularMessageField(value: v, fieldNumber: 8)
       } }()
+      if _storage._placed != 0 {
+        try visitor.visitSingularSInt64Field(value: _storage._placed, fieldNumber: 9)
+      }
+      if _storage._attributed != 0 {
+        try visitor.visitSingularSInt64Field(value: _storage._attributed, fieldNumber: 10)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -2475,6 +2532,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         if _storage._attributes != rhs_storage._attributes {return false}
         if _storage._clash != rhs_storage._clash {return false}
         if _storage._made != rhs_storage._made {return false}
+        if _storage._placed != rhs_storage._placed {return false}
+        if _storage._attributed != rhs_storage._attributed {return false}
         return true
       }
       if !storagesAreEqual {return false}
@@ -2530,7 +2589,7 @@ nonisolated extension WireReplaceContent: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".PlaceItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}base\0\u{1}clash\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}base\0\u{1}clash\0\u{1}placed\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2543,6 +2602,7 @@ nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
       case 3: try { try decoder.decodeSingularBytesField(value: &self.placeVersion) }()
       case 4: try { try decoder.decodeSingularBytesField(value: &self.base) }()
       case 5: try { try decoder.decodeSingularEnumField(value: &self.clash) }()
+      case 6: try { try decoder.decodeSingularSInt64Field(value: &self.placed) }()
       default: break
       }
     }
@@ -2564,6 +2624,9 @@ nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if self.clash != .refuse {
       try visitor.visitSingularEnumField(value: self.clash, fieldNumber: 5)
     }
+    if self.placed != 0 {
+      try visitor.visitSingularSInt64Field(value: self.placed, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2573,6 +2636,7 @@ nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if lhs.placeVersion != rhs.placeVersion {return false}
     if lhs.base != rhs.base {return false}
     if lhs.clash != rhs.clash {return false}
+    if lhs.placed != rhs.placed {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2580,7 +2644,7 @@ nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".SetAttributes"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}created\0\u{1}executable\0\u{1}extended\0\u{1}tags\0\u{3}favourite_rank\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}created\0\u{1}executable\0\u{1}extended\0\u{1}tags\0\u{3}favourite_rank\0\u{1}attributed\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2593,6 +2657,7 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
       case 3: try { try decoder.decodeRepeatedMessageField(value: &self.extended) }()
       case 4: try { try decoder.decodeSingularMessageField(value: &self._tags) }()
       case 5: try { try decoder.decodeSingularSInt64Field(value: &self._favouriteRank) }()
+      case 6: try { try decoder.decodeSingularSInt64Field(value: &self.attributed) }()
       default: break
       }
     }
@@ -2618,6 +2683,9 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
     try { if let v = self._favouriteRank {
       try visitor.visitSingularSInt64Field(value: v, fieldNumber: 5)
     } }()
+    if self.attributed != 0 {
+      try visitor.visitSingularSInt64Field(value: self.attributed, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2627,6 +2695,7 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.extended != rhs.extended {return false}
     if lhs._tags != rhs._tags {return false}
     if lhs._favouriteRank != rhs._favouriteRank {return false}
+    if lhs.attributed != rhs.attributed {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2758,7 +2827,7 @@ nonisolated extension WireSeenItem: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireRestoreItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".RestoreItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}clash\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}clash\0\u{1}placed\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2767,6 +2836,7 @@ nonisolated extension WireRestoreItem: SwiftProtobuf.Message, SwiftProtobuf._Mes
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularEnumField(value: &self.clash) }()
+      case 2: try { try decoder.decodeSingularSInt64Field(value: &self.placed) }()
       default: break
       }
     }
@@ -2776,11 +2846,15 @@ nonisolated extension WireRestoreItem: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if self.clash != .refuse {
       try visitor.visitSingularEnumField(value: self.clash, fieldNumber: 1)
     }
+    if self.placed != 0 {
+      try visitor.visitSingularSInt64Field(value: self.placed, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireRestoreItem, rhs: WireRestoreItem) -> Bool {
     if lhs.clash != rhs.clash {return false}
+    if lhs.placed != rhs.placed {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
