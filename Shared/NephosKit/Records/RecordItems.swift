@@ -60,7 +60,7 @@ struct RecordItems {
                         PRIMARY KEY (account, scope, name)
                     );
                     """),
-            tombstones, RecordTransaction.parts, RecordAssets.tables,
+            tombstones, RecordTransaction.parts, RecordAssets.tables, RecordTransaction.orderOfRefusals,
         ] + LostChunks.migrations
 
     func item(_ name: ItemName) throws -> Item? {

@@ -92,26 +92,40 @@ extension RecordTransaction {
 
     // MARK: Refusals
 
+    static let orderOfRefusals = LocalMigration(
+        name: "records: order of what was refused",
+        sql: "ALTER TABLE record_refusals ADD COLUMN position INTEGER NOT NULL DEFAULT 0")
+
     /// Keeps what was refused. There is no bound: all of it waited on this disk already, and nobody else has it. What was
-    /// saved over something that is refused already is one with it, for the reason that the first was refused for.
+    /// saved over something that is refused already is one with it, for the reason that the first was refused for. What was
+    /// saved before it, and is refused after it, is in it.
     ///
     /// - Parameters:
+    ///   - position: Of the operation, which says what was saved before what.
     ///   - client: What was to be; nil: deleted.
     ///   - ancestor: What it was made from; nil: it would be a new record.
     ///   - base: The change tag that it was made from; empty: none.
     func noteRefusal(
-        of name: String, client: WireRecord?, ancestor: WireRecord?, madeFrom base: Data = Data(), _ error: CloudError,
-        now: Timestamp
+        of name: String, client: WireRecord?, ancestor: WireRecord?, madeFrom base: Data = Data(),
+        at position: Int64 = 0, _ error: CloudError, now: Timestamp
     ) throws {
+        try rows.cached(
+            "UPDATE record_refusals SET ancestor = ?4, error = ?5 "
+                + "WHERE account = ?1 AND scope = ?2 AND name = ?3 AND position > ?6"
+        ).execute(arguments: [
+            rows.account, rows.scope.name, name, try ancestor?.serializedData() as Data?, StoredError.encode(error),
+            position,
+        ])
+        guard rows.database.changesCount == 0 else { return }
         let former = try refusal(of: name, as: base)
         let ancestor: Data? = try former.map { $0.ancestor } ?? ancestor?.serializedData()
         let error = former?.error ?? error
         try rows.cached(
-            "INSERT OR REPLACE INTO record_refusals (account, scope, name, body, ancestor, refused, error) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+            "INSERT OR REPLACE INTO record_refusals (account, scope, name, body, ancestor, refused, error, position) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
         ).execute(arguments: [
             rows.account, rows.scope.name, name, try client?.serializedData() as Data?, ancestor,
-            Int64(bitPattern: now.milliseconds), StoredError.encode(error),
+            Int64(bitPattern: now.milliseconds), StoredError.encode(error), position,
         ])
         try need(client?.assets ?? [], of: name)
     }
