@@ -32,6 +32,8 @@ public enum RecordLimits {
     public static let referencesMax = 4000
     /// Records that are deleted with others because they refer to them, by one request.
     public static let cascadeMax = 2000
+    /// Histories that a record's last save may not have followed; beyond, the oldest two are taken for one.
+    public static let gapsMax = 8
     /// Parents above one another.
     public static let parentsMax = 50
     /// Records of a zone.

@@ -2,8 +2,8 @@ package import NephosCore
 package import NephosWire
 
 /// What becomes of a record, or of a deletion, that a restore has lost and a device offers again: a pure rule, of times
-/// that the service itself has given, each later than those of the record before; and of what was done since, which
-/// is never overwritten.
+/// that the service itself has given, each later than those of the record before; and of what was done since, or in
+/// another history than the offered, which is never overwritten.
 package enum OfferRule {
     package enum Outcome: Equatable {
         /// It is stored as it was.
@@ -13,7 +13,8 @@ package enum OfferRule {
     }
 
     /// - Parameter offered: With all that the service once said of it.
-    /// - Throws: ``CloudError`` `.serverRecordChanged`, `.unknownItem`: somebody has saved or deleted it since the restore.
+    /// - Throws: ``CloudError`` `.serverRecordChanged`, `.unknownItem`: somebody has saved or deleted it since the restore, or
+    ///   since an earlier one, without having had it.
     package static func decide(
         _ offered: WireRecord, over state: SaveRule.State
     ) throws(CloudError) -> Outcome {
@@ -25,7 +26,7 @@ package enum OfferRule {
             guard let deletion = state.deletion,
                 state.isSince || deletion.time >= offered.modified.time
             else { return .write }
-            guard !state.isSince else { throw deletedSince }
+            guard !state.isSince, !deletion.isGap(offered.modified.time) else { throw deletedSince }
             return .isPast
         }
         // Everybody who reads a public database knows its tags, and may save another record under one.
@@ -37,18 +38,25 @@ package enum OfferRule {
             guard !SaveRule.hasSameContent(stored, offered) else { return .isPast }
             throw savedSince
         }
-        return stored.modified.time < offered.modified.time ? .write : .isPast
+        let isLater = stored.modified.time < offered.modified.time
+        let (later, earlier) = isLater ? (offered, stored) : (stored, offered)
+        if !later.follows(earlier), !SaveRule.hasSameContent(stored, offered) { throw savedSince }
+        return isLater ? .write : .isPast
     }
 
-    /// - Parameter version: The change tag that was deleted.
+    /// - Parameters:
+    ///   - version: The change tag that was deleted.
+    ///   - stamp: Of the deletion.
     /// - Throws: ``CloudError`` `.serverRecordChanged`.
     package static func decideDeletion(
-        of version: [UInt8], at time: Int64, over state: SaveRule.State
+        of version: [UInt8], by stamp: WireRecordStamp, over state: SaveRule.State
     ) throws(CloudError) -> Outcome {
         guard let stored = state.record else { return state.isDamaged ? .write : .isPast }
         if [UInt8](stored.version) == version { return .write }
         guard !state.isSince else { throw savedSince }
-        return stored.modified.time < time ? .write : .isPast
+        guard stored.modified.time < stamp.time else { return .isPast }
+        guard !stamp.isGap(stored.modified.time) else { throw savedSince }
+        return .write
     }
 
     private static let savedSince = CloudError(
@@ -56,4 +64,21 @@ package enum OfferRule {
     private static let deletedSince = CloudError(
         .unknownItem,
         "The record was deleted since the service came back from a copy. Save it as a new one, or leave it.")
+}
+
+extension WireRecordStamp {
+    /// Whether what was done at this time may have been done in a history that this has not followed.
+    fileprivate func isGap(_ time: Int64) -> Bool {
+        stride(from: 0, to: gaps.count / 2 * 2, by: 2).contains { gaps[$0] < time && time < gaps[$0 + 1] }
+    }
+}
+
+extension WireRecord {
+    /// Whether who saved this had that one, or what came of it. After two restores that is not said by the times: what
+    /// was lost with the first, and what was saved since then, have come beside each other.
+    fileprivate func follows(_ earlier: WireRecord) -> Bool {
+        guard modified.gaps.isEmpty else { return !modified.isGap(earlier.modified.time) }
+        // Another record of the name, from before this one was made.
+        return created == earlier.created || earlier.modified.time >= created.time
+    }
 }

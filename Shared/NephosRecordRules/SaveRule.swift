@@ -20,6 +20,8 @@ package enum SaveRule {
         package var deletion: WireRecordStamp?
         /// It was saved or deleted since the service came back from a copy, and not as it had been before.
         package var isSince = false
+        /// When the present epoch began, nanoseconds since 1970: what is older was in the copy, or is offered again.
+        package var epochBegan: Int64 = 0
 
         package init(
             record: WireRecord? = nil, isDamaged: Bool = false, former: [[UInt8]] = [],
@@ -58,7 +60,9 @@ package enum SaveRule {
             guard !state.former.contains(version) else { throw gone }
             guard save.base.isEmpty || save.policy != .ifServerRecordUnchanged else { throw gone }
             let stamp = later(stamp, than: state)
-            return .write(made(save, from: WireRecord(), created: stamp, stamp), overwrites: false)
+            var created = stamp
+            created.gaps = []
+            return .write(made(save, from: WireRecord(), created: created, stamp), overwrites: false)
         }
         // Its own save, again.
         if stored.version == save.version || state.former.contains(version) { return .same(stored) }
@@ -104,13 +108,24 @@ package enum SaveRule {
     }
 
     /// The times of a record's saves and deletions rise, whatever the clock does: by them it is known after a restore
-    /// which of two was the later one.
-    package static func later(_ stamp: WireRecordStamp, than state: State) -> WireRecordStamp {
-        guard let last = state.record?.modified.time ?? state.deletion?.time, last >= stamp.time, last < .max else {
-            return stamp
-        }
+    /// which of two was the later one, and by their gaps whether it has followed the other.
+    ///
+    /// - Parameter isDeletion: It is the stamp of one, from which nobody can tell when the record was made.
+    package static func later(
+        _ stamp: WireRecordStamp, than state: State, isDeletion: Bool = false
+    ) -> WireRecordStamp {
+        guard let last = state.record?.modified ?? state.deletion else { return stamp }
         var later = stamp
-        later.time = last + 1
+        if last.time >= stamp.time, last.time < .max { later.time = last.time + 1 }
+        // What goes with a deletion that is offered again went with it then.
+        let hasParted = last.time < state.epochBegan && state.epochBegan <= later.time
+        later.gaps = last.gaps
+        // Until there is one, what is older than the record is its gap.
+        if let record = state.record, later.gaps.isEmpty, hasParted || isDeletion {
+            later.gaps = [0, record.created.time]
+        }
+        if hasParted { later.gaps += [last.time, state.epochBegan] }
+        while later.gaps.count > 2 * RecordLimits.gapsMax { later.gaps.removeSubrange(1...2) }
         return later
     }
 

@@ -205,6 +205,10 @@ public protocol FeedReader: ReadTransaction {
     /// The epochs before the present one, at most 15, in their order, each with how far it and what there was before are
     /// the same.
     func partings(in partition: Int) throws -> [ChangeToken]
+
+    /// When the history began that the present epoch is of: what is from before was in the copy that the service came back
+    /// from, if it did, or is lost.
+    func historyBegan() throws -> Timestamp
 }
 
 extension FeedReader {

@@ -176,6 +176,8 @@ public final class Feed: FeedTransaction {
         return history.judge(token, after: epochs, in: partition, at: head)
     }
 
+    public func historyBegan() throws -> Timestamp { try cache.history?.began ?? Self.beginning(ofEpoch: epoch()) }
+
     public func partings(in partition: Int) throws -> [ChangeToken] { cache.history?.partings(in: partition) ?? [] }
 
     public func scopes(

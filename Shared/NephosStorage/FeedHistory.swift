@@ -128,6 +128,14 @@ public struct FeedHistory: Sendable {
         return partings
     }
 
+    /// When the history began that the present epoch is of: it may have gone on for a while before somebody has shown that
+    /// the database is an old copy. Nil: that is not known.
+    var began: Timestamp? {
+        guard let first = runs.first(where: { $0.epoch == runs.last?.epoch }) else { return nil }
+        let start = first.lost == 0 ? nil : runs.first { $0.id > first.lost }
+        return start.map { Timestamp(milliseconds: UniqueNumber.time(of: $0.id)) }
+    }
+
     private func start(after lost: UInt64, in partition: Int) -> UInt64 {
         lost == 0 ? .max : runs.first { $0.id > lost }?.starts[partition] ?? .max
     }

@@ -101,5 +101,7 @@ public final class FeedSnapshot: FeedReader {
         try feed.judge(token, after: epochs, in: partition)
     }
 
+    public func historyBegan() throws -> Timestamp { try feed.historyBegan() }
+
     public func partings(in partition: Int) throws -> [ChangeToken] { try feed.partings(in: partition) }
 }

@@ -63,3 +63,33 @@ extension WireItemAttributes {
         }
     }
 }
+
+extension WireSetAttributes {
+    /// What makes these attributes of the others.
+    public init(making new: WireItemAttributes, of old: WireItemAttributes) {
+        self.init()
+        created = new.created
+        executable = new.executable
+        favouriteRank = new.favouriteRank
+        tags.tags = new.tags
+        extended = new.extended
+        let names = Set(new.extended.map(\.name))
+        for attribute in old.extended where !names.contains(attribute.name) {
+            var removed = attribute
+            removed.value = Data()
+            extended.append(removed)
+        }
+    }
+
+    /// What of it sets something that is not there: nothing that is there is replaced or removed.
+    public func lacked(by present: WireItemAttributes) -> WireSetAttributes {
+        var set = WireSetAttributes()
+        if present.created == 0, created != 0 { set.created = created }
+        if present.favouriteRank == 0, favouriteRank != 0 { set.favouriteRank = favouriteRank }
+        let lacking = tags.tags.filter { !present.tags.contains($0) }
+        if !lacking.isEmpty { set.tags.tags = present.tags + lacking }
+        let names = Set(present.extended.map(\.name))
+        set.extended = extended.filter { !names.contains($0.name) && !$0.value.isEmpty }
+        return set
+    }
+}

@@ -49,7 +49,7 @@ class RestoreHistory: SeededHistory {
 
     let cloud: TestCloud
     var generator: SplitMix64
-    private var copies: [ServiceName: [StorageCopy]] = [:]
+    var copies: [ServiceName: [StorageCopy]] = [:]
     private var homes: [String: [HomeCopy]] = [:]
     /// By account, the newest state of each key that some device has held since the last restore.
     private var held: [AccountID: [ItemName: KeyValueItem]] = [:]
@@ -62,16 +62,16 @@ class RestoreHistory: SeededHistory {
     /// What has happened, for whoever looks at one history.
     private var trace: [String] = []
     private static let isTraced = ProcessInfo.processInfo.environment["NEPHOS_SEED"] != nil
-    private var hasWrongClocks = false
-    private var hasWrongServerClocks = false
-    private var hasSwitches = false
+    var hasWrongClocks = false
+    var hasWrongServerClocks = false
+    var hasSwitches = false
     /// How far services' clocks are ahead.
     private var serverClocks: [ServiceName: Duration] = [:]
     /// The service does not know any more how far its clock had come.
     private var hasLostClock = false
     private static let accounts = [TestCloud.accountName, "other"]
     /// Of devices.
-    private static let wrongClocks: [Duration] = [
+    static let wrongClocks: [Duration] = [
         .seconds(-3 * 86_400), .seconds(-1200), .seconds(300), .seconds(2 * 3600), .seconds(3 * 86_400),
     ]
 
@@ -169,7 +169,7 @@ class RestoreHistory: SeededHistory {
         }
     }
 
-    private func write(_ device: TestDevice, deleting: Bool) throws {
+    func write(_ device: TestDevice, deleting: Bool) throws {
         guard let store = device.store, device.session?.signedIn == true else { return }
         counter += 1
         let count = flip(0.2) ? 2 : 1
@@ -186,7 +186,7 @@ class RestoreHistory: SeededHistory {
     }
 
     /// It is found wrong, or put right.
-    private func setServerClock() {
+    func setServerClock() {
         let offset = flip(0.3) ? .zero : Self.wrongServerClocks.randomElement(using: &generator) ?? .zero
         let service = flip(0.5) ? .keyValue : flip(0.5) ? ServiceName.identity : .notifications
         note("the clock of \(service) is \(offset) ahead")
@@ -213,12 +213,12 @@ class RestoreHistory: SeededHistory {
         deleted = deleted.mapValues { $0.filter { $0.value.timestamp <= certain } }
     }
 
-    private func note(_ text: @autoclosure () -> String) {
+    func note(_ text: @autoclosure () -> String) {
         guard Self.isTraced else { return }
         trace.append("\(cloud.network.now): \(text())")
     }
 
-    private func copyAll() {
+    func copyAll() {
         note("copy")
         for service in TestCloud.services {
             guard let copy = try? cloud.copyStorage(of: service) else { continue }
@@ -229,7 +229,10 @@ class RestoreHistory: SeededHistory {
     /// One service, or all together as they were at one time.
     private func restore(_ service: ServiceName?) throws {
         guard let count = copies[.keyValue]?.count, count > 0 else { return }
-        let number = Int.random(in: 0..<count, using: &generator)
+        try restore(service, from: Int.random(in: 0..<count, using: &generator))
+    }
+
+    func restore(_ service: ServiceName?, from number: Int) throws {
         note("restore \(service?.rawValue ?? "all") \(number)")
         for restored in service.map({ [$0] }) ?? TestCloud.services {
             guard let copy = copies[restored]?[number] else { continue }
@@ -239,7 +242,7 @@ class RestoreHistory: SeededHistory {
     }
 
     /// The service's database is gone, and it starts with an empty one.
-    private func lose(_ service: ServiceName) throws {
+    func lose(_ service: ServiceName) throws {
         note("lose \(service)")
         if service == .keyValue { forgetServer() }
         try cloud.restore(nil, of: service)

@@ -1,5 +1,7 @@
 import Foundation
+import NephosCore
 import NephosSimulation
+import NephosStorage
 import Testing
 
 @testable import NephosKit
@@ -44,6 +46,84 @@ import Testing
                 let status = try await device.container.scope.status()
                 #expect(status.isInSync && status.refused.isEmpty)
             }
+        }
+    }
+
+    /// Two devices have an item that the service has lost, one of them as it was before: whoever comes first, it ends as it
+    /// was last, and who had it otherwise is told.
+    @Test(arguments: [["old", "new"], ["new", "old"], ["both"]])
+    func ofWhatTwoDevicesOfferTheLaterStateStands(_ order: [String]) async throws {
+        try await withContainers { cloud in
+            let (new, old) = (try await cloud.open(), try await cloud.open())
+            try await new.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await new.container.put(Data("1".utf8), at: "f/x", makesFolders: true)
+            try await new.settle()
+            try await old.settle()
+            let items = Set(try await old.container.items().map(\.id.name))
+            old.setOffline(true)
+            cloud.simulation.use { $0.network.run(for: .seconds(60)) }
+            _ = try await new.container.move("f", to: "g")
+            _ = try await new.container.move("g/x", to: "g/y")
+            try await new.container.setAttributes([.tag("red")], of: "g/y")
+            try await new.settle()
+            let paths = try await new.paths()
+            new.setOffline(true)
+            let position = try old.container.read { try $0.rows.latestNews() }
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            for name in order {
+                if name != "old" { new.setOffline(false) }
+                if name != "new" { old.setOffline(false) }
+                for _ in 0..<2 {
+                    if name != "new" { try await old.settle() }
+                    if name != "old" { try await new.settle() }
+                }
+            }
+            for device in [old, new] {
+                try await device.settle()
+                #expect(try await device.paths() == paths)
+                #expect(try await device.container.attributes(of: "g/y").tags == ["red"])
+                let status = try await device.container.scope.status()
+                #expect(status.isInSync && status.refused.isEmpty)
+            }
+            let told = try old.container.read { try $0.rows.news(after: position) }.entries
+            #expect(items.isSubset(of: told.flatMap { $0.notification.changes.map { ItemName($0.item) } }))
+        }
+    }
+
+    private static let damage = SQL("UPDATE feed_items SET body = ?2 WHERE name = ?1")
+
+    /// What a device keeps of an item that the service cannot read is as old as it was, also once an old copy is back.
+    @Test func whatIsKeptOfADamagedItemIsNotTakenForTheNewest() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("1".utf8), at: "x")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            try await one.container.put(Data("2".utf8), at: "x")
+            try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
+            try await one.container.put(Data("3".utf8), at: "x")
+            try await one.settle()
+            let item = try #require(try await one.container.items().first)
+            one.session.close()
+            try cloud.simulation.use { cloud in
+                _ = try cloud.storage(of: .documents).write {
+                    try $0.execute(Self.damage, [.text(item.id.description), .blob([1])])
+                }
+                cloud.crash(.documents)
+                try cloud.start(.documents)
+            }
+            two.setOffline(false)
+            try await two.container.scope.waitUntilCurrent(timeout: .seconds(20))
+            #expect(try await two.container.scope.status().isInSync == false)
+            #expect(try await two.text("x") == "1")
+            try cloud.simulation.use { try $0.restore(copy, of: .documents) }
+            for _ in 0..<2 { try await two.settle() }
+            #expect(try await two.text("x") == "2")
+            #expect(try await two.container.conflicts(of: "x").count == 1)
         }
     }
 }

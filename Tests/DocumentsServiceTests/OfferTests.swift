@@ -4,6 +4,7 @@ import NephosCore
 import NephosSimulation
 import NephosStorage
 import NephosWire
+import SwiftProtobuf
 import Testing
 
 /// What the service has lost with a copy it gets back as it was: under its id, of whoever had made it, with its date.
@@ -36,6 +37,9 @@ import Testing
         change.create.parent = item.parent
         change.create.placeVersion = item.placeVersion
         change.create.made = item.made
+        change.create.clash = .rename
+        (change.create.placed, change.create.attributed) = (item.placed, item.attributed)
+        if item.hasAttributes { change.create.attributes = item.attributes }
         change.offered = true
         return change
     }
@@ -189,6 +193,7 @@ import Testing
         ])
         var place = WireDocumentChange.place(moved, "moved", in: inner)
         place.place.placeVersion = try #require(before[moved]).placeVersion
+        place.place.placed = try #require(before[moved]).placed
         place.offered = true
         try here.apply([place])
         #expect(try here.list() == before)
@@ -221,6 +226,113 @@ import Testing
             for offer in isNewestFirst ? offers : [early, offers[1]] { try here.apply([offer]) }
             #expect(try here.item(file) == before)
             #expect(try here.versions(of: file) == versions)
+        }
+    }
+
+    // MARK: Which is the later one
+
+    /// One state of an item, and a later one: each device has another, and whoever comes first, the later one stands.
+    private func offerBoth(
+        _ id: DocumentID, since copy: StorageCopy?, _ change: () throws -> Void,
+        _ check: (WireDocumentItem, _ before: WireDocumentItem, _ reply: WireApplyChangesReply) throws -> Void
+    ) throws {
+        let first = try here.item(id)
+        house.cloud.network.run(for: .seconds(60))
+        try change()
+        let second = try here.item(id)
+        func offer(_ item: WireDocumentItem, by device: ContainerDevice) throws -> WireApplyChangesReply {
+            let reply = try device.apply([creation(of: item, id)])
+            return item.hasTrash ? try device.apply([deletion(of: item, id)]) : reply
+        }
+        for order in [[first, second], [second, first]] {
+            try lose(since: copy)
+            _ = try offer(order[0], by: here)
+            let reply = try offer(order[1], by: there)
+            try check(try here.item(id), second, reply)
+            #expect(reply.items.map(\.item) == [id.description])
+        }
+    }
+
+    @Test func ofTwoPlacesOfOneItemTheLaterOneStands() throws {
+        let copy = try copy()
+        let file = try there.makeFile("a", "1")
+        let move = { _ = try there.apply([.place(file, "b", in: .documents)]) }
+        try offerBoth(file, since: copy, move) { now, before, reply in
+            #expect(now == before && now.name == Data("b".utf8))
+            let told = try reply.items.map { try WireDocumentItem(serializedBytes: $0.body) }
+            #expect(told == [now])
+        }
+        // Of what has no content, too.
+        let folder = try there.makeFolder("f")
+        let rename = { _ = try there.apply([.place(folder, "g", in: .documents)]) }
+        try offerBoth(folder, since: copy, rename) { now, before, _ in
+            #expect(now.name == before.name && now.placeVersion == before.placeVersion && now.placed == before.placed)
+        }
+    }
+
+    @Test func ofTwoStatesOfTheAttributesTheLaterOneStands() throws {
+        let copy = try copy()
+        let file = try there.makeFile("a", "1")
+        try there.apply([
+            .attributes(file) {
+                $0.tags.tags = ["old"]
+                $0.extended = [.named("x", [1]), .named("y", [1])]
+            }
+        ])
+        try offerBoth(
+            file, since: copy,
+            {
+                try there.apply([
+                    .attributes(file) {
+                        $0.executable = true
+                        $0.tags.tags = []
+                        $0.extended = [.named("x", [2]), .named("y", [])]
+                    }
+                ])
+            }
+        ) { now, before, _ in #expect(now == before && now.attributes.extended == [.named("x", [2])]) }
+    }
+
+    /// Nobody undoes it, and nothing of what was lost is dropped that it does not speak of.
+    @Test func whatWasDoneSinceTheRestoreIsLaterThanAllThatWasLost() throws {
+        let file = try there.makeFile("a", "1")
+        let copy = try copy()
+        try there.apply([
+            .place(file, "lost", in: .documents),
+            .attributes(file) {
+                $0.tags.tags = ["lost"]
+                $0.favouriteRank = 3
+            },
+        ])
+        let before = try here.item(file)
+        try lose(since: copy)
+        house.cloud.network.run(for: .seconds(60))
+        try there.apply([.place(file, "new", in: .documents), .attributes(file) { $0.tags.tags = ["new"] }])
+        try here.apply([creation(of: before, file)])
+        let item = try here.item(file)
+        #expect(item.name == Data("new".utf8))
+        #expect(item.attributes.tags == ["new", "lost"] && item.attributes.favouriteRank == 3)
+        // A time that is still to come was told by a clock that was wrong.
+        var early = before
+        early.placed = .max
+        try here.apply([creation(of: early, file)])
+        #expect(try here.item(file).name == Data("new".utf8))
+    }
+
+    @Test func whatWasTakenOutOfTheTrashIsNotPutThereAgainByWhoHadItThere() throws {
+        let copy = try copy()
+        let file = try there.makeFile("a", "1")
+        try there.apply([.trash(file)])
+        try offerBoth(file, since: copy, { try there.apply([.restore(file)]) }) { now, before, _ in
+            #expect(now == before && !now.hasTrash)
+        }
+    }
+
+    @Test func whatWasDeletedIsNotTakenOutOfTheTrashByWhoHadItBefore() throws {
+        let copy = try copy()
+        let file = try there.makeFile("a", "1")
+        try offerBoth(file, since: copy, { try there.apply([.place(file, "b", in: .documents), .trash(file)]) }) {
+            now, before, _ in #expect(now == before && now.hasTrash)
         }
     }
 

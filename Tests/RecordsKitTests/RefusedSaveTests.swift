@@ -145,6 +145,38 @@ import Testing
         }
     }
 
+    /// What was saved last is refused first, and what it was made from afterwards.
+    @Test func whatWasRefusedLaterButSavedBeforeTakesNobodysPlace() async throws {
+        try await withTwo { _, one, two in
+            try await set("n", 20, of: "a", on: two)
+            func saveTogether(_ name: String, _ number: Int64) async throws {
+                var record = try await read(name, on: two)
+                record["n"] = .integer(number)
+                var other = try await two.database.record(RecordID("c")) ?? Record("c", [:])
+                other["n"] = .integer(number)
+                try await two.database.modify(saving: [record, other], deleting: [])
+            }
+            try await saveTogether("b", 21)
+            try await set("n", 22, of: "c", on: two)
+            // With what was saved over the first one, which is a conflict before the second is.
+            try await saveTogether("a", 23)
+            for name in ["a", "b"] { try await set("n", 11, of: name, on: one) }
+            try await one.settle()
+            two.setOffline(false)
+            for device in [two, one] { try await device.settle() }
+            #expect(try await two.contents() == ["a": ["n": 11], "b": ["n": 11]])
+            let refused = try await two.database.refused()
+            #expect(refused.map(\.id.name) == ["c"] && refused.map(\.record?.fields) == [["n": 23]])
+            let conflicts = try await two.database.conflicts()
+            #expect(conflicts.map(\.client?.fields) == [["n": 23], ["n": 21]])
+            try await two.database.save(try #require(refused.first?.record))
+            try await two.settle()
+            try await one.settle()
+            #expect(try await two.contents() == one.contents())
+            #expect(try await one.contents()["c"] == ["n": 23])
+        }
+    }
+
     /// - Parameter first: Which of the two is refused for itself.
     @Test(arguments: ["a", "b"]) func whatIsDoneAsAWholeIsNotDoneByHalfWithALaterSave(_ first: String) async throws {
         try await withTwo { cloud, one, two in

@@ -146,6 +146,100 @@ import Testing
         }
     }
 
+    /// The service comes back twice. What was lost with the first, and what was saved between the two, have come beside each
+    /// other, though both are older than the present history: neither is dropped for the other, whoever comes first.
+    @Test(arguments: [true, false])
+    func whatWasSavedBetweenTwoRestoresIsAConflictWithWhatTheFirstHasLost(isOlderFirst: Bool) async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            for name in ["a", "b"] { try await one.database.save(Record(name, ["n": 0])) }
+            for device in [one, two] { try await device.settle() }
+            func copy() throws -> StorageCopy { try cloud.simulation.use { try $0.copyStorage(of: .records) } }
+            func restore(_ copy: StorageCopy) throws {
+                cloud.simulation.pass(.seconds(60))
+                try cloud.simulation.use { try $0.restore(copy, of: .records) }
+                cloud.simulation.pass(.seconds(60))
+            }
+            func save(_ names: [String], _ number: Int64, on device: RecordCloud.Device) async throws {
+                for name in names {
+                    var record = try await device.database.record(RecordID(name)) ?? Record(name, [:])
+                    record["n"] = .integer(number)
+                    try await device.database.save(record)
+                }
+                try await device.settle()
+            }
+            let early = try copy()
+            two.setOffline(true)
+            try await save(["a", "b", "c"], 1, on: one)
+            one.setOffline(true)
+            try restore(early)
+            two.setOffline(false)
+            try await save(["a", "c"], 2, on: two)
+            try await two.database.delete(RecordID("b"))
+            try await two.settle()
+            let later = isOlderFirst ? early : try copy()
+            try await save(["d"], 2, on: two)
+            two.setOffline(isOlderFirst)
+            try restore(later)
+            for device in isOlderFirst ? [one, two] : [two, one] {
+                device.setOffline(false)
+                for _ in 0..<2 { try await device.settle() }
+            }
+            for _ in 0..<2 { for device in [one, two] { try await device.settle() } }
+            let (first, second) = isOlderFirst ? (one, two) : (two, one)
+            let kept: [String: [String: RecordValue]] =
+                isOlderFirst
+                ? ["a": ["n": 1], "b": ["n": 1], "c": ["n": 1], "d": ["n": 2]]
+                : ["a": ["n": 2], "c": ["n": 2], "d": ["n": 2]]
+            for device in [one, two] {
+                #expect(try await device.contents() == kept)
+                #expect(try await device.proves())
+            }
+            #expect(try await first.database.conflicts().isEmpty)
+            #expect(try await first.database.refused().isEmpty)
+            let conflicts = try await second.database.conflicts()
+            let refused = try await second.database.refused()
+            #expect(conflicts.map(\.id.name) == (isOlderFirst ? ["a", "b", "c"] : ["a", "c"]))
+            let clients: [[String: RecordValue]?] = isOlderFirst ? [["n": 2], nil, ["n": 2]] : [["n": 1], ["n": 1]]
+            #expect(conflicts.map(\.client?.fields) == clients)
+            // It was deleted, and is not made anew.
+            #expect(refused.map(\.record?.fields) == (isOlderFirst ? [] : [["n": 1]]))
+        }
+    }
+
+    /// Who had it, and went on from there, has made no conflict of it.
+    @Test func whatWasMadeFromWhatCameBackIsNoConflictAfterAnotherRestore() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.database.save(Record("a", ["n": 0]))
+            for device in [one, two] { try await device.settle() }
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
+            for number in 1...3 {
+                cloud.simulation.pass(.seconds(60))
+                // Each time the other one is as the one was before.
+                let (here, away) = number % 2 == 1 ? (one, two) : (two, one)
+                for device in [one, two] { try await device.settle() }
+                away.setOffline(true)
+                var record = try #require(try await here.database.record(RecordID("a")))
+                record["n"] = .integer(Int64(number))
+                try await here.database.save(record)
+                try await here.settle()
+                try cloud.simulation.use { try $0.restore(copy, of: .records) }
+                cloud.simulation.pass(.seconds(60))
+                here.setOffline(number % 2 == 0)
+                away.setOffline(false)
+                try await away.settle()
+                here.setOffline(false)
+                for _ in 0..<2 { for device in [one, two] { try await device.settle() } }
+                for device in [one, two] {
+                    #expect(try await device.contents() == ["a": ["n": .integer(Int64(number))]])
+                    #expect(try await device.database.conflicts().isEmpty)
+                    #expect(try await device.proves())
+                }
+            }
+        }
+    }
+
     @Test func whatWasMadeFromSomethingThatIsLostIsNoConflict() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()

@@ -75,6 +75,7 @@ enum DocumentChanges {
         if item.hasContent { create.content = offered(item.content) }
         if item.hasAttributes { create.attributes = item.attributes }
         if item.hasMade { create.made = item.made }
+        (create.placed, create.attributed) = (item.placed, item.attributed)
         create.clash = .rename
         var changes = [WireDocumentChange(offered: id, .create(create))]
         changes += conflicts(of: item, lackedBy: nil, of: id)
@@ -118,25 +119,27 @@ enum DocumentChanges {
             changes.append(WireDocumentChange(offered: id, .rendition(offered(rendition))))
         }
         changes += conflicts(of: item, lackedBy: older, of: id)
+        // Which of two came later the service knows, also if somebody is quicker.
         if item.attributes != older.attributes {
-            let set =
-                isLater
-                ? attributes(item.attributes, from: older.attributes)
-                : lacked(item.attributes, by: older.attributes)
-            if set != WireSetAttributes() { changes.append(WireDocumentChange(offered: id, .attributes(set))) }
+            var set = WireSetAttributes(making: item.attributes, of: older.attributes)
+            set.attributed = item.attributed
+            changes.append(WireDocumentChange(offered: id, .attributes(set)))
         }
         if item.placeVersion != older.placeVersion {
             var place = WirePlaceItem()
             place.parent = item.parent
             place.name = item.name
             place.placeVersion = item.placeVersion
+            place.placed = item.placed
             place.clash = .rename
             changes.append(WireDocumentChange(offered: id, .place(place)))
         }
         if item.hasTrash, !older.hasTrash {
             changes.append(WireDocumentChange(offered: id, .trash(trash(item.trash))))
         } else if !item.hasTrash, older.hasTrash {
-            changes.append(WireDocumentChange(offered: id, .restore(.renaming)))
+            var restore = WireRestoreItem.renaming
+            restore.placed = item.placed
+            changes.append(WireDocumentChange(offered: id, .restore(restore)))
         }
         return changes
     }
@@ -158,36 +161,6 @@ enum DocumentChanges {
             if there.contains(where: { $0.version == conflict.base }) { replace.takeNobodysPlace() }
             return WireDocumentChange(offered: id, .replace(replace))
         }
-    }
-
-    /// What makes the ones of the others.
-    private static func attributes(_ new: WireItemAttributes, from old: WireItemAttributes) -> WireSetAttributes {
-        var set = WireSetAttributes()
-        set.created = new.created
-        set.executable = new.executable
-        set.favouriteRank = new.favouriteRank
-        set.tags.tags = new.tags
-        set.extended = new.extended
-        let names = Set(new.extended.map(\.name))
-        for attribute in old.extended where !names.contains(attribute.name) {
-            var removed = attribute
-            removed.value = Data()
-            set.extended.append(removed)
-        }
-        return set
-    }
-
-    /// What was set here and is not there. The other may have been set since: nothing that is there is replaced, and what
-    /// is not here is no removal.
-    private static func lacked(_ new: WireItemAttributes, by old: WireItemAttributes) -> WireSetAttributes {
-        var set = WireSetAttributes()
-        if old.created == 0, new.created != 0 { set.created = new.created }
-        if old.favouriteRank == 0, new.favouriteRank != 0 { set.favouriteRank = new.favouriteRank }
-        let tags = new.tags.filter { !old.tags.contains($0) }
-        if !tags.isEmpty { set.tags.tags = old.tags + tags }
-        let names = Set(old.extended.map(\.name))
-        set.extended = new.extended.filter { !names.contains($0.name) }
-        return set
     }
 
     private static func trash(_ note: WireTrashNote) -> WireTrashItem {

@@ -97,6 +97,7 @@ extension DocumentsModel {
         return PushReceipt(
             token: token, previousSequence: reply.previousSequence, winner: isWhole ? 0 : token.sequence
         ) { isCurrent, state in
+            let offered = try self.offered(by: request, in: documents)
             // What is read of them is made anew once they are stored, and not before that besides.
             var left = try documents.takeChanges(at: operation.position)
             if isCurrent {
@@ -124,8 +125,33 @@ extension DocumentsModel {
             try self.finishMoves(after: operation.position, isCurrent: isCurrent, in: documents)
             self.sweepSoon(request, former)
             try self.closeSoon(request.transferID, in: rows)
-            return nil
+            return try self.news(ofOthersThan: offered, in: documents)
         }
+    }
+
+    /// What is offered again, as it is read here while it waits.
+    private func offered(
+        by request: WireApplyChanges, in documents: DocumentTransaction
+    ) throws -> [DocumentID: WireDocumentItem] {
+        try request.changes.filter(\.offered).reduce(into: [:]) { items, change in
+            guard let id = DocumentID(bytes: change.item) else { return }
+            items[id] = try documents.document(id)?.wire
+        }
+    }
+
+    /// Somebody may have brought the item back already, and later states of it: the app has to hear of those.
+    private func news(
+        ofOthersThan offered: [DocumentID: WireDocumentItem], in documents: DocumentTransaction
+    ) throws -> ChangeNotification? {
+        var changed = ToldNames(limit: MergedChanges.newsMax)
+        for (id, was) in offered {
+            guard let now = try documents.document(id)?.wire else { continue }
+            let isSame =
+                now.parent == was.parent && now.name == was.name && now.hasTrash == was.hasTrash
+                && now.attributes == was.attributes && now.content.version == was.content.version
+            if !isSame { changed.add(id.name) }
+        }
+        return news(.serverChange, changed, isFirst: false)
     }
 
     /// Bytes that the server had already make no version: what was made from them is made from the one that has them. And

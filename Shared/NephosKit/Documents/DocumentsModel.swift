@@ -91,6 +91,10 @@ final class DocumentsModel: ContentSending, ContentKeeping {
             if change.damaged { merged.damaged.add(name) }
             var theirs = DocumentTransaction.Synced(
                 change, sequence: min(change.sequence, pulled.token.sequence), damagedBody: mine?.body)
+            // What is here came before what the server cannot read, and is never taken for it.
+            if change.damaged, let mine, mine.body?.isEmpty == false {
+                theirs.sequence = min(theirs.sequence, mine.sequence)
+            }
             if let mine, !isRestored,
                 mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence)
             {
@@ -184,13 +188,15 @@ final class DocumentsModel: ContentSending, ContentKeeping {
 
     // MARK: Offering again
 
+    /// What could never be read here is offered to nobody.
+    ///
     /// - Parameter isLater: Whether what is here came after what the server has, and has not merely come beside it.
     private static func offer(
         _ mine: DocumentTransaction.Synced, over theirs: DocumentTransaction.Synced, isLater: Bool = false
     ) -> [WireDocumentChange] {
         guard mine.body != theirs.body, !mine.isComing, !theirs.isComing, let id = DocumentID(mine.name.rawValue),
-            let item = mine.item,
-            let other = theirs.item
+            let item = mine.item, item.kind != .unspecified,
+            let other = theirs.item, other.kind != .unspecified
         else { return [] }
         return DocumentChanges.difference(to: item, from: other, of: id, isLater: isLater)
     }

@@ -173,7 +173,8 @@ extension RecordZoneModel {
                 continue
             }
             try records.noteRefusal(
-                of: name, client: client, ancestor: pending.ancestor, madeFrom: base, failure, now: engine.now)
+                of: name, client: client, ancestor: pending.ancestor, madeFrom: base, failure,
+                now: engine.now)
             kept.append((pending, failure))
         }
         return kept

@@ -206,6 +206,8 @@ final class GroupTransaction: HandlerTransaction {
 
     func seal(_ bytes: [UInt8]) throws -> UInt64? { try feed.seal(bytes) }
 
+    func historyBegan() throws -> Timestamp { try feed.historyBegan() }
+
     func partings(in partition: Int) throws -> [ChangeToken] { try feed.partings(in: partition) }
 
     func judge(_ token: ChangeToken, after epochs: [ChangeToken], in partition: Int) throws -> TokenStanding {

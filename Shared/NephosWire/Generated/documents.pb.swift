@@ -215,6 +215,18 @@ public nonisolated struct WireDocumentItem: @unchecked Sendable {
   /// Clears the value of `made`. Subsequent reads from it will return its default value.
   public mutating func clearMade() {_uniqueStorage()._made = nil}
 
+  /// When it came to this place or was last taken out of the trash, and when its attributes were last set: nanoseconds
+  /// since 1970, filled in by the service. Each rises, and decides nothing but between what devices offer again.
+  public var placed: Int64 {
+    get {_storage._placed}
+    set {_uniqueStorage()._placed = newValue}
+  }
+
+  public var attributed: Int64 {
+    get {_storage._attributed}
+    set {_uniqueStorage()._attributed = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -698,7 +710,7 @@ public nonisolated struct WireCreateItem: @unchecked Sendable {
     set {_uniqueStorage()._clash = newValue}
   }
 
-  /// Of what is offered again: who had made it.
+  /// Of what is offered again: who had made it, and when it was put there and its attributes set.
   public var made: WireMakerNote {
     get {_storage._made ?? WireMakerNote()}
     set {_uniqueStorage()._made = newValue}
@@ -718,6 +730,16 @@ public nonisolated struct WireCreateItem: @unchecked Sendable {
   public var renditions: [WireRendition] {
     get {_storage._renditions}
     set {_uniqueStorage()._renditions = newValue}
+  }
+
+  public var placed: Int64 {
+    get {_storage._placed}
+    set {_uniqueStorage()._placed = newValue}
+  }
+
+  public var attributed: Int64 {
+    get {_storage._attributed}
+    set {_uniqueStorage()._attributed = newValue}
   }
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -774,6 +796,9 @@ public nonisolated struct WirePlaceItem: Sendable {
 
   public var clash: WireNameClash = .refuse
 
+  /// Of what is offered again: when it was put there.
+  public var placed: Int64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -823,6 +848,9 @@ public nonisolated struct WireSetAttributes: Sendable {
   public var hasFavouriteRank: Bool {self._favouriteRank != nil}
   /// Clears the value of `favouriteRank`. Subsequent reads from it will return its default value.
   public mutating func clearFavouriteRank() {self._favouriteRank = nil}
+
+  /// Of what is offered again: when they were set.
+  public var attributed: Int64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -914,6 +942,9 @@ public nonisolated struct WireRestoreItem: Sendable {
   // methods supported on all messages.
 
   public var clash: WireNameClash = .refuse
+
+  /// Of what is offered again: when it was taken out, as its item says.
+  public var placed: Int64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1459,7 +1490,7 @@ nonisolated extension WireNameClash: SwiftProtobuf._ProtoNameProviding {
 
 nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DocumentItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}trash\0\u{1}conflicts\0\u{1}renditions\0\u{1}announcements\0\u{1}made\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}trash\0\u{1}conflicts\0\u{1}renditions\0\u{1}announcements\0\u{1}made\0\u{1}placed\0\u{1}attributed\0")
 
   fileprivate class _StorageClass {
     var _kind: WireItemKind = .unspecified
@@ -1473,6 +1504,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
     var _renditions: [WireRendition] = []
     var _announcements: [WireAnnouncement] = []
     var _made: WireMakerNote? = nil
+    var _placed: Int64 = 0
+    var _attributed: Int64 = 0
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -1494,6 +1527,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
       _renditions = source._renditions
       _announcements = source._announcements
       _made = source._made
+      _placed = source._placed
+      _attributed = source._attributed
     }
   }
 
@@ -1523,6 +1558,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
         case 9: try { try decoder.decodeRepeatedMessageField(value: &_storage._renditions) }()
         case 10: try { try decoder.decodeRepeatedMessageField(value: &_storage._announcements) }()
         case 11: try { try decoder.decodeSingularMessageField(value: &_storage._made) }()
+        case 12: try { try decoder.decodeSingularSInt64Field(value: &_storage._placed) }()
+        case 13: try { try decoder.decodeSingularSInt64Field(value: &_storage._attributed) }()
         default: break
         }
       }
@@ -1568,6 +1605,12 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
       try { if let v = _storage._made {
         try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
       } }()
+      if _storage._placed != 0 {
+        try visitor.visitSingularSInt64Field(value: _storage._placed, fieldNumber: 12)
+      }
+      if _storage._attributed != 0 {
+        try visitor.visitSingularSInt64Field(value: _storage._attributed, fieldNumber: 13)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1588,6 +1631,8 @@ nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._Me
         if _storage._renditions != rhs_storage._renditions {return false}
         if _storage._announcements != rhs_storage._announcements {return false}
         if _storage._made != rhs_storage._made {return false}
+        if _storage._placed != rhs_storage._placed {return false}
+        if _storage._attributed != rhs_storage._attributed {return false}
         return true
       }
       if !storagesAreEqual {return false}
@@ -2379,7 +2424,7 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CreateItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0\u{1}conflicts\0\u{1}renditions\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0\u{1}conflicts\0\u{1}renditions\0\u{1}placed\0\u{1}attributed\0")
 
   fileprivate class _StorageClass {
     var _kind: WireItemKind = .unspecified
@@ -2392,6 +2437,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
     var _made: WireMakerNote? = nil
     var _conflicts: [Data] = []
     var _renditions: [WireRendition] = []
+    var _placed: Int64 = 0
+    var _attributed: Int64 = 0
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -2412,6 +2459,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       _made = source._made
       _conflicts = source._conflicts
       _renditions = source._renditions
+      _placed = source._placed
+      _attributed = source._attributed
     }
   }
 
@@ -2440,6 +2489,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         case 8: try { try decoder.decodeSingularMessageField(value: &_storage._made) }()
         case 9: try { try decoder.decodeRepeatedBytesField(value: &_storage._conflicts) }()
         case 10: try { try decoder.decodeRepeatedMessageField(value: &_storage._renditions) }()
+        case 11: try { try decoder.decodeSingularSInt64Field(value: &_storage._placed) }()
+        case 12: try { try decoder.decodeSingularSInt64Field(value: &_storage._attributed) }()
         default: break
         }
       }
@@ -2482,6 +2533,12 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       if !_storage._renditions.isEmpty {
         try visitor.visitRepeatedMessageField(value: _storage._renditions, fieldNumber: 10)
       }
+      if _storage._placed != 0 {
+        try visitor.visitSingularSInt64Field(value: _storage._placed, fieldNumber: 11)
+      }
+      if _storage._attributed != 0 {
+        try visitor.visitSingularSInt64Field(value: _storage._attributed, fieldNumber: 12)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -2501,6 +2558,8 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         if _storage._made != rhs_storage._made {return false}
         if _storage._conflicts != rhs_storage._conflicts {return false}
         if _storage._renditions != rhs_storage._renditions {return false}
+        if _storage._placed != rhs_storage._placed {return false}
+        if _storage._attributed != rhs_storage._attributed {return false}
         return true
       }
       if !storagesAreEqual {return false}
@@ -2556,7 +2615,7 @@ nonisolated extension WireReplaceContent: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".PlaceItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}base\0\u{1}clash\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}base\0\u{1}clash\0\u{1}placed\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2569,6 +2628,7 @@ nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
       case 3: try { try decoder.decodeSingularBytesField(value: &self.placeVersion) }()
       case 4: try { try decoder.decodeSingularBytesField(value: &self.base) }()
       case 5: try { try decoder.decodeSingularEnumField(value: &self.clash) }()
+      case 6: try { try decoder.decodeSingularSInt64Field(value: &self.placed) }()
       default: break
       }
     }
@@ -2590,6 +2650,9 @@ nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if self.clash != .refuse {
       try visitor.visitSingularEnumField(value: self.clash, fieldNumber: 5)
     }
+    if self.placed != 0 {
+      try visitor.visitSingularSInt64Field(value: self.placed, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2599,6 +2662,7 @@ nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
     if lhs.placeVersion != rhs.placeVersion {return false}
     if lhs.base != rhs.base {return false}
     if lhs.clash != rhs.clash {return false}
+    if lhs.placed != rhs.placed {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2606,7 +2670,7 @@ nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".SetAttributes"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}created\0\u{1}executable\0\u{1}extended\0\u{1}tags\0\u{3}favourite_rank\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}created\0\u{1}executable\0\u{1}extended\0\u{1}tags\0\u{3}favourite_rank\0\u{1}attributed\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2619,6 +2683,7 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
       case 3: try { try decoder.decodeRepeatedMessageField(value: &self.extended) }()
       case 4: try { try decoder.decodeSingularMessageField(value: &self._tags) }()
       case 5: try { try decoder.decodeSingularSInt64Field(value: &self._favouriteRank) }()
+      case 6: try { try decoder.decodeSingularSInt64Field(value: &self.attributed) }()
       default: break
       }
     }
@@ -2644,6 +2709,9 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
     try { if let v = self._favouriteRank {
       try visitor.visitSingularSInt64Field(value: v, fieldNumber: 5)
     } }()
+    if self.attributed != 0 {
+      try visitor.visitSingularSInt64Field(value: self.attributed, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2653,6 +2721,7 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.extended != rhs.extended {return false}
     if lhs._tags != rhs._tags {return false}
     if lhs._favouriteRank != rhs._favouriteRank {return false}
+    if lhs.attributed != rhs.attributed {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2784,7 +2853,7 @@ nonisolated extension WireSeenItem: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireRestoreItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".RestoreItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}clash\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}clash\0\u{1}placed\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2793,6 +2862,7 @@ nonisolated extension WireRestoreItem: SwiftProtobuf.Message, SwiftProtobuf._Mes
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularEnumField(value: &self.clash) }()
+      case 2: try { try decoder.decodeSingularSInt64Field(value: &self.placed) }()
       default: break
       }
     }
@@ -2802,11 +2872,15 @@ nonisolated extension WireRestoreItem: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if self.clash != .refuse {
       try visitor.visitSingularEnumField(value: self.clash, fieldNumber: 1)
     }
+    if self.placed != 0 {
+      try visitor.visitSingularSInt64Field(value: self.placed, fieldNumber: 2)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireRestoreItem, rhs: WireRestoreItem) -> Bool {
     if lhs.clash != rhs.clash {return false}
+    if lhs.placed != rhs.placed {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -198,7 +198,7 @@ public nonisolated struct WireRecord: Sendable {
   fileprivate var _modified: WireRecordStamp? = nil
 }
 
-/// Who did something, and when, in nanoseconds since 1970. It decides nothing.
+/// Who did something, and when, in nanoseconds since 1970. It decides nothing but what becomes of what is offered again.
 public nonisolated struct WireRecordStamp: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -211,6 +211,11 @@ public nonisolated struct WireRecordStamp: Sendable {
   public var deviceID: String = String()
 
   public var appID: String = String()
+
+  /// Of a save or deletion: times between which others may have saved the record in histories that this one has not
+  /// followed, since the service had come back from a copy: always two, after the first and before the second; 8 pairs at
+  /// most.
+  public var gaps: [Int64] = []
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -762,35 +767,29 @@ public nonisolated struct WireZoneChanges: Sendable {
   fileprivate var _head: WireChangeToken? = nil
 }
 
-public nonisolated struct WireRecordChange: @unchecked Sendable {
+public nonisolated struct WireRecordChange: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  public var record: String {
-    get {_storage._record}
-    set {_uniqueStorage()._record = newValue}
-  }
+  public var record: String = String()
 
-  public var kind: OneOf_Kind? {
-    get {return _storage._kind}
-    set {_uniqueStorage()._kind = newValue}
-  }
+  public var kind: WireRecordChange.OneOf_Kind? = nil
 
   public var save: WireSaveRecord {
     get {
-      if case .save(let v)? = _storage._kind {return v}
+      if case .save(let v)? = kind {return v}
       return WireSaveRecord()
     }
-    set {_uniqueStorage()._kind = .save(newValue)}
+    set {kind = .save(newValue)}
   }
 
   public var delete: WireDeleteRecord {
     get {
-      if case .delete(let v)? = _storage._kind {return v}
+      if case .delete(let v)? = kind {return v}
       return WireDeleteRecord()
     }
-    set {_uniqueStorage()._kind = .delete(newValue)}
+    set {kind = .delete(newValue)}
   }
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -802,73 +801,90 @@ public nonisolated struct WireRecordChange: @unchecked Sendable {
   }
 
   public init() {}
-
-  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
-public nonisolated struct WireSaveRecord: Sendable {
+public nonisolated struct WireSaveRecord: @unchecked Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
   /// The record's new change tag: 16 bytes.
-  public var version: Data = Data()
+  public var version: Data {
+    get {_storage._version}
+    set {_uniqueStorage()._version = newValue}
+  }
 
   /// The change tag that the device knew. Empty: the record is new.
-  public var base: Data = Data()
+  public var base: Data {
+    get {_storage._base}
+    set {_uniqueStorage()._base = newValue}
+  }
 
   /// Never changes.
-  public var type: String = String()
+  public var type: String {
+    get {_storage._type}
+    set {_uniqueStorage()._type = newValue}
+  }
 
   /// The fields to set, and those to remove; in any order, each once.
-  public var fields: [WireRecordField] = []
+  public var fields: [WireRecordField] {
+    get {_storage._fields}
+    set {_uniqueStorage()._fields = newValue}
+  }
 
-  public var policy: WireSavePolicy = .ifServerRecordUnchanged
+  public var policy: WireSavePolicy {
+    get {_storage._policy}
+    set {_uniqueStorage()._policy = newValue}
+  }
 
   /// Fields that are not named go.
-  public var replace: Bool = false
+  public var replace: Bool {
+    get {_storage._replace}
+    set {_uniqueStorage()._replace = newValue}
+  }
 
   /// Absent: the parent stays. Empty: it goes.
   public var parent: String {
-    get {_parent ?? String()}
-    set {_parent = newValue}
+    get {_storage._parent ?? String()}
+    set {_uniqueStorage()._parent = newValue}
   }
   /// Returns true if `parent` has been explicitly set.
-  public var hasParent: Bool {self._parent != nil}
+  public var hasParent: Bool {_storage._parent != nil}
   /// Clears the value of `parent`. Subsequent reads from it will return its default value.
-  public mutating func clearParent() {self._parent = nil}
+  public mutating func clearParent() {_uniqueStorage()._parent = nil}
 
   /// Of a record that a restore has lost, with all of its fields (`replace`), its parent and its change tag: as Record.
   /// Where the seal holds it is saved under these, over what is older, whatever `base` is; over what was saved since the
   /// restore it is SERVER_RECORD_CHANGED or UNKNOWN_ITEM, and where there is a later one, or a later deletion, of before
   /// the restore, nothing is done. Where it does not hold, it is a save like any other.
   public var created: WireRecordStamp {
-    get {_created ?? WireRecordStamp()}
-    set {_created = newValue}
+    get {_storage._created ?? WireRecordStamp()}
+    set {_uniqueStorage()._created = newValue}
   }
   /// Returns true if `created` has been explicitly set.
-  public var hasCreated: Bool {self._created != nil}
+  public var hasCreated: Bool {_storage._created != nil}
   /// Clears the value of `created`. Subsequent reads from it will return its default value.
-  public mutating func clearCreated() {self._created = nil}
+  public mutating func clearCreated() {_uniqueStorage()._created = nil}
 
   public var modified: WireRecordStamp {
-    get {_modified ?? WireRecordStamp()}
-    set {_modified = newValue}
+    get {_storage._modified ?? WireRecordStamp()}
+    set {_uniqueStorage()._modified = newValue}
   }
   /// Returns true if `modified` has been explicitly set.
-  public var hasModified: Bool {self._modified != nil}
+  public var hasModified: Bool {_storage._modified != nil}
   /// Clears the value of `modified`. Subsequent reads from it will return its default value.
-  public mutating func clearModified() {self._modified = nil}
+  public mutating func clearModified() {_uniqueStorage()._modified = nil}
 
-  public var seal: UInt64 = 0
+  public var seal: UInt64 {
+    get {_storage._seal}
+    set {_uniqueStorage()._seal = newValue}
+  }
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
-  fileprivate var _parent: String? = nil
-  fileprivate var _created: WireRecordStamp? = nil
-  fileprivate var _modified: WireRecordStamp? = nil
+  fileprivate var _storage = _StorageClass.defaultInstance
 }
 
 public nonisolated struct WireDeleteRecord: Sendable {
@@ -1857,7 +1873,7 @@ nonisolated extension WireRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageI
 
 nonisolated extension WireRecordStamp: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".RecordStamp"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}time\0\u{3}account_id\0\u{3}device_id\0\u{3}app_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}time\0\u{3}account_id\0\u{3}device_id\0\u{3}app_id\0\u{1}gaps\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1869,6 +1885,7 @@ nonisolated extension WireRecordStamp: SwiftProtobuf.Message, SwiftProtobuf._Mes
       case 2: try { try decoder.decodeSingularStringField(value: &self.accountID) }()
       case 3: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.appID) }()
+      case 5: try { try decoder.decodeRepeatedSInt64Field(value: &self.gaps) }()
       default: break
       }
     }
@@ -1887,6 +1904,9 @@ nonisolated extension WireRecordStamp: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if !self.appID.isEmpty {
       try visitor.visitSingularStringField(value: self.appID, fieldNumber: 4)
     }
+    if !self.gaps.isEmpty {
+      try visitor.visitPackedSInt64Field(value: self.gaps, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1895,6 +1915,7 @@ nonisolated extension WireRecordStamp: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if lhs.accountID != rhs.accountID {return false}
     if lhs.deviceID != rhs.deviceID {return false}
     if lhs.appID != rhs.appID {return false}
+    if lhs.gaps != rhs.gaps {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2941,9 +2962,89 @@ nonisolated extension WireRecordChange: SwiftProtobuf.Message, SwiftProtobuf._Me
   public static let protoMessageName: String = _protobuf_package + ".RecordChange"
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}record\0\u{1}save\0\u{1}delete\0")
 
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.record) }()
+      case 2: try {
+        var v: WireSaveRecord?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .save(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .save(v)
+        }
+      }()
+      case 3: try {
+        var v: WireDeleteRecord?
+        var hadOneofValue = false
+        if let current = self.kind {
+          hadOneofValue = true
+          if case .delete(let m) = current {v = m}
+        }
+        try decoder.decodeSingularMessageField(value: &v)
+        if let v = v {
+          if hadOneofValue {try decoder.handleConflictingOneOf()}
+          self.kind = .delete(v)
+        }
+      }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    if !self.record.isEmpty {
+      try visitor.visitSingularStringField(value: self.record, fieldNumber: 1)
+    }
+    switch self.kind {
+    case .save?: try {
+      guard case .save(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
+    }()
+    case .delete?: try {
+      guard case .delete(let v)? = self.kind else { preconditionFailure() }
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
+    }()
+    case nil: break
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRecordChange, rhs: WireRecordChange) -> Bool {
+    if lhs.record != rhs.record {return false}
+    if lhs.kind != rhs.kind {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireSaveRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".SaveRecord"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}base\0\u{1}type\0\u{1}fields\0\u{1}policy\0\u{1}replace\0\u{1}parent\0\u{2}\u{3}created\0\u{1}modified\0\u{1}seal\0")
+
   fileprivate class _StorageClass {
-    var _record: String = String()
-    var _kind: WireRecordChange.OneOf_Kind?
+    var _version: Data = Data()
+    var _base: Data = Data()
+    var _type: String = String()
+    var _fields: [WireRecordField] = []
+    var _policy: WireSavePolicy = .ifServerRecordUnchanged
+    var _replace: Bool = false
+    var _parent: String? = nil
+    var _created: WireRecordStamp? = nil
+    var _modified: WireRecordStamp? = nil
+    var _seal: UInt64 = 0
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -2954,8 +3055,16 @@ nonisolated extension WireRecordChange: SwiftProtobuf.Message, SwiftProtobuf._Me
     private init() {}
 
     init(copying source: _StorageClass) {
-      _record = source._record
-      _kind = source._kind
+      _version = source._version
+      _base = source._base
+      _type = source._type
+      _fields = source._fields
+      _policy = source._policy
+      _replace = source._replace
+      _parent = source._parent
+      _created = source._created
+      _modified = source._modified
+      _seal = source._seal
     }
   }
 
@@ -2974,33 +3083,16 @@ nonisolated extension WireRecordChange: SwiftProtobuf.Message, SwiftProtobuf._Me
         // allocates stack space for every case branch when no optimizations are
         // enabled. https://github.com/apple/swift-protobuf/issues/1034
         switch fieldNumber {
-        case 1: try { try decoder.decodeSingularStringField(value: &_storage._record) }()
-        case 2: try {
-          var v: WireSaveRecord?
-          var hadOneofValue = false
-          if let current = _storage._kind {
-            hadOneofValue = true
-            if case .save(let m) = current {v = m}
-          }
-          try decoder.decodeSingularMessageField(value: &v)
-          if let v = v {
-            if hadOneofValue {try decoder.handleConflictingOneOf()}
-            _storage._kind = .save(v)
-          }
-        }()
-        case 3: try {
-          var v: WireDeleteRecord?
-          var hadOneofValue = false
-          if let current = _storage._kind {
-            hadOneofValue = true
-            if case .delete(let m) = current {v = m}
-          }
-          try decoder.decodeSingularMessageField(value: &v)
-          if let v = v {
-            if hadOneofValue {try decoder.handleConflictingOneOf()}
-            _storage._kind = .delete(v)
-          }
-        }()
+        case 1: try { try decoder.decodeSingularBytesField(value: &_storage._version) }()
+        case 2: try { try decoder.decodeSingularBytesField(value: &_storage._base) }()
+        case 3: try { try decoder.decodeSingularStringField(value: &_storage._type) }()
+        case 4: try { try decoder.decodeRepeatedMessageField(value: &_storage._fields) }()
+        case 5: try { try decoder.decodeSingularEnumField(value: &_storage._policy) }()
+        case 6: try { try decoder.decodeSingularBoolField(value: &_storage._replace) }()
+        case 7: try { try decoder.decodeSingularStringField(value: &_storage._parent) }()
+        case 10: try { try decoder.decodeSingularMessageField(value: &_storage._created) }()
+        case 11: try { try decoder.decodeSingularMessageField(value: &_storage._modified) }()
+        case 12: try { try decoder.decodeSingularFixed64Field(value: &_storage._seal) }()
         default: break
         }
       }
@@ -3013,114 +3105,59 @@ nonisolated extension WireRecordChange: SwiftProtobuf.Message, SwiftProtobuf._Me
       // allocates stack space for every if/case branch local when no optimizations
       // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
       // https://github.com/apple/swift-protobuf/issues/1182
-      if !_storage._record.isEmpty {
-        try visitor.visitSingularStringField(value: _storage._record, fieldNumber: 1)
+      if !_storage._version.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._version, fieldNumber: 1)
       }
-      switch _storage._kind {
-      case .save?: try {
-        guard case .save(let v)? = _storage._kind else { preconditionFailure() }
-        try visitor.visitSingularMessageField(value: v, fieldNumber: 2)
-      }()
-      case .delete?: try {
-        guard case .delete(let v)? = _storage._kind else { preconditionFailure() }
-        try visitor.visitSingularMessageField(value: v, fieldNumber: 3)
-      }()
-      case nil: break
+      if !_storage._base.isEmpty {
+        try visitor.visitSingularBytesField(value: _storage._base, fieldNumber: 2)
       }
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  public static func ==(lhs: WireRecordChange, rhs: WireRecordChange) -> Bool {
-    if lhs._storage !== rhs._storage {
-      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
-        let _storage = _args.0
-        let rhs_storage = _args.1
-        if _storage._record != rhs_storage._record {return false}
-        if _storage._kind != rhs_storage._kind {return false}
-        return true
+      if !_storage._type.isEmpty {
+        try visitor.visitSingularStringField(value: _storage._type, fieldNumber: 3)
       }
-      if !storagesAreEqual {return false}
-    }
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension WireSaveRecord: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  public static let protoMessageName: String = _protobuf_package + ".SaveRecord"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}base\0\u{1}type\0\u{1}fields\0\u{1}policy\0\u{1}replace\0\u{1}parent\0\u{2}\u{3}created\0\u{1}modified\0\u{1}seal\0")
-
-  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularBytesField(value: &self.version) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.base) }()
-      case 3: try { try decoder.decodeSingularStringField(value: &self.type) }()
-      case 4: try { try decoder.decodeRepeatedMessageField(value: &self.fields) }()
-      case 5: try { try decoder.decodeSingularEnumField(value: &self.policy) }()
-      case 6: try { try decoder.decodeSingularBoolField(value: &self.replace) }()
-      case 7: try { try decoder.decodeSingularStringField(value: &self._parent) }()
-      case 10: try { try decoder.decodeSingularMessageField(value: &self._created) }()
-      case 11: try { try decoder.decodeSingularMessageField(value: &self._modified) }()
-      case 12: try { try decoder.decodeSingularFixed64Field(value: &self.seal) }()
-      default: break
+      if !_storage._fields.isEmpty {
+        try visitor.visitRepeatedMessageField(value: _storage._fields, fieldNumber: 4)
       }
-    }
-  }
-
-  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    // The use of inline closures is to circumvent an issue where the compiler
-    // allocates stack space for every if/case branch local when no optimizations
-    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
-    // https://github.com/apple/swift-protobuf/issues/1182
-    if !self.version.isEmpty {
-      try visitor.visitSingularBytesField(value: self.version, fieldNumber: 1)
-    }
-    if !self.base.isEmpty {
-      try visitor.visitSingularBytesField(value: self.base, fieldNumber: 2)
-    }
-    if !self.type.isEmpty {
-      try visitor.visitSingularStringField(value: self.type, fieldNumber: 3)
-    }
-    if !self.fields.isEmpty {
-      try visitor.visitRepeatedMessageField(value: self.fields, fieldNumber: 4)
-    }
-    if self.policy != .ifServerRecordUnchanged {
-      try visitor.visitSingularEnumField(value: self.policy, fieldNumber: 5)
-    }
-    if self.replace != false {
-      try visitor.visitSingularBoolField(value: self.replace, fieldNumber: 6)
-    }
-    try { if let v = self._parent {
-      try visitor.visitSingularStringField(value: v, fieldNumber: 7)
-    } }()
-    try { if let v = self._created {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
-    } }()
-    try { if let v = self._modified {
-      try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
-    } }()
-    if self.seal != 0 {
-      try visitor.visitSingularFixed64Field(value: self.seal, fieldNumber: 12)
+      if _storage._policy != .ifServerRecordUnchanged {
+        try visitor.visitSingularEnumField(value: _storage._policy, fieldNumber: 5)
+      }
+      if _storage._replace != false {
+        try visitor.visitSingularBoolField(value: _storage._replace, fieldNumber: 6)
+      }
+      try { if let v = _storage._parent {
+        try visitor.visitSingularStringField(value: v, fieldNumber: 7)
+      } }()
+      try { if let v = _storage._created {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 10)
+      } }()
+      try { if let v = _storage._modified {
+        try visitor.visitSingularMessageField(value: v, fieldNumber: 11)
+      } }()
+      if _storage._seal != 0 {
+        try visitor.visitSingularFixed64Field(value: _storage._seal, fieldNumber: 12)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireSaveRecord, rhs: WireSaveRecord) -> Bool {
-    if lhs.version != rhs.version {return false}
-    if lhs.base != rhs.base {return false}
-    if lhs.type != rhs.type {return false}
-    if lhs.fields != rhs.fields {return false}
-    if lhs.policy != rhs.policy {return false}
-    if lhs.replace != rhs.replace {return false}
-    if lhs._parent != rhs._parent {return false}
-    if lhs._created != rhs._created {return false}
-    if lhs._modified != rhs._modified {return false}
-    if lhs.seal != rhs.seal {return false}
+    if lhs._storage !== rhs._storage {
+      let storagesAreEqual: Bool = withExtendedLifetime((lhs._storage, rhs._storage)) { (_args: (_StorageClass, _StorageClass)) in
+        let _storage = _args.0
+        let rhs_storage = _args.1
+        if _storage._version != rhs_storage._version {return false}
+        if _storage._base != rhs_storage._base {return false}
+        if _storage._type != rhs_storage._type {return false}
+        if _storage._fields != rhs_storage._fields {return false}
+        if _storage._policy != rhs_storage._policy {return false}
+        if _storage._replace != rhs_storage._replace {return false}
+        if _storage._parent != rhs_storage._parent {return false}
+        if _storage._created != rhs_storage._created {return false}
+        if _storage._modified != rhs_storage._modified {return false}
+        if _storage._seal != rhs_storage._seal {return false}
+        return true
+      }
+      if !storagesAreEqual {return false}
+    }
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1,5 +1,6 @@
 internal import Foundation
 internal import NephosCore
+internal import NephosPredicates
 internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
@@ -38,12 +39,7 @@ extension Batch {
         try ContentRule.checkVersion([UInt8](request.placeVersion), "place_version")
         if isOffered, try isDamaged(id) { return try heal(id, request) }
         if let known = try find(id) {
-            // Another device, which may have had an older content of it, was first to bring it back.
-            if isOffered, request.hasContent, known.hasContent, try !isKnown(request.content.version, of: id) {
-                var content = WireReplaceContent()
-                content.content = request.content
-                return try replace(id, content)
-            }
+            if isOffered { return try offer(request, over: known, id) }
             // Its own commit, repeated: what has become of the item since is nobody's loss.
             if known.placeVersion == request.placeVersion { return }
             if request.hasContent, try isKnown(request.content.version, of: id) { return }
@@ -68,6 +64,8 @@ extension Batch {
         item.placeVersion = request.placeVersion
         item.name = Data(try take([UInt8](request.name), in: folder, for: id, request.clash))
         item.made = try made(request.made, request.kind, id)
+        item.placed = try placed(request.placed, of: item)
+        if isOffered || request.hasAttributes { item.attributed = try attributed(request.attributed, of: item) }
         if request.hasContent {
             item.content = try commit(request.content, of: id)
             try endComing(request.content)
@@ -116,7 +114,7 @@ extension Batch {
             || container.rows.hasVersion([UInt8](version), of: id)
     }
 
-    private func replace(_ id: DocumentID, _ request: WireReplaceContent) throws {
+    func replace(_ id: DocumentID, _ request: WireReplaceContent) throws {
         var (item, request) = (try self.item(id), request)
         guard item.hasContent else {
             throw CloudError(.invalidArguments, "A folder has no content.", details: Self.details(id))
@@ -167,11 +165,12 @@ extension Batch {
         set(item, id)
     }
 
-    private func place(_ id: DocumentID, _ request: WirePlaceItem) throws {
+    func place(_ id: DocumentID, _ request: WirePlaceItem) throws {
         var item = try self.item(id)
         try ContentRule.checkVersion([UInt8](request.placeVersion), "place_version")
         if item.placeVersion == request.placeVersion { return }
-        guard !item.hasTrash else {
+        guard try !isBehind(request.placed, item.placed) else { return mention(id) }
+        guard !item.hasTrash || isOffered else {
             throw CloudError(
                 .constraintViolation, "The item lies in the trash. Restore it first.", details: Self.details(id))
         }
@@ -179,8 +178,14 @@ extension Batch {
         guard let folder = DocumentID(bytes: request.parent) else { throw Self.noFolder }
         // What is renamed where it lies gets no deeper.
         try checkFolder(folder, moved: item.kind == .folder && request.parent != item.parent ? id : nil)
-        try leave(item)
-        let name = try take([UInt8](request.name), in: folder, for: id, request.clash)
+        var name = [UInt8](request.name)
+        // What lies in the trash has no name that anybody could want.
+        if item.hasTrash {
+            try DocumentNameRule.check(name)
+        } else {
+            try leave(item)
+            name = try take(name, in: folder, for: id, request.clash)
+        }
         if let old = DocumentID(bytes: item.parent), old != folder {
             children[old, default: [:]][id] = false
             children[folder, default: [:]][id] = true
@@ -188,16 +193,25 @@ extension Batch {
         item.parent = request.parent
         item.name = Data(name)
         item.placeVersion = request.placeVersion
+        item.placed = try placed(request.placed, of: item)
         set(item, id)
         if item.kind == .folder { try raise(folder, above: id) }
     }
 
-    private func setAttributes(_ id: DocumentID, _ request: WireSetAttributes) throws {
+    func setAttributes(_ id: DocumentID, _ request: WireSetAttributes) throws {
         var item = try self.item(id)
-        let before = item.attributes
-        item.attributes.merge(request)
+        let (before, former) = (item.attributes, item.attributed)
+        if try isBehind(request.attributed, item.attributed) {
+            // What was set since the copy came back has come beside it: what is not there is added.
+            guard try item.attributed >= historyBegan else { return mention(id) }
+            item.attributes.merge(request.lacked(by: item.attributes))
+        } else {
+            item.attributes.merge(request)
+            item.attributed = try attributed(request.attributed, of: item)
+        }
         try item.attributes.check()
-        if item.attributes == before { mention(id) } else { set(item, id) }
+        let isChanged = item.attributes != before || isOffered && item.attributed != former
+        if isChanged { set(item, id) } else { mention(id) }
     }
 
     private func trash(_ id: DocumentID, _ request: WireTrashItem) throws {
@@ -212,6 +226,8 @@ extension Batch {
             if isSeen || item.trash.batch == request.batch { mention(id) }
             return
         }
+        // Somebody has taken it out again, or put it there, later than that.
+        guard try !isBehind(request.note.trashed, item.placed) else { return mention(id) }
         guard request.base.isEmpty || request.base == item.content.version else { throw Self.changedMeanwhile(id) }
         if item.kind == .folder, request.hasSeen { try checkUnchanged(id, since: request) }
         try leave(item)
@@ -231,9 +247,10 @@ extension Batch {
         return note
     }
 
-    private func restore(_ id: DocumentID, _ request: WireRestoreItem) throws {
+    func restore(_ id: DocumentID, _ request: WireRestoreItem) throws {
         var item = try self.item(id)
         guard item.hasTrash else { return }
+        guard try isLater(request.placed, than: item.trash) else { return mention(id) }
         guard let old = DocumentID(bytes: item.parent) else { throw Self.noFolder }
         var folder = old
         // Where it was is gone, lies in the trash itself, or too deep by now: then where the person finds it.
@@ -246,6 +263,8 @@ extension Batch {
             children[folder, default: [:]][id] = true
             item.parent = Data(folder.bytes)
         }
+        item.placed = max(item.placed, item.trash.trashed)
+        item.placed = try placed(request.placed, of: item)
         item.clearTrash()
         trashed.updateValue(nil, forKey: id)
         set(item, id)

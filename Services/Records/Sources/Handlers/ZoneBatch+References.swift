@@ -36,7 +36,7 @@ extension ZoneBatch {
                         "Too many records would go with those of the request. Divide it, or delete some of them first.",
                         details: ["maximum": "\(RecordLimits.cascadeMax)"])
                 }
-                try end(source, known.state, SaveRule.later(stamp, than: known.state))
+                try end(source, known.state, SaveRule.later(stamp, than: known.state, isDeletion: true))
                 if isFormer { offered.insert(source) }
                 cascaded.append((source, cause))
                 queue.append((source, cause))

@@ -130,7 +130,8 @@ final class ZoneBatch {
 
     func stored(_ name: ItemName) throws -> StoredState {
         if let known = stored[name] { return known }
-        let found = try zone.record(name, within: room)
+        var found = try zone.record(name, within: room)
+        found.state.epochBegan = epochBegan
         let record = StoredState(
             state: found.state, counted: found.counted, targets: found.state.record?.cascadingTargets ?? [],
             showing: found.showing,
@@ -193,14 +194,14 @@ final class ZoneBatch {
                 return .saved
             }
         case .delete(let deletion):
-            var stamp = SaveRule.later(stamp, than: state)
+            var stamp = SaveRule.later(stamp, than: state, isDeletion: true)
             let isFormer = try isFormer(deletion, name)
             if isFormer {
                 stamp = deletion.deleted
                 guard
                     mayWrite(state),
                     try OfferRule.decideDeletion(
-                        of: [UInt8](deletion.version), at: stamp.time, over: state) == .write
+                        of: [UInt8](deletion.version), by: stamp, over: state) == .write
                 else { return .unchanged }
             } else {
                 // What the caller may not read is not there.

@@ -48,6 +48,8 @@ extension OwnWords {
         add(stamp.accountID)
         add(stamp.deviceID)
         add(stamp.appID)
+        add(Int64(stamp.gaps.count))
+        for time in stamp.gaps { add(time) }
     }
 }
 
