@@ -21,14 +21,18 @@ extension RecordTransaction {
         _ error: CloudError, now: Timestamp
     ) throws {
         let former = try conflicts(of: name).first { $0.client?.changeTag == base }
-        let refused = try refusals(of: name).first { $0.isBase(base) }
+        let noted = try refusals(of: name)
+        let refused = noted.first { $0.isBase(base) }
+        // What was saved over it may have been refused before it.
+        let later = noted.first { $0.isMade(from: client) && $0.body != nil }
+        let client = later?.body ?? client
         // What was deleted was there once, whatever became of it since.
         let first =
             try former.map { try $0.ancestor?.base?.serializedData() as Data? }
             ?? refused.flatMap { $0.error.code == .unknownItem ? nil : try $0.ancestor?.serializedData() as Data? }
             ?? ancestor?.serializedData() as Data?
         if let former { _ = try removeConflict(former) }
-        if let refused { try remove(refused, of: name) }
+        for one in [refused, later] { if let one { try remove(one, of: name) } }
         try rows.cached(
             "INSERT INTO record_conflicts (account, scope, name, ancestor, server, client, found, error) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
