@@ -38,7 +38,8 @@ import Testing
             #expect(conflicts.status == 0 && conflicts.output == "Nothing was overwritten.\n", "\(conflicts)")
             // From now on it is known.
             for (command, said) in [
-                (["docs", "conflicts"], "Nothing conflicts.\n"), (["records", "conflicts"], "There are no conflicts.\n"),
+                (["docs", "conflicts"], "Nothing conflicts.\n"),
+                (["records", "conflicts"], "There are no conflicts.\n"),
             ] {
                 #expect(try await early.run(command).output == said)
                 let known = try await early.run(command + ["--offline"])

@@ -48,7 +48,9 @@ import Testing
                     try driver.write { rows in
                         let operation = try #require(try rows.operation(at: sent))
                         let before = try rows.state()
-                        return (before, try driver.accept(operation, reply(operation, rows, token, old.sequence), in: rows))
+                        return (
+                            before, try driver.accept(operation, reply(operation, rows, token, old.sequence), in: rows)
+                        )
                     }
                 })
         }

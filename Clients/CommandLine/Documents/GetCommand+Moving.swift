@@ -59,7 +59,9 @@ extension DocumentsCommand.Get {
                 details: ["path": item.path, "file": place.text])
         }
         let state =
-            unsent.map { " The file \($0.isSentLater ? "goes to the trash later" : "is in the trash only here"): \($0.reason)" }
+            unsent.map {
+                " The file \($0.isSentLater ? "goes to the trash later" : "is in the trash only here"): \($0.reason)"
+            }
             ?? ""
         try output.print(
             [
