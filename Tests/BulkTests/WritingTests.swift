@@ -163,9 +163,10 @@ import Testing
 
     /// It was noted by a clock that was behind, or before the machine slept: a backup that is under way, or an older
     /// database, may name it.
-    @Test(arguments: [false, true]) func whatWasEmptiedBeforeTheClockWasSetIsKeptForItsTime(sleeps: Bool) throws {
+    @Test(arguments: ["set", "slept", "set and started again"])
+    func whatWasEmptiedBeforeTheClockWasSetIsKeptForItsTime(_ what: String) throws {
         var configuration = Transfers.Configuration()
-        configuration.upkeepInterval = .seconds(10)
+        configuration.upkeepInterval = .seconds(20)
         configuration.emptiedRetention = .seconds(100)
         let house = try BulkHouse(configuration: configuration)
         let storage = try house.cloud.storage(of: .documents)
@@ -175,8 +176,18 @@ import Testing
         _ = try storage.write { try ChunkIndex.noteEmptied([SegmentID(partition: 3, number: 7)], at: now, in: $0) }
         house.cloud.network.run(for: .seconds(30))
         let week = Duration.seconds(7 * 24 * 3600)
-        if sleeps { house.cloud.skip(week, of: .documents) } else { house.cloud.setClockOffset(of: .documents, week) }
-        house.cloud.network.run(for: .seconds(60))
+        if what == "slept" {
+            house.cloud.skip(week, of: .documents)
+        } else {
+            house.cloud.setClockOffset(of: .documents, week)
+        }
+        // Before the next round, and after it was written down how far the clock has come.
+        house.cloud.network.run(for: .seconds(12))
+        if what == "set and started again" {
+            house.cloud.crash(.documents)
+            try house.cloud.start(.documents)
+        }
+        house.cloud.network.run(for: .seconds(48))
         #expect(try storage.write { try $0.first(emptied, []) { $0.integer(0) } } == 1)
         house.cloud.network.run(for: .seconds(100))
         #expect(try storage.write { try $0.first(emptied, []) { $0.integer(0) } } == 0)

@@ -281,6 +281,14 @@ import Testing
             // So many that the service reads the disk.
             #expect(try await database.damagedRecords(among: (0..<20).map { "x\($0)" } + ["a", "b"]) == ["b"])
             #expect(try await database.records(matching: RecordQuery()).map(\.id.name) == ["a", "c"])
+            // A query that is about some of them says which it could not look at.
+            for query in [RecordQuery(), RecordQuery(type: nil, try QueryPredicate(parsing: "n > 0"))] {
+                let pages = database.pages(matching: query)
+                var names: [String] = []
+                for try await page in pages { names += page.map(\.id.name) }
+                let damaged = try pages.damagedNames()
+                #expect(names == ["a", "c"] && damaged == ["b"])
+            }
         }
     }
 

@@ -31,8 +31,9 @@ extension DocumentsCommand.Get {
                 .invalidArguments, "This is a folder. With -r it is copied with all that is in it.",
                 details: ["path": path])
         }
-        try place.makeFolder()
-        var places = [member.pathBytes: place]
+        let top = Self.folder(target, "\(found.item.id)/\(path)", place)
+        try top.make()
+        var places = [member.pathBytes: top.place]
         var reports: [Report] = []
         var failures = ItemFailures()
         var unkept: [UnkeptAttribute] = []
@@ -66,6 +67,7 @@ extension DocumentsCommand.Get {
         try output.print(reports + failed, text: Self.text(reports.count, bytes))
         if let end { throw end }
         try failures.end()
+        try top.end()
     }
 
     private func fetch(

@@ -97,7 +97,7 @@ extension DocumentsCommand {
                         .invalidArguments, "This is a folder. With -r it is copied with all that is in it.",
                         details: ["path": item.path])
                 }
-                try await fetchAll(in: item, of: container, to: place)
+                try await fetchAll(in: item, of: container, to: Self.folder(target, item.id.description, place))
             }
         }
 
@@ -154,14 +154,14 @@ extension DocumentsCommand {
                 text: "Got \(inLine(place.text)) (\(describe(bytes: size))).")
         }
 
-        private func fetchAll(in folder: DocumentEntry, of container: UbiquityContainer, to place: LocalPath)
-            async throws
-        {
-            try place.makeFolder()
-            var places = [folder.id: place]
+        private func fetchAll(
+            in folder: DocumentEntry, of container: UbiquityContainer, to top: FolderPlace
+        ) async throws {
+            try top.make()
+            var places = [folder.id: top.place]
             // What lies in the top beside Documents is among its items; Documents itself is none.
             for child in try await container.children(of: folder.id) where child.id.isFixed {
-                let file = place.appending(child.nameBytes)
+                let file = top.place.appending(child.nameBytes)
                 try file.makeFolder()
                 places[child.id] = file
             }
@@ -193,6 +193,7 @@ extension DocumentsCommand {
                 gets.reports + failed, text: Self.text(gets.reports.count, bytes))
             if let end = gets.end { throw end }
             try gets.failures.end()
+            try top.end()
         }
 
         /// Files that are got, many at a time.

@@ -133,6 +133,11 @@ enum RecordList {
         } else {
             try printTable(rows, columns)
         }
+        let damaged = try pages.damagedNames()
+        if !damaged.isEmpty {
+            Standard.error(
+                "nephos: not looked at, since the server cannot read them any more: \(listed(damaged.map(inLine)))")
+        }
         return count
     }
 

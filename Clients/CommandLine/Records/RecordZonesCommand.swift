@@ -67,7 +67,7 @@ extension RecordsCommand {
                     try await database.refresh(nil, network)
                     let sent = try await SentZones(database)
                     try await database.modifyZones(saving: zones)
-                    try await sent.wait(zones, network, output, done: "Made \(listed(zones.map(inLine))).")
+                    try await sent.wait(zones, .make, network, output)
                 }
             }
         }
@@ -106,7 +106,7 @@ extension RecordsCommand {
                     }
                     let sent = try await SentZones(database)
                     try await database.modifyZones(deleting: zones)
-                    try await sent.wait(zones, network, output, done: "Deleted \(listed(zones.map(inLine))).")
+                    try await sent.wait(zones, .delete, network, output)
                 }
             }
         }
@@ -131,13 +131,24 @@ private struct SentZones {
         var reason: String?
     }
 
+    enum Change {
+        case make, delete
+
+        /// Here at once, and on the server once it is sent.
+        func done(_ zones: String) -> String { self == .make ? "Made \(zones)." : "Deleted \(zones)." }
+        func undone(_ zones: String) -> String {
+            self == .make ? "Not made yet: \(zones)." : "Not deleted yet: \(zones)."
+        }
+    }
+
     private let database: RecordDatabase
 
     init(_ database: RecordDatabase) async throws { self.database = database }
 
     func wait(
-        _ zones: [String], _ network: RecordsCommand.NetworkOptions, _ output: OutputOptions, done: String
+        _ zones: [String], _ change: Change, _ network: RecordsCommand.NetworkOptions, _ output: OutputOptions
     ) async throws {
+        let done = change.done(listed(zones.map(inLine)))
         var report = Report(state: "queued", zones: zones)
         if network.offline {
             return try output.print(report, text: "\(done) It is kept here, and sent later.")
@@ -147,7 +158,8 @@ private struct SentZones {
         } catch {
             guard ExitStatus.of(error) == .unreachable else {
                 report.state = "blocked"
-                try output.print(report, text: "\(done) It is kept on this device.")
+                try output.print(
+                    report, text: "\(change.undone(listed(zones.map(inLine)))) It is kept on this device.")
                 throw error
             }
             let unsent = Unsent(try await database.scope.status().problem ?? error)
@@ -157,7 +169,18 @@ private struct SentZones {
         // One that was refused before is written anew by this.
         let refused = try await database.scope.status().refused.first { zones.contains($0.key.rawValue) }
         if let refused { throw refused.error }
+        if change == .delete { try await requireGone(zones) }
         report.state = "sent"
         try output.print(report, text: done)
+    }
+
+    /// The server passes over what is another zone by now.
+    private func requireGone(_ zones: [String]) async throws {
+        let left = Set(try await database.zones().map(\.name)).intersection(zones)
+        guard let first = left.sorted().first else { return }
+        throw CloudError(
+            .alreadyExists,
+            "Another zone was made under this name meanwhile, and stays. Delete that one, if it is meant, by the same command.",
+            details: ["zone": first])
     }
 }

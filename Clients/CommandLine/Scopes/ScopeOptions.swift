@@ -36,6 +36,11 @@ struct ScopeOptions: ParsableArguments {
         }
         guard meant.isEmpty else { return meant }
         let account = try session.requireAccount()
+        // That there is no such app comes before what it would have.
+        if let app, !all.contains(where: { $0.id.app.rawValue == app }), service != nil || name != nil {
+            let store = try await session.scope(ScopeID(app: AppID(app), service: .keyValue))
+            try await store.requireKnown(to: account, within: limit)
+        }
         guard let app, name == nil else {
             throw CloudError(
                 .unknownItem, "This device keeps nothing in step that is called so. See: nephos status",

@@ -53,7 +53,7 @@ struct WatchCommand: AsyncParsableCommand {
             }
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for (scope, events, said) in watched {
-                    group.addTask { try await printEvents(events, scope, names, said, isLast) }
+                    group.addTask { try await printEvents(events, scope, session, names, said, isLast) }
                     group.addTask {
                         try await Looking(scope: scope, said: said) { try show($0, said, failure: $1) }.run()
                     }
@@ -72,15 +72,15 @@ struct WatchCommand: AsyncParsableCommand {
 
     /// - Parameter isLast: Counts a change by another device, and says whether it was the last to wait for.
     private func printEvents(
-        _ events: some AsyncSequence<StoreEvent, Never>, _ scope: Scope, _ names: WatchedNames, _ said: Said,
-        _ isLast: @Sendable () -> Bool
+        _ events: some AsyncSequence<StoreEvent, Never>, _ scope: Scope, _ session: Session, _ names: WatchedNames,
+        _ said: Said, _ isLast: @Sendable () -> Bool
     ) async throws {
         for await event in events {
             switch event {
             case .change(let change):
                 var name: String?
                 if let device = change.device { name = await names.name(of: device) }
-                try show(change, name, said)
+                try show(change, name, await documents(change.changedKeys, in: scope, session), said)
                 if change.reason == .serverChange, isLast() { return }
                 if change.reason == .quotaViolationChange {
                     try await show(scope.status(), said, isInOrder: true)
@@ -88,6 +88,21 @@ struct WatchCommand: AsyncParsableCommand {
             case .didFetchChanges(let status): try show(status, said, isInOrder: true)
             }
         }
+    }
+
+    /// Documents by their ids, which say nothing to a person; nil: the scope has none.
+    private func documents(
+        _ items: [ItemName], in scope: Scope, _ session: Session
+    ) async -> [ItemName: DocumentEntry]? {
+        guard scope.id.service == .documents,
+            let container = try? await session.container(scope.id.name, app: scope.id.app)
+        else { return nil }
+        var documents: [ItemName: DocumentEntry] = [:]
+        for item in items {
+            guard let id = DocumentID(item) else { continue }
+            documents[item] = try? await container.item(id)
+        }
+        return documents
     }
 
     /// Says where the scope stands, once for each change of that.
@@ -123,8 +138,12 @@ struct WatchCommand: AsyncParsableCommand {
             ], text: "\(Self.time) \(text), \(used)")
     }
 
-    /// - Parameter name: Of the device that made the change, if it was one.
-    private func show(_ change: ChangeNotification, _ name: String?, _ said: Said) throws {
+    /// - Parameters:
+    ///   - name: Of the device that made the change, if it was one.
+    ///   - documents: Those of the items that are there; nil: they are none.
+    private func show(
+        _ change: ChangeNotification, _ name: String?, _ documents: [ItemName: DocumentEntry]?, _ said: Said
+    ) throws {
         let items = change.items.map { item in
             var entry: [ItemName: PropertyValue] = [
                 "key": .string(item.key.rawValue), "deleted": .boolean(item.value == nil),
@@ -137,6 +156,7 @@ struct WatchCommand: AsyncParsableCommand {
             "keys": .array(change.changedKeys.map { .string($0.rawValue) }), "items": .array(items),
             "token": .string(change.token.description),
         ]
+        report["paths"] = documents.map { .dictionary($0.mapValues { .string($0.path) }) }
         report["device"] = change.device.map { .string($0.rawValue) }
         report["device_name"] = name.map { .string($0) }
         report["error"] = change.error.map { .string($0.sentence) }
@@ -146,6 +166,12 @@ struct WatchCommand: AsyncParsableCommand {
         ]
         let known = Dictionary(change.items.map { ($0.key, $0) }) { $1 }
         for key in change.changedKeys {
+            if let documents {
+                // What is removed for good lies nowhere.
+                let place = documents[key].map { inLine($0.path) + ($0.isTrashed ? " (in the trash)" : "") }
+                lines.append("  " + (place ?? "id:\(inLine(key.rawValue)) (gone)"))
+                continue
+            }
             let text = known[key].map { $0.value?.line ?? "(deleted)" }
             lines.append("  \(inLine(key.rawValue))" + (text.map { " = \($0)" } ?? ""))
         }

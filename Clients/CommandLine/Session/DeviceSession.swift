@@ -47,11 +47,8 @@ struct DeviceOptionGroup: ParsableArguments {
                 "No device has its home here: nobody has signed in. Use: nephos sign-in CONNECTION --account NAME",
                 details: ["home": home])
         }
-        var options: DeviceOptions?
-        if isOffline {
-            options = DeviceOptions()
-            options?.isOffline = true
-        }
+        var options = DeviceOptions()
+        (options.isOffline, options.isImpatient) = (isOffline, true)
         let session = try await Session.open(home: home, options: options, logger: logger)
         defer { session.close() }
         return try await body(session)

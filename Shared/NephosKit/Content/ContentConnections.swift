@@ -87,6 +87,11 @@ final class ContentConnections {
     /// They do not wait any more.
     func cancel(_ fetch: DocumentID) { fetches.removeValue(forKey: fetch)?.cancel() }
 
+    /// Nobody listens where the service should be; nil: where tokens for all of them come from.
+    func refused(_ service: ServiceName?, _ error: CloudError) {
+        for download in fetches.values where service == nil || download.service == service { download.fail(error) }
+    }
+
     private static let accountChanged = CloudError(
         .notSignedIn, "The account that this was read for has signed out here. Sign in, and read it again.")
 

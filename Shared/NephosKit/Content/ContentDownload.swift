@@ -335,6 +335,11 @@ final class ContentDownload {
         }
     }
 
+    var service: ServiceName { place.service }
+
+    /// It is known that nothing will come for now.
+    func fail(_ error: CloudError) { end(.failure(error)) }
+
     /// Nobody wants it any more.
     func cancel() { end(.failure(Self.cancelled)) }
 

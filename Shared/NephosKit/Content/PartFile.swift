@@ -13,6 +13,15 @@ package enum LocalParts {
     /// What a part is called that has these digits.
     static func name(_ digits: String) -> [UInt8] { prefix + Array(digits.utf8) + suffix }
 
+    /// What tells, in a folder, that something was begun to be got into it and did not come to its end: whoever begins it
+    /// again goes on there.
+    ///
+    /// - Parameter what: What is got.
+    package static func mark(in folder: LocalPath, of what: String) -> LocalPath {
+        let digits = String(FNV1a.hash(what), radix: 16)
+        return folder.appending(name(String(repeating: "0", count: digitCount - digits.count) + digits))
+    }
+
     /// Those that are on the disk; nil: the process is about to end, and makes none any more.
     private static let parts = Mutex<Set<LocalPath>?>([])
 

@@ -20,6 +20,9 @@ package enum DeviceEvent: Sendable {
 package struct DeviceOptions: Sendable {
     /// No server is asked for anything: what is here is read, and what is written waits for another session.
     package var isOffline = false
+    /// Whoever waits for contents is told at once that nobody listens at the server's address, unless it has been heard:
+    /// it may come back.
+    package var isImpatient = false
     /// How long one request to a service may take before it counts as failed.
     package var timeout: Duration = .seconds(10)
     /// How often to look for what other processes of this home have written; nil: there are none.
@@ -380,6 +383,9 @@ package final class DeviceEngine {
     private func refused(_ service: ServiceName, _ error: CloudError) {
         for scope in scopes where scope.model.service == service || service == .identity && tokens.refreshing {
             scope.perform(scope.sync.refused(error))
+        }
+        if options.isImpatient, !hasHeard(service), service != .identity || tokens.refreshing {
+            contents.refused(service == .identity ? nil : service, error)
         }
     }
 

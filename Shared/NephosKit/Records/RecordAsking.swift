@@ -8,6 +8,7 @@ struct RecordAsking {
     private let database: RecordDatabase
     private let query: RecordQuery
     private let zone: String
+    private let passedOver: RecordPages.PassedOver
     private var request = WireQueryRecords()
     private var left: Int
     private var hasBegun = false
@@ -15,8 +16,11 @@ struct RecordAsking {
     /// Put in order here, since no index does: what was not read yet.
     private var ordered: ArraySlice<Record>?
 
-    init(_ query: RecordQuery, in zone: String, of database: RecordDatabase) {
+    init(
+        _ query: RecordQuery, in zone: String, of database: RecordDatabase, noting passedOver: RecordPages.PassedOver
+    ) {
         self.query = query
+        self.passedOver = passedOver
         self.zone = zone
         self.database = database
         left = query.limit ?? .max
@@ -70,6 +74,7 @@ struct RecordAsking {
         let reply = try await database.session.call(
             .records, request, as: WireQueryRecordsReply.self, app: database.app, account: database.account)
         var found: [(WireChange, WireRecord)] = []
+        for change in reply.records where change.damaged { passedOver.note(change.item) }
         for change in reply.records where !change.damaged && !change.deleted {
             guard let record = try? WireRecord(serializedBytes: change.body) else { throw RecordDatabase.misfit }
             found.append((change, record))
