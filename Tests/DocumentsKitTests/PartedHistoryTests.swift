@@ -120,6 +120,9 @@ import Testing
             try await two.container.scope.waitUntilCurrent(timeout: .seconds(20))
             #expect(try await two.container.scope.status().isInSync == false)
             #expect(try await two.text("x") == "1")
+            let kept = try two.container.read { try $0.synced(item.id.name)?.sequence }
+            let head = try two.container.read { try $0.rows.state().head }
+            #expect(try #require(kept) < head.sequence)
             try cloud.simulation.use { try $0.restore(copy, of: .documents) }
             for _ in 0..<2 { try await two.settle() }
             #expect(try await two.text("x") == "2")
