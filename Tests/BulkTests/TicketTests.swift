@@ -59,7 +59,8 @@ import Testing
         let session: WireSignInReply = try client.call("SignIn", request, at: .requests(.identity))
         let app = session.accessToken.app
         let honest = try house.open(
-            TestBulk(of: house.cloud, client, accessToken: session.accessToken.token), upload: upload(2), bytes: 1 << 20)
+            TestBulk(of: house.cloud, client, accessToken: session.accessToken.token), upload: upload(2), bytes: 1 << 20
+        )
         let mover = TestBulk(
             of: house.cloud, client,
             accessToken: try house.cloud.makeToken(

@@ -112,7 +112,9 @@ import Testing
         #expect(entry.event == "device.renamed" && entry.details["former_name"] == "Desk")
         let unseen = ["\u{200D}", "\u{200E}", "\u{FEFF}", "\u{E0041}", "\u{AD}", "\u{3164}"].map { "a\($0)b" }
         // Nothing is seen of these, or nothing of what they have that others have not.
-        let blank = ["", " ", "\u{2800}", "\u{A0} \u{3000}", "\u{FE0F}", "Mac\u{FE0F}", "1\u{FE0E}", "👩‍💻\u{FE0F}\u{FE0F}"]
+        let blank = [
+            "", " ", "\u{2800}", "\u{A0} \u{3000}", "\u{FE0F}", "Mac\u{FE0F}", "1\u{FE0E}", "👩‍💻\u{FE0F}\u{FE0F}",
+        ]
         for name in unseen + blank + ["a\nb", "\u{1B}[31mred", "abc\u{202E}cba", String(repeating: "n", count: 257)] {
             request.name = name
             #expect(

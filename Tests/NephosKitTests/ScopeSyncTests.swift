@@ -167,7 +167,9 @@ import Testing
         for number: UInt64 in 1...1_000_000 {
             var page = page(2_000_000, complete: true, place: (number, "a"))
             page.changes = changes
-            guard case .stage(_, let isFirst, let bytes) = sync.page(page).first, isFirst == (number == 1) else { break }
+            guard case .stage(_, let isFirst, let bytes) = sync.page(page).first, isFirst == (number == 1) else {
+                break
+            }
             read = bytes
             _ = sync.staged(at: .zero)
         }

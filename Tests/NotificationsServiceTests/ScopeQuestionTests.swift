@@ -51,7 +51,8 @@ import Testing
     private func caller(_ account: String) -> Caller {
         Caller(
             account: AccountID(account), device: DeviceID("d"), app: AppID("app"),
-            entitlements: Entitlements(store: nil, containers: ["x"]), expires: Timestamp(milliseconds: 1), keyID: "key")
+            entitlements: Entitlements(store: nil, containers: ["x"]), expires: Timestamp(milliseconds: 1), keyID: "key"
+        )
     }
 
     private func key(_ owner: String, _ path: ItemName, _ service: ServiceName = .records) -> ScopeKey {

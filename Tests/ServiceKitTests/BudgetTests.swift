@@ -19,7 +19,8 @@ struct BudgetTests {
     private func caller(_ device: String) -> Caller {
         Caller(
             account: AccountID("acct"), device: DeviceID(device), app: AppID("app"),
-            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: .max), keyID: "key")
+            entitlements: Entitlements(store: nil, containers: []), expires: Timestamp(milliseconds: .max), keyID: "key"
+        )
     }
 
     /// Takes one call, as the gate does.
