@@ -158,6 +158,7 @@ import Testing
     @Test(arguments: [1, 2]) func aDamagedItemThatOneDeviceHasIsDeletedFromIt(_ times: Int) async throws {
         try await withContainers { cloud in
             let one = try await cloud.open()
+            try await one.settle()
             try await one.container.put(Data("text".utf8), at: "f")
             try await one.settle()
             try await damage("/Documents/f", of: one, cloud)

@@ -143,7 +143,7 @@ import Testing
         try device.makeFile("f")
         #expect(try changes()[id.name.rawValue]?.damaged == true)
         // Nor is it there for ever.
-        house.cloud.setClockOffset(of: .documents, .seconds(25 * 3600))
+        house.cloud.skip(.seconds(25 * 3600), of: .documents)
         house.cloud.network.run(for: .seconds(200))
         #expect(try rows("feed_items WHERE name = '\(id.name)' AND deleted_at > 0") == 1)
     }
@@ -153,6 +153,7 @@ import Testing
         change.create.parent = item.parent
         change.create.placeVersion = item.placeVersion
         change.create.made = item.made
+        (change.create.placed, change.create.attributed) = (item.placed, item.attributed)
         change.create.conflicts = item.conflicts.map(\.version)
         change.create.renditions = item.renditions
         change.offered = true

@@ -113,7 +113,9 @@ extension RecordTransaction {
         for one in noted where one.number == former?.number || one.number == later?.number || one.isSame(as: client) {
             try remove(one, of: name)
         }
-        let (body, origin) = (later?.body ?? client, former?.ancestor ?? ancestor)
+        let body = later?.body ?? client
+        // Of a first one that was to be a new record there is none.
+        let origin = former.map(\.ancestor) ?? ancestor
         try rows.cached(
             "INSERT INTO record_refusals (account, scope, name, body, ancestor, refused, error) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"

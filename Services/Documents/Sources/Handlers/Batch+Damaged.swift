@@ -110,6 +110,8 @@ extension Batch {
         item.kind = request.kind
         item.placeVersion = request.placeVersion
         item.made = try made(request.made, request.kind, id)
+        item.placed = try placed(request.placed, of: item)
+        item.attributed = try attributed(request.attributed, of: item)
         if request.hasAttributes { item.attributes = request.attributes.canonical }
         if request.hasContent {
             item.content = try recovered(request.content, of: id)
