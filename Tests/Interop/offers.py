@@ -26,6 +26,7 @@ def made_again(item, kind, **others):
     """The creation of an item as it was."""
     create = documents_pb2.CreateItem(
         kind=kind, parent=item.parent, name=item.name, place_version=item.place_version, made=item.made,
+        placed=item.placed, attributed=item.attributed,
         clash=documents_pb2.NAME_CLASH_RENAME, **others)
     if item.HasField("attributes"):
         create.attributes.CopyFrom(item.attributes)
