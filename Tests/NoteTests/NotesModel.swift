@@ -11,8 +11,7 @@ import struct Foundation.Data
 /// The device's side of ``NotesService``: one table, and what a change does to it.
 final class NotesModel: ScopeModel {
     static let migrations = [LocalMigration(name: "notes 1", sql: table)]
-    private static let table =
-        "CREATE TABLE notes (account TEXT, name TEXT, text BLOB, sequence INTEGER, PRIMARY KEY (account, name))"
+    private static let table = "CREATE TABLE notes (account, name, text, sequence INT, PRIMARY KEY (account, name))"
 
     let app = NotesKind.app
     let service = ServiceName.records
