@@ -275,7 +275,11 @@ final class ContainerHistory {
         members[index].session = nil
         guard let remains = members[index].killer.takeRemains() else { return }
         note("\(members[index].name) was ended, and begins anew")
-        try FileManager.default.removeItem(atPath: members[index].home)
+        // The last of its connections may close meanwhile, and takes files with it.
+        let home = members[index].home
+        for _ in 0..<100 where FileManager.default.fileExists(atPath: home) {
+            try? FileManager.default.removeItem(atPath: home)
+        }
         members[index].home = remains
         for line in ["send", "receive"] { try simulation.use { try $0.faults.clear("device.\(line)") } }
         try await open(index)
