@@ -40,7 +40,7 @@ import Testing
     /// Nothing acknowledged is lost that some device has, no batch is done by half, and nothing that was deleted comes back
     /// as it was.
     @Test func noHistoryOfRecordsWithCopiesThatCrossLosesWhatADeviceHas() async {
-        let refusals = await run(12, and: [19, 58], "noHistoryOfRecordsWithCopiesThatCrossLosesWhatADeviceHas") {
+        let refusals = await run(6, and: [19, 58], "noHistoryOfRecordsWithCopiesThatCrossLosesWhatADeviceHas") {
             seed in
             let history = try RecordRestoreHistory(seed: seed)
             try await history.run()
