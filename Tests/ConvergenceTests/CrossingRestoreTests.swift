@@ -12,7 +12,7 @@ import Testing
 @Suite struct CrossingRestoreTests {
     @Test func noHistoryWithCopiesThatCrossLosesWhatADeviceHas() async {
         let failures = await CrossingRestoreHistory.failures(
-            of: 20, suite: "noHistoryWithCopiesThatCrossLosesWhatADeviceHas")
+            of: 12, suite: "noHistoryWithCopiesThatCrossLosesWhatADeviceHas")
         for failure in failures.prefix(10) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
