@@ -45,6 +45,17 @@ import Testing
         return reply.accessToken
     }
 
+    /// What whoever has the signing key makes of a device's token: one for a day.
+    private func lasting(_ session: WireSignInReply, of client: TestClient, _ cloud: TestCloud) throws -> WireAccessToken {
+        var token = session.accessToken
+        token.token = try cloud.makeToken(
+            account: AccountID(session.accountID), device: DeviceID(session.device.deviceID),
+            app: AppID(token.app.appID),
+            entitlements: Entitlements(store: StoreID(token.app.storeID), containers: []),
+            key: client.keys.publicKey, lifetime: .seconds(86_400))
+        return token
+    }
+
     private func pull(_ client: TestClient, _ token: WireAccessToken) throws -> WireReadChangesReply {
         var request = WireReadChanges()
         request.scope = token.app.storeID
@@ -219,12 +230,7 @@ import Testing
         defer { cloud.close() }
         let client = try cloud.makeClient()
         let session = try signIn(client)
-        var lasting = session.accessToken
-        lasting.token = try cloud.makeToken(
-            account: AccountID(session.accountID), device: DeviceID(session.device.deviceID),
-            app: AppID(lasting.app.appID),
-            entitlements: Entitlements(store: StoreID(lasting.app.storeID), containers: []),
-            key: client.keys.publicKey, lifetime: .seconds(86_400))
+        let lasting = try lasting(session, of: client, cloud)
         #expect(try pull(client, lasting).items.count == 1)
         try cloud.operate("RotateSigningKey", WireRotateSigningKey(), as: WireRotateSigningKeyReply.self)
         cloud.network.run(for: .seconds(14 * 60))
@@ -240,12 +246,7 @@ import Testing
         defer { cloud.close() }
         let client = try cloud.makeClient()
         let session = try signIn(client)
-        var lasting = session.accessToken
-        lasting.token = try cloud.makeToken(
-            account: AccountID(session.accountID), device: DeviceID(session.device.deviceID),
-            app: AppID(lasting.app.appID),
-            entitlements: Entitlements(store: StoreID(lasting.app.storeID), containers: []),
-            key: client.keys.publicKey, lifetime: .seconds(86_400))
+        let lasting = try lasting(session, of: client, cloud)
         try subscribe(client, lasting)
         try cloud.operate("RotateSigningKey", WireRotateSigningKey(), as: WireRotateSigningKeyReply.self)
         func isTold(_ value: String) throws -> Bool {
@@ -268,12 +269,7 @@ import Testing
         defer { cloud.close() }
         let client = try cloud.makeClient()
         let session = try signIn(client)
-        var lasting = session.accessToken
-        lasting.token = try cloud.makeToken(
-            account: AccountID(session.accountID), device: DeviceID(session.device.deviceID),
-            app: AppID(lasting.app.appID),
-            entitlements: Entitlements(store: StoreID(lasting.app.storeID), containers: []),
-            key: client.keys.publicKey, lifetime: .seconds(86_400))
+        let lasting = try lasting(session, of: client, cloud)
         cloud.setClockOffset(of: .identity, .seconds(23 * 3600))
         try cloud.operate("RotateSigningKey", WireRotateSigningKey(), as: WireRotateSigningKeyReply.self)
         cloud.setClockOffset(of: .identity, .zero)

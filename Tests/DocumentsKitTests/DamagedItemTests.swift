@@ -36,6 +36,16 @@ import Testing
         return devices
     }
 
+    /// Both have written the file `g`, neither knowing of the other.
+    private func makeConflict(_ devices: [ContainerCloud.Device]) async throws {
+        devices[1].setOffline(true)
+        try await devices[0].container.put(Data("here".utf8), at: "g")
+        try await devices[1].container.put(Data("there".utf8), at: "g")
+        try await devices[0].settle()
+        devices[1].setOffline(false)
+        for device in [devices[1], devices[0]] { try await device.settle() }
+    }
+
     private func expectAlike(
         _ devices: [ContainerCloud.Device], _ paths: [String], _ location: SourceLocation = #_sourceLocation
     ) async throws {
@@ -131,12 +141,7 @@ import Testing
     @Test(arguments: [false, true]) func whatLostAndWasResolvedIsNoNewerState(_ deletes: Bool) async throws {
         try await withContainers { cloud in
             let devices = try await devices(cloud)
-            devices[1].setOffline(true)
-            try await devices[0].container.put(Data("here".utf8), at: "g")
-            try await devices[1].container.put(Data("there".utf8), at: "g")
-            try await devices[0].settle()
-            devices[1].setOffline(false)
-            for device in [devices[1], devices[0]] { try await device.settle() }
+            try await makeConflict(devices)
             let entry = try #require(try await devices[0].container.items().first { $0.name == "g" })
             try await devices[0].container.resolve("g", keeping: entry.version)
             for device in devices { try await device.settle() }
@@ -180,12 +185,7 @@ import Testing
     @Test func whatElseThereIsOfItIsWholeAgainToo() async throws {
         try await withContainers { cloud in
             let devices = try await devices(cloud)
-            devices[1].setOffline(true)
-            try await devices[0].container.put(Data("here".utf8), at: "g")
-            try await devices[1].container.put(Data("there".utf8), at: "g")
-            try await devices[0].settle()
-            devices[1].setOffline(false)
-            for device in [devices[1], devices[0]] { try await device.settle() }
+            try await makeConflict(devices)
             try await devices[0].container.setRendition(Data("s".utf8), named: "small", of: "g")
             for device in devices { try await device.settle() }
             let before = try #require(try await devices[0].container.items().first { $0.name == "g" })

@@ -171,13 +171,6 @@ extension RecordTransaction {
         try settleNeeds(of: name)
     }
 
-    /// What the first of refused saves that were made one over the other was made from, by the last of them; nil: it is
-    /// not noted as refused.
-    private func origin(of save: WireSaveRecord, named name: String) throws -> (known: Bool, ancestor: WireRecord?) {
-        let refusal = try refusals(of: name).first { $0.isBase(save.version) }
-        return (refusal != nil, refusal?.ancestor)
-    }
-
     func refusals() throws -> [RefusedRecord] {
         try Row.fetchAll(
             rows.cached("SELECT * FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name, number"),
@@ -248,9 +241,9 @@ extension RecordTransaction {
 
     private func rebase(_ next: Pending, over refused: Pending, _ former: WireSaveRecord) throws {
         // The refused one may have been made over others that are refused, of which the server has none either.
-        let origin = try origin(of: former, named: next.change.record)
+        let noted = try refusals(of: next.change.record).first { $0.isBase(former.version) }
         let (base, ancestor) =
-            origin.known ? (origin.ancestor?.version ?? Data(), origin.ancestor) : (former.base, refused.ancestor)
+            noted.map { ($0.ancestor?.version ?? Data(), $0.ancestor) } ?? (former.base, refused.ancestor)
         guard base.isEmpty else {
             var next = next
             next.change.delete.base = base
