@@ -46,7 +46,9 @@ import Testing
     }
 
     /// What whoever has the signing key makes of a device's token: one for a day.
-    private func lasting(_ session: WireSignInReply, of client: TestClient, _ cloud: TestCloud) throws -> WireAccessToken {
+    private func lasting(_ session: WireSignInReply, of client: TestClient, _ cloud: TestCloud) throws
+        -> WireAccessToken
+    {
         var token = session.accessToken
         token.token = try cloud.makeToken(
             account: AccountID(session.accountID), device: DeviceID(session.device.deviceID),
