@@ -31,9 +31,15 @@ struct SegmentDispute {
         let paths = [origin, target]
         let lengths = paths.map { FileCopy.byteCount($0) ?? 0 }
         let files = paths.map { try? FileCopy.Opened($0, O_RDONLY) }
-        var merge = SegmentMerge(of: id.segment, lengths: (lengths[0], lengths[1])) { files[$0]?.bytes(in: $1) }
+        func merged(counting copied: Int) throws -> [SegmentMerge.Run]? {
+            var merge = SegmentMerge(of: id.segment, lengths: (lengths[0], copied)) { files[$0]?.bytes(in: $1) }
+            return try merge.merged(length: length, marks: marks)
+        }
         let length = max(bytes, min(before.bytes, lengths.max() ?? 0))
-        guard let runs = try merge.merged(length: length, marks: marks) else { throw wentApart }
+        // What a backup that came to no end has left behind what a snapshot names, is nobody's where it is another.
+        guard
+            let runs = try merged(counting: lengths[1]) ?? merged(counting: min(lengths[1], before.bytes))
+        else { throw wentApart }
         var verdict = Verdict(isCopyDamaged: !isCopyWhole)
         func pieces(_ range: Range<Int>, _ path: (SegmentMerge.Run) -> String) -> [FileCopy.Piece] {
             runs.compactMap { run in

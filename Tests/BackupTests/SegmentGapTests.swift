@@ -150,6 +150,23 @@ import Testing
         #expect(try Self.restored(house, place.segment, second.snapshot) == whole)
     }
 
+    /// The machine was set back to before that, and has written something else since: what no snapshot names is nobody's.
+    @Test func whatABackupThatCameToNoEndHasCopiedOfALostHistoryEndsNoBackups() throws {
+        let (house, place) = try Self.grown()
+        try Self.endBackup(of: house)
+        let second = try BackupHouse()
+        try second.put("a", partition: 1)
+        try second.put("other", partition: 1)
+        let other = try #require(Self.data(try second.file(place.segment)))
+        let own = try house.file(place.segment)
+        #expect(Self.data(own)?.count == other.count)
+        try other.write(to: URL(fileURLWithPath: own))
+        try BackupTests.flip(own, at: place.offset + 90)
+        let made = try house.backup(at: 2)
+        #expect(made.damagedFiles == [own] && made.manifest.segments.allSatisfy { $0.gaps == nil })
+        #expect(try Self.restored(house, place.segment, made.snapshot) == other)
+    }
+
     /// A real error of reading, in the middle: of this process's own memory the page that no file is behind.
     @Test func aPageThatCannotBeReadIsZerosAndTheRestIsCopied() throws {
         let (page, house) = (4096, try BackupHouse())

@@ -83,6 +83,31 @@ import Testing
         #expect(try rows(devices[0]) == 0)
     }
 
+    /// What had its time first cannot be ended; who comes after it has its turn all the same, in the same round.
+    @Test func whatCannotBeEndedKeepsNobodysWaiting() throws {
+        for device in devices { try device.apply([.trash(try device.makeFile("a", "12345"))]) }
+        let damaged = devices[0].mover.account.rawValue
+        let storage = try house.cloud.storage(of: .documents)
+        try storage.migrate([
+            Migration(
+                name: "damage",
+                statements: [
+                    """
+                    CREATE TRIGGER damage BEFORE DELETE ON document_trash WHEN OLD.owner = '\(damaged)'
+                    BEGIN SELECT RAISE(ABORT, 'damaged'); END
+                    """
+                ])
+        ])
+        pass(days: 31)
+        #expect(try devices.map(rows) == [1, 0])
+        let before = try groups()
+        house.cloud.network.run(for: .seconds(600))
+        #expect(try groups() - before < 200)
+        try storage.migrate([Migration(name: "mended", statements: ["DROP TRIGGER damage"])])
+        house.cloud.network.run(for: .seconds(7200))
+        #expect(try devices.map(rows) == [0, 0])
+    }
+
     private static let insertRemoval = SQL(
         """
         INSERT INTO document_removals (partition_number, owner, container, folder)

@@ -8,41 +8,25 @@ private import SwiftProtobuf
 
 /// What was said to be on its way, and has not come in its time, is not said any more. In steps.
 extension DocumentsService {
-    /// Items of one step.
-    private static let announcementStep = 64
-
-    /// - Returns: Whether there may be more.
-    func endAnnouncements(in transaction: any HandlerTransaction) throws -> Bool {
-        guard let now = runtime?.purgeTime else { return false }
-        let ended = try ContainerRows.announced(before: now, limit: Self.announcementStep, in: transaction)
-        for (scope, items) in Dictionary(grouping: ended, by: \.scope) {
-            let container = try container(scope, transaction)
-            guard container.isReadable else {
-                for id in items.map(\.item) {
-                    try container.rows.setAnnounced(id, until: now.advanced(by: Self.unreadablePause))
-                }
+    func endAnnouncements(of items: [DocumentID], at now: Timestamp, in container: Container) throws {
+        var changed: [ChangedItem] = []
+        for id in items {
+            // Of a damaged one nobody knows what is on its way. It keeps nobody's waiting.
+            guard var item = try? container.item(id) else {
+                try container.rows.setAnnounced(id, until: nil)
+                // What lies nowhere, and has no content, is what a device was about to make: nobody offers that.
+                if try container.isNoItem(id) { try end([id], in: container) }
                 continue
             }
-            var changed: [ChangedItem] = []
-            for id in items.map(\.item) {
-                // Of a damaged one nobody knows what is on its way. It keeps nobody's waiting.
-                guard var item = try? container.item(id) else {
-                    try container.rows.setAnnounced(id, until: nil)
-                    // What lies nowhere, and has no content, is what a device was about to make: nobody offers that.
-                    if try container.isNoItem(id) { try end([id], in: container) }
-                    continue
-                }
-                let left = AnnouncementRule.left(of: item.announcements, at: now)
-                try container.rows.setAnnounced(id, until: AnnouncementRule.firstEnd(of: left))
-                guard left.count < item.announcements.count else { continue }
-                item.announcements = left
-                let isOver = item.kind == .coming && left.isEmpty
-                try recount(isOver ? nil : item, id, in: container)
-                changed.append(ChangedItem(name: id.name, body: isOver ? nil : try item.serializedBytes()))
-            }
-            try publish(changed, in: container)
+            let left = AnnouncementRule.left(of: item.announcements, at: now)
+            try container.rows.setAnnounced(id, until: AnnouncementRule.firstEnd(of: left))
+            guard left.count < item.announcements.count else { continue }
+            item.announcements = left
+            let isOver = item.kind == .coming && left.isEmpty
+            try recount(isOver ? nil : item, id, in: container)
+            changed.append(ChangedItem(name: id.name, body: isOver ? nil : try item.serializedBytes()))
         }
-        return !ended.isEmpty
+        try publish(changed, in: container)
     }
 
     /// What an item counts less now is given back.

@@ -29,6 +29,11 @@ public final class DocumentsService: CloudService {
         inTurns: {
             [unowned self] in try removeSome(in: $0, &$1)
         })
+    private(set) lazy var endings = SteppedWork(
+        "Ending what has had its time", every: .seconds(60),
+        inTurns: {
+            [unowned self] in try endSome(in: $0, &$1)
+        })
 
     /// Links to contents over HTTP; nil where nothing is published, and before the start.
     private var published: PublishedContents?
@@ -83,6 +88,7 @@ public final class DocumentsService: CloudService {
         transfers.onLoss = { [unowned self] in try tellLoss(to: $0, of: $1, $2) }
         try transfers.start(host, as: name)
         removals.start(host)
+        endings.start(host)
         // Also where nothing is published any more.
         linkUpkeep.start(host)
         guard let publishing = configuration.publishing else { return }

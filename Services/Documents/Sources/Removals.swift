@@ -7,22 +7,20 @@ internal import NephosWire
 private import SwiftProtobuf
 
 /// What follows when an item is removed for good: its versions and further contents go, and what lay in it, folder by
-/// folder. And what has lain in the trash for its time is removed, and what its container keeps for a while.
+/// folder. And what has had its time is ended: what lay in the trash, what its container keeps for a while.
 ///
 /// A damaged item goes like any other, and keeps nobody's waiting.
 extension DocumentsService {
     /// Rows of one step: of items, versions or names.
     private static let step = 64
-    /// When what is to go of a container that cannot be read is looked at again: it keeps nobody else's waiting.
-    static let unreadablePause: Duration = .seconds(24 * 3600)
+    /// When what is overdue in a container that cannot be read, or in which it cannot be ended, is looked at again: it
+    /// keeps nobody else's waiting.
+    private static let overduePause: Duration = .seconds(3600)
 
     /// - Returns: Whether there may be more.
     func removeSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
-        let announced = try endAnnouncements(in: transaction)
-        let emptied = try emptyTrash(in: transaction) || announced
-        let ended = try removeEnded(in: transaction)
         guard let scope = try turn.next({ try ContainerRows.nextRemoval(after: $0, in: transaction) }) else {
-            return emptied || ended
+            return false
         }
         let container = try container(scope, transaction)
         guard container.isReadable else { return turn.passesOver() }
@@ -99,42 +97,33 @@ extension DocumentsService {
         try publish(gone, in: container, from: places)
     }
 
-    /// What has lain in the trash for its time is removed for good.
+    /// What has had its time, in one container: what lay in the trash, what was said to be on its way, what is kept for a
+    /// while.
     ///
-    /// - Returns: Whether there was any.
-    private func emptyTrash(in transaction: any HandlerTransaction) throws -> Bool {
+    /// - Returns: Whether there may be more.
+    func endSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
         guard let now = runtime?.purgeTime else { return false }
-        let old = try ContainerRows.trashed(until: now, limit: Self.step, in: transaction)
-        for (scope, items) in Dictionary(grouping: old, by: \.scope) {
-            let container = try container(scope, transaction)
-            guard container.isReadable else {
-                for id in items.map(\.item) {
-                    try container.rows.putOffTrashed(id, until: now.advanced(by: Self.unreadablePause))
-                }
-                continue
+        if let failed = turn.takeFailed() {
+            let rows = ContainerRows(failed, in: transaction)
+            for overdue in OverdueRows.allCases {
+                try overdue.putOff(rows, at: now, until: now.advanced(by: Self.overduePause))
             }
-            try end(items.map(\.item), in: container)
+            return true
         }
-        return !old.isEmpty
-    }
-
-    /// What a container keeps for a while has its end.
-    ///
-    /// - Returns: Whether there was any.
-    private func removeEnded(in transaction: any HandlerTransaction) throws -> Bool {
-        guard let now = runtime?.purgeTime else { return false }
-        let ended = try ContainerRows.ended(at: now, limit: Self.step, in: transaction)
-        for (scope, items) in Dictionary(grouping: ended, by: \.scope) {
+        for overdue in OverdueRows.allCases {
+            guard let (scope, items) = try overdue.first(at: now, limit: Self.step, in: transaction) else { continue }
+            turn.scope = scope
             let container = try container(scope, transaction)
-            guard container.isReadable else {
-                for id in items.map(\.item) {
-                    try container.rows.putOffEnd(of: id, until: now.advanced(by: Self.unreadablePause))
-                }
-                continue
+            // Nor can what names no item be ended.
+            guard container.isReadable, !items.isEmpty else { return turn.passesOver() }
+            switch overdue {
+            case .trash, .items: try end(items, in: container)
+            case .announcements: try endAnnouncements(of: items, at: now, in: container)
             }
-            try end(items.map(\.item), in: container)
+            transaction.afterCommit { [weak self] in self?.removals.beginSoon() }
+            return true
         }
-        return !ended.isEmpty
+        return false
     }
 
     /// Removes items for good, wherever they lie.

@@ -68,13 +68,18 @@ public final class SteppedWork {
     private func run(_ host: any ServiceRuntime) {
         var hasMore = false
         wasCalled = false
+        turn.begin()
+        let start = turn
         host.submit { [weak self] in
             guard let self else { return }
-            turn.begin()
+            // It runs again where others' requests have the group taken apart.
+            turn = start
             hasMore = try step($0, &turn)
         } then: { [weak self, weak host] failure in
             guard let self, let host else { return }
             if let failure { self.failure = failure }
+            // What it has taken to do was not done.
+            if failure != nil, turn.scope == nil { turn = start }
             guard failure == nil ? hasMore || wasCalled : turn.passesOver() else { return end(host) }
             host.loop.schedule(after: Self.pause) { [weak self, weak host] in
                 if let self, let host { run(host) }
@@ -92,14 +97,14 @@ public final class SteppedWork {
             host.report("\(name) has failed. It is tried again later", details: details)
         }
         failure = nil
-        turn = SteppedTurn()
+        turn.endRound()
         isRunning = false
     }
 }
 
 /// Whose turn a step is, of work that is done for many.
 public struct SteppedTurn {
-    /// With more the round ends, and those behind them wait for the next one.
+    /// With more the round ends, and the next one goes on behind them.
     private static let failedMax = 1000
 
     /// Whose the step is.
@@ -108,6 +113,8 @@ public struct SteppedTurn {
     private var last: ScopeName?
     /// Whose steps have failed in this round.
     public private(set) var failed: Set<ScopeName> = []
+    /// Whose step has failed last, as long as nobody has asked.
+    private var lastFailed: ScopeName?
 
     fileprivate mutating func begin() {
         last = scope ?? last
@@ -133,11 +140,26 @@ public struct SteppedTurn {
         return nil
     }
 
+    /// Whose step has failed last, once. Of work that goes by time what is to be done for it can be put off, so that
+    /// however many fail, those behind them have their turn.
+    public mutating func takeFailed() -> ScopeName? {
+        defer { lastFailed = nil }
+        return lastFailed
+    }
+
     /// The step has failed, or nothing can be done for whose turn it is: in the next round it is looked at again.
     ///
     /// - Returns: Whether others may go on.
     public mutating func passesOver() -> Bool {
-        guard let scope, failed.count < Self.failedMax else { return false }
+        guard let scope else { return false }
+        lastFailed = scope
+        guard failed.count < Self.failedMax else { return false }
         return failed.insert(scope).inserted
+    }
+
+    /// The next round goes on behind whose turn was last, so that those have theirs whom this one has not come to.
+    fileprivate mutating func endRound() {
+        begin()
+        failed = []
     }
 }

@@ -105,7 +105,7 @@ extension DocumentsService {
         let digestKey = try container.madeSetting().digestKey
         try batch.writeRows()
         if let newest = batch.containerClass.itemsMax, batch.created > 0, try container.rows.endItems(beyond: newest) {
-            container.transaction.afterCommit { [weak self] in self?.removals.beginSoon() }
+            container.transaction.afterCommit { [weak self] in self?.endings.beginSoon() }
         }
         let old =
             try batch.takeRetired() + batch.takeOldVersions() + batch.formerRenditions.map { UsedContent($0.content) }

@@ -194,9 +194,6 @@ struct ContainerRows {
             trashed = excluded.trashed, ends = excluded.ends, note = excluded.note
         """)
     private static let deleteTrashed = SQL("DELETE FROM document_trash WHERE \(key) AND item = ?4")
-    private static let selectTrashed = SQL(
-        "SELECT owner, container, item FROM document_trash WHERE ends < ?1 ORDER BY ends LIMIT ?2")
-
     private static let selectNote = SQL("SELECT note FROM document_trash WHERE \(key) AND item = ?4")
 
     /// - Parameters:
@@ -222,23 +219,6 @@ struct ContainerRows {
         }
     }
 
-    /// What has lain in the trash for its time, the first that ended first.
-    static func trashed(
-        until time: Timestamp, limit: Int, in transaction: any ReadTransaction
-    ) throws -> [(scope: ScopeName, item: DocumentID)] {
-        try transaction.all(
-            selectTrashed, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))], scopedItem
-        ).compactMap { $0 }
-    }
-
-    private static let putOffTrashed = SQL("UPDATE document_trash SET ends = ?5 WHERE \(key) AND item = ?4")
-
-    /// Has it looked at again at a time, as if it had to stay until then.
-    func putOffTrashed(_ item: DocumentID, until time: Timestamp) throws {
-        try transaction.execute(
-            Self.putOffTrashed, place + [.blob(item.bytes), .integer(Int64(clamping: time.milliseconds))])
-    }
-
     // MARK: Announcements
 
     private static let insertAnnounced = SQL(
@@ -247,27 +227,12 @@ struct ContainerRows {
         ON CONFLICT (partition_number, owner, container, item) DO UPDATE SET expires = excluded.expires
         """)
     private static let deleteAnnounced = SQL("DELETE FROM document_announcements WHERE \(key) AND item = ?4")
-    private static let selectAnnounced = SQL(
-        "SELECT owner, container, item FROM document_announcements WHERE expires <= ?1 ORDER BY expires LIMIT ?2")
 
     /// - Parameter time: When the first of its announcements expires; nil: it has none.
     func setAnnounced(_ item: DocumentID, until time: Timestamp?) throws {
         let values = place + [.blob(item.bytes)]
         guard let time else { return _ = try transaction.execute(Self.deleteAnnounced, values) }
         try transaction.execute(Self.insertAnnounced, values + [.integer(Int64(clamping: time.milliseconds))])
-    }
-
-    /// Items of which an announcement has expired, the one that did first before the others.
-    static func announced(
-        before time: Timestamp, limit: Int, in transaction: any ReadTransaction
-    ) throws -> [(scope: ScopeName, item: DocumentID)] {
-        try transaction.all(
-            selectAnnounced, [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))], scopedItem
-        ).compactMap { $0 }
-    }
-
-    private static func scopedItem(_ row: any SQLRow) -> (scope: ScopeName, item: DocumentID)? {
-        DocumentID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
     }
 
     // MARK: Removals

@@ -50,8 +50,6 @@ extension ContainerRows {
             operations = excluded.operations
         """)
     private static let delete = SQL("DELETE FROM document_items WHERE \(key) AND item = ?4")
-    private static let selectEnded = SQL(
-        "SELECT owner, container, item FROM document_items WHERE ends > 0 AND ends <= ?1 ORDER BY ends LIMIT ?2")
     private static let selectNewest = SQL(
         """
         SELECT ends, item FROM document_items WHERE \(key) AND ends > 0
@@ -89,22 +87,5 @@ extension ContainerRows {
             [.integer($0.integer(0)), .blob($0.blob(1))] as [SQLValue]
         }
         return try last.map { try transaction.execute(Self.endOlder, place + $0) > 0 } ?? false
-    }
-
-    /// What is not kept any longer, the first that ended first.
-    static func ended(
-        at now: Timestamp, limit: Int, in transaction: any ReadTransaction
-    ) throws -> [(scope: ScopeName, item: DocumentID)] {
-        try transaction.all(selectEnded, [.integer(Int64(clamping: now.milliseconds)), .integer(Int64(limit))]) { row in
-            DocumentID(bytes: row.blob(2)).map { (ScopeName(Owner(rawValue: row.text(0)), ItemName(row.text(1))), $0) }
-        }.compactMap { $0 }
-    }
-
-    private static let putOff = SQL("UPDATE document_items SET ends = ?5 WHERE \(key) AND item = ?4 AND ends > 0")
-
-    /// Has it looked at again at a time, as if it had to be kept until then.
-    func putOffEnd(of item: DocumentID, until time: Timestamp) throws {
-        try transaction.execute(
-            Self.putOff, place + [.blob(item.bytes), .integer(Int64(clamping: time.milliseconds))])
     }
 }
