@@ -17,8 +17,11 @@ public enum HeadCorrection: Sendable {
 /// A scope that is being counted anew, some rows at a time.
 public struct ScopeCount: Sendable {
     public let scope: ScopeName
-    /// The head when it began. Where it is another at the end, what was counted is of no state of the scope.
+    /// The head when it began. Where it is another at the end, what was counted is of no state of the scope, unless it was
+    /// counted at one go.
     public fileprivate(set) var start: ChangeToken?
+    /// What that head says of its rows; nil: not all of them were counted at one go.
+    fileprivate var known: ScopeRecount?
     public fileprivate(set) var sum = ScopeRecount(digest: .empty, liveCount: 0, liveBytes: 0)
     /// Whether all rows were counted, and none was written meanwhile.
     public fileprivate(set) var isWhole = false
@@ -29,7 +32,9 @@ public struct ScopeCount: Sendable {
     public init(_ scope: ScopeName) { self.scope = scope }
 
     fileprivate mutating func goOn(in feed: Feed, limit: Int) throws {
-        let head = try feed.head(scope).token
+        let whole = try feed.head(scope)
+        let head = whole.token
+        let isFirst = start == nil
         let start = self.start ?? head
         self.start = start
         guard start == head else { return hasMore = false }
@@ -46,10 +51,26 @@ public struct ScopeCount: Sendable {
         }
         hasMore = rows == limit
         isWhole = !hasMore
+        known = isWhole && isFirst ? ScopeRecount(whole) : nil
     }
 }
 
 extension ScopeRecount {
+    /// What a head says.
+    fileprivate init(_ head: ScopeHead) {
+        self.init(digest: head.digest, liveCount: head.liveCount, liveBytes: head.liveBytes)
+    }
+
+    /// What it lacks of another, and what that lacks of it, goes over to a third.
+    fileprivate func corrected(by sum: ScopeRecount, where known: ScopeRecount) -> ScopeRecount {
+        var result = self
+        result.digest.add(sum.digest)
+        result.digest.remove(known.digest)
+        result.liveCount += sum.liveCount - known.liveCount
+        result.liveBytes += sum.liveBytes - known.liveBytes
+        return result
+    }
+
     /// - Parameter row: With the columns size and digest.
     fileprivate mutating func add(_ row: any SQLRow) {
         digest.add(SetDigest(bytes: row.blob(1)) ?? .empty)
@@ -84,9 +105,16 @@ extension Feed {
 
     public func correctHead(by count: ScopeCount) throws -> HeadCorrection {
         let head = try head(count.scope)
-        guard count.isWhole, count.start == head.token else { return .moved }
-        let known = ScopeRecount(digest: head.digest, liveCount: head.liveCount, liveBytes: head.liveBytes)
-        guard known != count.sum else { return .wasRight }
+        let now = ScopeRecount(head)
+        guard count.isWhole else { return .moved }
+        guard count.start == head.token else {
+            // What is written changes a head by what it writes: how far it was wrong then it is wrong now.
+            guard let known = count.known, count.start?.epoch == head.token.epoch else { return .moved }
+            guard known != count.sum else { return .wasRight }
+            try set(now.corrected(by: count.sum, where: known), of: count.scope)
+            return .corrected
+        }
+        guard now != count.sum else { return .wasRight }
         try set(count.sum, of: count.scope)
         return .corrected
     }

@@ -192,6 +192,28 @@ import Testing
         #expect(try guess("wrong horse") == .wrongCredentials)
     }
 
+    /// Whoever has a device of the account neither uses up the operator's codes nor takes their place.
+    @Test func theOperatorsCodeLetsInWhateverDevicesCodesAreUsedFor() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let desk = try house.newKey()
+        let token = try house.signIn("ada", by: desk).accessToken.token
+        func guess() throws -> String {
+            let made: WireAllowSignInReply = try house.call(WireAllowSignIn(), by: desk, token: token)
+            return failure { _ = try house.signIn("ada", "wrong horse", by: house.newKey(), code: made.code) }?.message ?? ""
+        }
+        for _ in 0..<AttemptRule.free { _ = try guess() }
+        // What helps is said.
+        #expect(try guess().contains("have the operator make a code"))
+        var request = WireAllowSignIn()
+        request.accountName = "ada"
+        let made: WireAllowSignInReply = try house.call(request, by: house.operatorKey)
+        _ = try guess()
+        for _ in 0..<5 { _ = try? house.signIn("ada", "wrong horse", by: house.newKey()) }
+        #expect(code { _ = try house.signIn("ada", by: house.newKey(), code: made.code) } == nil)
+        #expect(code { _ = try house.signIn("ada", by: house.newKey(), code: made.code) } == .requestRateLimited)
+    }
+
     @Test func aClockThatWasAheadLocksNobodyOutOnceItIsRight() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")

@@ -148,9 +148,10 @@ extension IdentityService {
             with: RefreshFamily(
                 id: secret.family, device: device, generation: secret.generation, tokenHash: secret.hash,
                 previousHash: previous?.tokenHash, issuedBy: context.id,
-                earlierRequests: (previous.map {
-                    $0.earlierRequests + [.init(operation: $0.issuedBy, overtaken: context.now)]
-                } ?? []).suffix(RefreshFamily.earlierRequestsMax),
+                earlierRequests: RefreshFamily.late(
+                    (previous.map {
+                        $0.earlierRequests + [.init(operation: $0.issuedBy, overtaken: context.now)]
+                    } ?? []), at: context.now),
                 expires: context.now.advanced(by: configuration.refreshTokenLifetime)))
         return secret
     }

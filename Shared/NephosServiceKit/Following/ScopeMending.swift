@@ -19,8 +19,10 @@ final class ScopeMending {
     private static let itemsMax = 5120
     /// Rows that are counted in one snapshot.
     private static let countedRows = 10_000
-    /// How often a scope is counted that is written all the time.
+    /// How often a scope is counted that is written all the time: the last time all of it at one go, from one snapshot.
     private static let countsMax = 5
+    /// Of one owner: nobody who has many, and has them counted again and again, takes others' turn.
+    private static let countedOfOwnerMax = 8
     private static let pause: Duration = .milliseconds(10)
     /// A head that was counted is not counted again before: whoever reads a scope chooses when that is.
     private static let countPause: Duration = .seconds(600)
@@ -35,9 +37,12 @@ final class ScopeMending {
     private var called: [ScopeName: [ItemName: UInt64]] = [:]
     /// When heads were counted, or their turn was asked for; whose turn is next, and whose it is.
     private var counted: [ScopeName: Duration] = [:]
-    private var uncounted: [ScopeName] = []
+    private var uncounted: [(scope: ScopeName, attempt: Int)] = []
     private var isCounting = false
+    /// How far it was looked which are damaged still, and how many of them are.
     private var looked: (place: [SQLValue]?, count: Int) = (nil, 0)
+    /// How many are damaged: as many as were when all were looked at, and those that have called since.
+    private var damaged = 0
 
     private struct Found {
         var items: [FeedItem] = []
@@ -54,14 +59,16 @@ final class ScopeMending {
         waiting = waiting.filter { $0.key.partition != partition }
         called = called.filter { $0.key.partition != partition }
         counted = counted.filter { $0.key.partition != partition }
-        uncounted.removeAll { $0.partition == partition }
+        uncounted.removeAll { $0.scope.partition == partition }
     }
 
     func found(_ damage: ScopeDamage, in scope: ScopeName) {
         host.count("\(host.service.itemsName).damaged", by: damage.items.count)
         var new = waiting[scope] ?? Found()
         guard waiting[scope] != nil || waiting.count < Self.scopesMax else { return }
-        for item in damage.items where new.items.count < Self.itemsMax && note(item, of: scope) {
+        for var item in damage.items where new.items.count < Self.itemsMax && note(item, of: scope) {
+            // It is read anew.
+            item.body = []
             new.items.append(item)
         }
         new.shares += damage.shares.prefix(max(0, Self.itemsMax - new.shares.count))
@@ -102,7 +109,7 @@ final class ScopeMending {
         waiting[scope] = rest.isEmpty ? nil : rest
         var moved: [(item: FeedItem, written: UInt64)] = []
         var (corrected, isPutOff) = (0, false)
-        let hasRoom = looked.count < DamagedItems.countMax
+        let hasRoom = damaged < DamagedItems.countMax
         host.submit { [host] transaction in
             (moved, corrected) = ([], 0)
             // It would take the very room that there is none of.
@@ -134,7 +141,8 @@ final class ScopeMending {
                 OutgoingEvent(host.service.name, moved: (moved.map(\.item) + mended).map(\.name), by: change))
         } then: { [weak self] failure in
             guard let self, !host.isClosed else { return }
-            if failure != nil || isPutOff { called[scope] = nil }
+            // They wait for the next reader.
+            if failure != nil || isPutOff || !hasRoom { called[scope] = nil }
             if let failure {
                 host.logger.error("What is damaged could not be put right. It is tried again when it is read", failure)
             } else {
@@ -158,8 +166,8 @@ final class ScopeMending {
                 "A stored item is damaged. It heals when a device that has it synchronises",
                 details: place(scope, ["sequence": "\(written)"]))
         }
-        looked.count += moved.count
-        if !moved.isEmpty { tellCount(looked.count) }
+        damaged += moved.count
+        if !moved.isEmpty { tellCount() }
         guard corrected > 0 else { return }
         host.count("digests.damaged", by: corrected)
         host.report(
@@ -176,9 +184,11 @@ final class ScopeMending {
     private func count(_ scope: ScopeName) {
         let now = host.loop.monotonicNow
         counted = counted.filter { now - $0.value < Self.countPause }
-        guard counted[scope] == nil, counted.count < Self.scopesMax else { return }
+        guard counted[scope] == nil, counted.count < Self.scopesMax,
+            counted.keys.count(where: { $0.owner == scope.owner }) < Self.countedOfOwnerMax
+        else { return }
         counted[scope] = now
-        uncounted.append(scope)
+        uncounted.append((scope, 1))
         countNext()
     }
 
@@ -186,7 +196,8 @@ final class ScopeMending {
     private func countNext() {
         guard !isCounting, !uncounted.isEmpty else { return }
         isCounting = true
-        count(ScopeCount(uncounted.removeFirst()), attempt: 1)
+        let (scope, attempt) = uncounted.removeFirst()
+        count(ScopeCount(scope), attempt: attempt)
     }
 
     private func endCount() {
@@ -201,7 +212,8 @@ final class ScopeMending {
         host.loop.offload(to: .reading) { [snapshots = host.snapshots] in
             try snapshots.read {
                 var count = count
-                try FeedSnapshot($0, history: nil).goOn(&count, limit: Self.countedRows)
+                try FeedSnapshot($0, history: nil).goOn(
+                    &count, limit: attempt < Self.countsMax ? Self.countedRows : .max)
                 return count
             }
         } then: { [weak self] result in
@@ -209,7 +221,8 @@ final class ScopeMending {
             switch result {
             case .success(let next) where next.hasMore: goOn(next, attempt: attempt)
             case .success(let next) where next.isWhole: correct(next, attempt: attempt)
-            case .success, .failure: countAgain(count.scope, after: attempt)
+            case .success: countAgain(count.scope, after: attempt)
+            case .failure(let failure): countAgain(count.scope, after: attempt, failure)
             }
         }
     }
@@ -218,13 +231,18 @@ final class ScopeMending {
         host.loop.schedule(after: Self.pause) { [weak self] in self?.count(next, attempt: attempt) }
     }
 
-    private func countAgain(_ scope: ScopeName, after attempt: Int) {
+    /// Others have their turn meanwhile.
+    private func countAgain(_ scope: ScopeName, after attempt: Int, _ failure: (any Error)? = nil) {
+        endCount()
         guard attempt < Self.countsMax else {
-            counted[scope] = nil
-            return endCount()
+            host.report(
+                "A scope's digest is perhaps not that of its items, and it could not be counted. It is tried again when it is read",
+                details: place(scope, ["error": failure.map { "\($0)" } ?? "it is written all the time"]))
+            return
         }
         host.loop.schedule(after: .seconds(1 << attempt)) { [weak self] in
-            self?.count(ScopeCount(scope), attempt: attempt + 1)
+            self?.uncounted.append((scope, attempt + 1))
+            self?.countNext()
         }
     }
 
@@ -240,7 +258,7 @@ final class ScopeMending {
             transaction.publish(OutgoingEvent(in: scope, at: position, notification: Frame(encoding: notification)))
         } then: { [weak self] failure in
             guard let self, !host.isClosed else { return }
-            guard failure == nil, correction != .moved else { return countAgain(scope, after: attempt) }
+            guard failure == nil, correction != .moved else { return countAgain(scope, after: attempt, failure) }
             endCount()
             guard correction == .corrected else { return }
             host.count("digests.damaged", by: 1)
@@ -260,14 +278,16 @@ final class ScopeMending {
         } then: { [weak self] failure in
             guard let self, !host.isClosed else { return }
             if failure == nil {
-                let sum = (looked.place == nil ? 0 : looked.count) + count
-                looked = (place, sum)
-                if place == nil { tellCount(sum) }
+                looked = (place, (looked.place == nil ? 0 : looked.count) + count)
+                if place == nil {
+                    damaged = looked.count
+                    tellCount()
+                }
             }
             let isAtEnd = place == nil || failure != nil
             host.loop.schedule(after: isAtEnd ? Self.lookPause : Self.pause) { [weak self] in self?.look() }
         }
     }
 
-    private func tellCount(_ count: Int) { host.set("damaged.now", to: count) }
+    private func tellCount() { host.set("damaged.now", to: damaged) }
 }

@@ -62,7 +62,7 @@ public final class PurgeClock: Sendable {
     func unsaved() -> Steadiness.Row? {
         let row = read { $0.row }
         return state.withLock { state in
-            guard let saved = state.saved, saved.row.lag == row.lag,
+            guard let saved = state.saved, saved.row.last.lag == row.last.lag,
                 state.steadiness.passed - saved.passed < Self.saveInterval
             else { return row }
             return nil
@@ -122,26 +122,45 @@ public final class PurgeClock: Sendable {
                 )
                 """,
                 "INSERT INTO purge_clock (seen_at, lag, steady) VALUES (0, 0, 0)",
-            ])
+            ]),
+        // The same, from before it went back.
+        Migration(
+            name: "host-006-purge-clock-former",
+            statements: ["seen_at", "lag", "steady"].map {
+                "ALTER TABLE purge_clock ADD COLUMN former_\($0) BIGINT NOT NULL DEFAULT 0"
+            }),
     ]
 
-    private static let select = SQL("SELECT seen_at, lag, steady FROM purge_clock")
-    private static let update = SQL("UPDATE purge_clock SET seen_at = ?1, lag = ?2, steady = ?3")
+    private static let select = SQL(
+        "SELECT seen_at, lag, steady, former_seen_at, former_lag, former_steady FROM purge_clock")
+    private static let update = SQL(
+        """
+        UPDATE purge_clock SET
+            seen_at = ?1, lag = ?2, steady = ?3, former_seen_at = ?4, former_lag = ?5, former_steady = ?6
+        """)
 
     static func stored(in transaction: any Transaction) throws -> Steadiness.Row? {
-        try transaction.first(select) { row in
-            Steadiness.Row(
-                seen: Timestamp(milliseconds: UInt64(clamping: row.integer(0))),
-                lag: .milliseconds(max(0, row.integer(1))), steady: .milliseconds(max(0, row.integer(2))))
-        }.flatMap { $0.seen.milliseconds == 0 ? nil : $0 }
+        let sights = try transaction.first(select) { row in
+            [0, 3].map { first in
+                Steadiness.Sight(
+                    seen: Timestamp(milliseconds: UInt64(clamping: row.integer(first))),
+                    lag: .milliseconds(max(0, row.integer(first + 1))),
+                    steady: .milliseconds(max(0, row.integer(first + 2))))
+            }
+        }
+        guard let sights, sights[0].seen.milliseconds > 0 else { return nil }
+        return Steadiness.Row(last: sights[0], former: sights[1].seen.milliseconds > 0 ? sights[1] : nil)
     }
 
     static func store(_ row: Steadiness.Row, in transaction: any Transaction) throws {
+        let sights = [row.last, row.former ?? Steadiness.Sight(seen: Timestamp(milliseconds: 0), lag: .zero, steady: .zero)]
         try transaction.execute(
             update,
-            [
-                .integer(Int64(clamping: row.seen.milliseconds)), .integer(row.lag.milliseconds),
-                .integer(row.steady.milliseconds),
-            ])
+            sights.flatMap { sight -> [SQLValue] in
+                [
+                    .integer(Int64(clamping: sight.seen.milliseconds)), .integer(sight.lag.milliseconds),
+                    .integer(sight.steady.milliseconds),
+                ]
+            })
     }
 }

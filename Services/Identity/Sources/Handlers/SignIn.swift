@@ -11,7 +11,8 @@ internal import NephosWire
 // Whoever guesses at an account, from however many keys, shares one count of
 // attempts with all other strangers. Its own devices have each their own, and a
 // new one gets past the strangers with a code from a device or the operator:
-// those who come with a code share a count of theirs.
+// those who come with a device's code share a count of theirs, and so do those
+// with the operator's.
 extension IdentityService {
     /// What the verification needs, and what the second transaction needs of the first.
     struct SignInAttempt: Sendable {
@@ -53,14 +54,14 @@ extension IdentityService {
         let codes = SignInCodeStore(transaction: transaction)
         // The same questions for a name that is nobody's.
         let id = account?.id ?? AccountID("")
-        let hasCode = try !isKnown && codes.matches(request.code, of: id, at: context.now)
+        let maker = isKnown ? nil : try codes.maker(of: request.code, for: id, at: context.now)
         let attempts = AttemptStore(transaction: transaction)
         let subject: AttemptStore.Subject =
-            hasCode ? .code(id) : isKnown ? .key(context.peer.publicKey) : .name(name)
+            if let maker { .code(id, maker) } else { isKnown ? .key(context.peer.publicKey) : .name(name) }
         let count = try attempts.next(subject, at: context.now)
-        let place = try gate.enter(isKnown || hasCode ? .known(id) : .stranger(context.peer.publicKey))
+        let place = try gate.enter(isKnown || maker != nil ? .known(id) : .stranger(context.peer.publicKey))
         try attempts.save(count, of: subject)
-        if hasCode { try codes.remove(of: id) }
+        if let maker { try codes.remove(of: id, by: maker) }
         return SignInAttempt(
             account: account, password: account?.password ?? .unmatchable(configuration.scryptCost),
             cost: configuration.scryptCost, salt: randomBytes(PasswordHash.saltByteCount), subject: subject,

@@ -20,8 +20,9 @@ enum AttemptRule {
 
     /// The count with one attempt more.
     ///
+    /// - Parameter cure: What helps.
     /// - Throws: ``CloudError`` `.requestRateLimited` with the time to wait; the attempt then does not count.
-    static func begin(after count: Count?, at now: Timestamp) throws(CloudError) -> Count {
+    static func begin(after count: Count?, at now: Timestamp, cure: String = "Wait") throws(CloudError) -> Count {
         guard let count, now.since(count.last) <= memory else { return Count(attempts: 1, last: now) }
         // An attempt that is still to come was counted by a clock that was ahead and has been put right. When it was,
         // nobody can say: so one more is free, rather than none until that time.
@@ -31,7 +32,7 @@ enum AttemptRule {
             guard remaining <= .zero else {
                 throw CloudError(
                     .requestRateLimited,
-                    "Too many attempts to sign in. Wait, or use a code from a signed-in device: nephos devices allow-sign-in",
+                    "Too many attempts to sign in. \(cure).",
                     details: ["limit": "sign_in_attempts", "free_attempts": "\(free)"], retryAfter: remaining)
             }
         }

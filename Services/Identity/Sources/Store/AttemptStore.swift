@@ -14,8 +14,20 @@ struct AttemptStore {
         /// Everybody else who tries this name, whether or not there is such an account. Not their keys:
         /// a key costs nothing.
         case name(String)
-        /// Whoever has a code of the account: who has one of its devices can make as many as there are guesses.
-        case code(AccountID)
+        /// Whoever has a code of the account: who has one of its devices can make as many as there are guesses. Those of
+        /// the operator's are counted by themselves.
+        case code(AccountID, SignInCodeStore.Maker)
+
+        /// What helps besides waiting, where anything does.
+        fileprivate var cure: String {
+            switch self {
+            case .key: "Wait"
+            case .name: "Wait, or use a code from a signed-in device: nephos devices allow-sign-in"
+            case .code(_, .device):
+                "Wait, or have the operator make a code: nephos devices allow-sign-in --account NAME. Whoever has used up the attempts of signed-in devices' codes has such a device: see nephos devices"
+            case .code(_, .operator): "Wait, and have the operator make another code then"
+            }
+        }
 
         /// Hashed, since people type passwords where names belong.
         fileprivate var column: SQLValue {
@@ -23,7 +35,7 @@ struct AttemptStore {
                 switch self {
                 case .key(let key): "key/" + key.z85
                 case .name(let name): "name/" + name
-                case .code(let account): "code/" + account.rawValue
+                case .code(let account, let maker): "code/\(maker)/" + account.rawValue
                 }
             return .blob([UInt8](SHA256.hash(data: Array(text.utf8))))
         }
@@ -54,7 +66,7 @@ struct AttemptStore {
         let known = try transaction.first(Self.select, [subject.column]) {
             AttemptRule.Count(attempts: Int($0.integer(0)), last: Timestamp(column: $0.integer(1)))
         }
-        return try AttemptRule.begin(after: known, at: now)
+        return try AttemptRule.begin(after: known, at: now, cure: subject.cure)
     }
 
     func save(_ count: AttemptRule.Count, of subject: Subject) throws {

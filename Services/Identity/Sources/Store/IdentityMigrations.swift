@@ -198,5 +198,21 @@ enum IdentityMigrations {
                 """,
                 "CREATE INDEX app_tokens_by_app ON app_tokens (app_id, created_at)",
             ]),
+        Migration(
+            name: "006-makers-of-codes",
+            statements: [
+                // Codes live for minutes.
+                "DROP TABLE sign_in_codes",
+                """
+                CREATE TABLE sign_in_codes (
+                    account_id TEXT NOT NULL,
+                    -- 0: a device of the account, 1: the operator.
+                    maker BIGINT NOT NULL,
+                    hash BLOB NOT NULL,
+                    expires_at BIGINT NOT NULL,
+                    PRIMARY KEY (account_id, maker)
+                )
+                """,
+            ]),
     ]
 }

@@ -23,8 +23,14 @@ struct RefreshFamily: Hashable, Sendable {
     }
     /// The latest last: a copy of one of them may come late.
     var earlierRequests: [EarlierRequest] = []
-    static let earlierRequestsMax = 16
     var expires: Timestamp
+    /// Of a home in which very many apps renew at once.
+    private static let earlierRequestsMax = 144
+
+    /// Those of which a copy may come late still.
+    static func late(_ requests: [EarlierRequest], at now: Timestamp) -> [EarlierRequest] {
+        requests.filter { now.since($0.overtaken) <= RefreshRule.lateMax }.suffix(earlierRequestsMax)
+    }
 }
 
 struct RefreshFamilyStore {
