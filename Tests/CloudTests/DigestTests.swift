@@ -147,6 +147,29 @@ import struct Foundation.Data
         #expect(second.values.isEmpty)
     }
 
+    /// While it is counted, and again and again.
+    @Test func aDigestOfWhatIsWrittenAllTheTimeIsPutRight() throws {
+        let cloud = try TestCloud(seed: 45)
+        defer { cloud.close() }
+        let first = try cloud.addDevice()
+        for key: ItemName in ["a", "b", "c"] { try first.set(key, "precious") }
+        #expect(cloud.settle())
+        let damage = SQL("UPDATE feed_scopes SET digest = zeroblob(32), live_count = 7 WHERE path <> 'directory'")
+        _ = try cloud.storage(of: .keyValue).write { try $0.execute(damage, []) }
+        cloud.crash(.keyValue)
+        try cloud.start(.keyValue)
+        cloud.network.offloadTime = .milliseconds(500)
+        let second = try cloud.addDevice()
+        for number in 0..<400 {
+            try first.set("b", .integer(Int64(number)))
+            cloud.network.run(for: .milliseconds(250))
+        }
+        #expect(try cloud.health(of: .keyValue).counters["digests.damaged"] ?? 0 > 0)
+        cloud.network.offloadTime = .zero
+        #expect(cloud.settle())
+        #expect(second.values == first.values && second.values["b"] == 399)
+    }
+
     /// Changes bytes that the key-value service has stored, while it is down: it remembers nothing of them as they
     /// were.
     private func damage(

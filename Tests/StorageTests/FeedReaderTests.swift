@@ -48,6 +48,28 @@ import Testing
         #expect(try changes(after: .zero).0 == ["b"])
     }
 
+    /// What was counted at one go says how far the head is wrong, also when it is another by now.
+    @Test(arguments: [2, 100]) func aHeadThatHasMovedSinceItWasCountedIsCorrectedByTheDifference(limit: Int) throws {
+        try engine.group { _ = try $0.put(notes, (0..<5).map { item("\($0)", "1") }) }
+        let right = try engine.group { try $0.head(notes) }
+        _ = try engine.write {
+            try $0.execute(SQL("UPDATE feed_scopes SET digest = zeroblob(32), live_count = 7"), [])
+        }
+        var count = ScopeCount(notes)
+        while count.hasMore {
+            try engine.snapshots.read { try FeedSnapshot($0, history: nil).goOn(&count, limit: limit) }
+        }
+        #expect(count.isWhole)
+        try engine.group { _ = try $0.put(notes, [item("1", "another"), item("2", "", deleted: true)]) }
+        let correction = try engine.group { try $0.correctHead(by: count) }
+        let (head, recount) = try engine.group { (try $0.head(notes), try $0.recount(notes)) }
+        // Of two states nothing follows.
+        #expect(correction == (limit == 100 ? .corrected : .moved))
+        #expect((head.digest == recount.digest) == (limit == 100))
+        #expect((head.liveCount == recount.liveCount) == (limit == 100) && recount.liveCount == 4)
+        #expect(head.digest != right.digest)
+    }
+
     /// What readers see nothing of is there, counts, and is in no page; what they see no more is told without its body.
     @Test func whatIsNotShownIsInNoPage() throws {
         func showing(_ name: ItemName, _ showing: ItemShowing, deleted: Bool = false) -> FeedItem {
