@@ -333,6 +333,33 @@ struct DeploymentTests {
         }
     }
 
+    /// Keys that some services have already are announced to nobody any more: no others take their place.
+    @Test func whatASwitchHasBegunIsFinishedBeforeOtherKeysAreMade() throws {
+        let time = Timestamp(milliseconds: 1_750_000_000_000)
+        try withDirectory { directory in
+            _ = try Deployment.create(directory: directory, host: "127.0.0.1", basePort: 7410, transport: KeysOnly())
+            let files = DeploymentFiles(directory: directory)
+            try files.announceKeys(KeysOnly(), at: time)
+            let announced = try files.roster()
+            var ending = files
+            let left = Mutex(2)
+            ending.fault = { path throws(CloudError) in
+                let isOver = left.withLock { left in
+                    left -= 1
+                    return left < 0
+                }
+                if isOver { throw CloudError(.storageFailure, "Here it ends.", details: ["file": path]) }
+            }
+            #expect(throws: CloudError.self) { try ending.switchKeys(at: time, forced: true) }
+            let error = #expect(throws: CloudError.self) { try files.announceKeys(KeysOnly(), at: time) }
+            #expect(error?.code == .constraintViolation)
+            #expect(try files.roster() == announced)
+            try files.switchKeys(at: time, forced: true)
+            try expectThatTheyFit(files)
+            #expect(try files.roster().services.map(\.publicKey) == announced.services.map(\.nextPublicKey))
+        }
+    }
+
     @Test(arguments: ["127.0.0.1", "cloud.example.com", "::1"])
     func connectionStringReadsWhatItPrints(_ host: String) throws {
         let key = try KeysOnly().makeKeyPair().publicKey

@@ -15,14 +15,23 @@ public enum KeyRotation {
     /// - Parameters:
     ///   - secrets: Those of the roster's services, in its order.
     ///   - now: From when on devices can learn the keys.
+    /// - Throws: ``CloudError`` `.constraintViolation` after a switch that came to no end: what was announced before it are
+    ///   the services' keys by now, in part, and nothing else may take their place.
     public static func announce(
         _ roster: inout Roster, _ secrets: inout [ServiceSecrets], _ transport: some Transport, at now: Timestamp
     ) throws {
+        // Secrets are written before the roster: only a switch leaves one without its next key there.
+        guard zip(roster.services, secrets).allSatisfy({ $0.nextPublicKey == nil || $1.nextSecretKey != nil }) else {
+            throw CloudError(
+                .constraintViolation,
+                "A switch to the announced keys came to no end. Finish it first: nephos secrets rotate-service-keys --switch --force"
+            )
+        }
         if roster.services.contains(where: { $0.nextPublicKey == nil }) || roster.nextKeysAnnounced == nil {
             roster.nextKeysAnnounced = now.milliseconds
         }
         for index in roster.services.indices
-        where roster.services[index].nextPublicKey == nil || secrets[index].nextSecretKey == nil {
+        where roster.services[index].nextPublicKey == nil {
             let keys = try transport.makeKeyPair()
             secrets[index].nextSecretKey = keys.secretKey.z85
             roster.services[index].nextPublicKey = keys.publicKey.z85
