@@ -92,7 +92,7 @@ extension Batch {
         }
         if place.isFolder, request.hasSeen { try checkUnchanged(id, since: request) }
         try leave(id, at: place)
-        trashed[id] = try trashNote(request, of: id)
+        trashed[id] = try trashNote(request, of: id, placed: 0)
         touched.append(id)
         unreadable.append(id)
     }
