@@ -9,11 +9,20 @@ package struct SmallDisk {
 
     package struct Failed: Error {}
 
-    /// - Parameter folder: Where it is mounted, readable by its owner alone; nil: in a temporary folder.
-    package init(megabytes: Int, at folder: String? = nil) throws {
+    /// - Parameters:
+    ///   - entries: Files and folders that it has room for; nil: for many.
+    ///   - folder: Where it is mounted, readable by its owner alone; nil: in a temporary folder.
+    package init(megabytes: Int, entries: Int? = nil, at folder: String? = nil) throws {
         self.folder = folder ?? NSTemporaryDirectory() + "nephos-disk-\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: self.folder, withIntermediateDirectories: true)
-        try Self.run("mount", ["-t", "tmpfs", "-o", "size=\(megabytes)m,mode=700", "tmpfs", self.folder])
+        // Its own folder is one too.
+        let limit = entries.map { ",nr_inodes=\($0 + 1)" } ?? ""
+        try Self.run("mount", ["-t", "tmpfs", "-o", "size=\(megabytes)m,mode=700\(limit)", "tmpfs", self.folder])
+    }
+
+    /// Gives it room for as many files and folders.
+    package func setEntries(_ count: Int) throws {
+        try Self.run("mount", ["-o", "remount,nr_inodes=\(count + 1)", folder])
     }
 
     package func remove() {

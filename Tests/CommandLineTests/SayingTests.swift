@@ -1,5 +1,6 @@
 import Foundation
 import NephosCore
+import NephosSimulation
 import Testing
 
 /// What a command says is so, is said in words that mean something to a person, and without waiting for what is known.
@@ -72,6 +73,50 @@ import Testing
             }
             #expect(try await two.run(get).status == 0)
             #expect(names(target) == ["a", "in", "photos"])
+        }
+    }
+
+    /// The folder is there, and what says that it is not got yet could not be written.
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func aFolderThatWasJustMadeIsGoneOnWithToo() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let person = house.person
+            #expect(try await person.run("docs", "mkdir", "-p", "photos/in").status == 0)
+            let disk = try SmallDisk(megabytes: 4, entries: 1)
+            defer { disk.remove() }
+            let get = ["docs", "get", "-r", "photos", disk.folder + "/target/"]
+            #expect(try await person.run(get).status != 0)
+            try disk.setEntries(100)
+            #expect(try await person.run(get).status == 0)
+            let files = FileManager.default
+            #expect(try files.contentsOfDirectory(atPath: disk.folder) == ["target"])
+            #expect(try files.contentsOfDirectory(atPath: disk.folder + "/target") == ["in"])
+        }
+    }
+
+    /// A package that has another name by now is the one that was begun.
+    @Test func aGetFromAPackageIsGoneOnWithWhateverThePackageIsCalled() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, two) = (house.person, try await house.anotherDevice("second"))
+            let (source, target) = (house.folder + "/P.bundle", house.folder + "/target")
+            let files = FileManager.default
+            try files.createDirectory(atPath: source + "/in/deep", withIntermediateDirectories: true)
+            var (random, content) = (SplitMix64(seed: 1), Data())
+            while content.count < 3_000_000 {
+                withUnsafeBytes(of: random.next()) { content.append(contentsOf: $0) }
+            }
+            try content.write(to: URL(fileURLWithPath: source + "/in/deep/a"))
+            #expect(try await one.run("docs", "put", "--package", source).status == 0)
+            #expect(try await two.run("docs", "ls").output.contains("P.bundle"))
+            let running = try two.start(["docs", "get", "-r", "P.bundle/in", target, "--limit-rate", "500K"])
+            try await eventually("it is begun") { files.fileExists(atPath: target + "/deep") }
+            running.signal(SIGKILL)
+            _ = await running.outcome()
+            #expect(try await two.run("docs", "mv", "P.bundle", "Q.bundle").status == 0)
+            #expect(try await two.run("docs", "get", "-r", "Q.bundle/in", target).status == 0)
+            #expect(try files.contentsOfDirectory(atPath: target) == ["deep"])
         }
     }
 

@@ -76,6 +76,26 @@ import Testing
         }
     }
 
+    /// What makes room goes past what waits for it: that is done, and not only kept here.
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func whatGoesPastWhatWaitsForRoomIsSaidToBeDone() async throws {
+        try await withHousehold { house in
+            let disk = try SmallDisk(megabytes: 96, at: house.deployment + "/data/documents")
+            defer { disk.remove() }
+            try await house.begin()
+            let small = try file(house, "small", "x")
+            #expect(try await house.person.run("docs", "put", small).status == 0)
+            try disk.fill()
+            let large = try file(house, "large", String(repeating: "x", count: 300_000))
+            let kept = try await house.person.run("docs", "put", large)
+            #expect(kept.status == 0 && kept.output.contains("It is kept on this device"), "\(kept)")
+            let removed = try await house.person.run("docs", "rm", "small")
+            #expect(removed.status == 0 && !removed.output.contains("kept on this device"), "\(removed)")
+            #expect(removed.errors.contains("What was changed before is still kept on this device"), "\(removed)")
+            try disk.empty()
+        }
+    }
+
     @Test func aBudgetThatIsUsedUpEndsEveryCommandAlike() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -98,6 +98,21 @@ final class ContainerCloud {
         return Device(name: name, session: session, container: container, simulation: simulation)
     }
 
+    /// Of what the service has of the item nothing can be read any more.
+    func damage(_ path: String, of device: Device) async throws {
+        let item = try await device.container.items().first { $0.path == path }
+        guard let id = item?.id else { throw CloudError(.unknownItem, "No such item.", details: ["path": path]) }
+        try simulation.use { cloud in
+            _ = try cloud.storage(of: .documents).write { transaction in
+                try transaction.execute(
+                    SQL("UPDATE feed_items SET body = ?1 WHERE name = ?2"),
+                    [.blob(Array("damaged!".utf8)), .text(id.name.rawValue)])
+            }
+            cloud.crash(.documents)
+            try cloud.start(.documents)
+        }
+    }
+
     struct Device {
         let name: String
         let session: Session

@@ -9,19 +9,8 @@ import Testing
 
 /// One row that the disk has lost stops no device, and is whole again by whoever has it, without anybody's doing.
 @Suite struct DamagedItemTests {
-    /// Of what the service has of the item nothing can be read any more.
     private func damage(_ path: String, of device: ContainerCloud.Device, _ cloud: ContainerCloud) async throws {
-        let item = try #require(try await device.container.items().first { $0.path == path })
-        try cloud.simulation.use { cloud in
-            try cloud.storage(of: .documents).write { transaction in
-                let count = try transaction.execute(
-                    SQL("UPDATE feed_items SET body = ?1 WHERE name = ?2"),
-                    [.blob(Array("damaged!".utf8)), .text(item.id.name.rawValue)])
-                #expect(count == 1)
-            }
-            cloud.crash(.documents)
-            try cloud.start(.documents)
-        }
+        try await cloud.damage(path, of: device)
     }
 
     private func pass(_ cloud: ContainerCloud) { cloud.simulation.advance(by: .seconds(120)) }

@@ -21,8 +21,8 @@ import Testing
     }
 
     /// The service comes back with what it had then, and somebody has shown that it is an old copy.
-    private func lose(since copy: StorageCopy?) throws {
-        house.cloud.network.run(for: .seconds(60))
+    private func lose(since copy: StorageCopy?, after pause: Duration = .seconds(60)) throws {
+        house.cloud.network.run(for: pause)
         try here.makeFile("lost \(ContainerDevice.makeID())")
         try house.cloud.restore(copy, of: .documents)
         // Nobody changes anything with it.
@@ -333,6 +333,103 @@ import Testing
         let file = try there.makeFile("a", "1")
         try offerBoth(file, since: copy, { try there.apply([.place(file, "b", in: .documents), .trash(file)]) }) {
             now, before, _ in #expect(now == before && now.hasTrash)
+        }
+    }
+
+    /// A folder is put into what lies in it since; attributes are more than there is room for: the rest comes all the same.
+    @Test func whatThereIsNoRoomForKeepsNothingElseAway() throws {
+        let (outer, inner) = (try there.makeFolder("outer"), try there.makeFolder("inner"))
+        let file = try there.makeFile("a", "1")
+        let copy = try copy()
+        func big(_ name: String) -> WireDocumentChange {
+            .attributes(file) {
+                $0.extended = [.named(name, Array(repeating: 7, count: DocumentLimits.attributeBytesMax * 2 / 3))]
+            }
+        }
+        house.cloud.network.run(for: .seconds(60))
+        try there.apply([
+            .place(outer, "outer", in: inner), .attributes(outer) { $0.tags.tags = ["red"] }, big("lost"),
+            .replace(file, .inline("2", base: there.item(file).content.version)),
+        ])
+        let lost = try here.list()
+        try lose(since: copy)
+        house.cloud.network.run(for: .seconds(60))
+        try there.apply([.place(inner, "inner", in: outer), big("new")])
+        try here.apply(
+            [outer, file].map { creation(of: try #require(lost[$0]), $0) } + [.create(ContainerDevice.makeID(), "b")])
+        let (item, folder) = (try here.item(file), try here.item(outer))
+        #expect(item.content.text == "2" && item.attributes.extended.map(\.name) == [Data("new".utf8)])
+        #expect(folder.attributes.tags == ["red"] && DocumentID(bytes: folder.parent) == .documents)
+        // Its name is taken as before.
+        expect(.alreadyExists) { try here.makeFolder("outer") }
+    }
+
+    /// An item that came to its place before the service noted when that was.
+    @Test func attributesAreOfferedByTheirOwnTime() throws {
+        let file = try there.makeFile("a", "1")
+        let copy = try copy()
+        try there.apply([.attributes(file) { $0.tags.tags = ["red"] }])
+        var lost = try here.item(file)
+        try lose(since: copy)
+        lost.placed = 0
+        try here.apply([creation(of: lost, file)])
+        #expect(try here.item(file).attributes.tags == ["red"])
+    }
+
+    // MARK: By clocks that were wrong
+
+    private func setClock(_ offset: Duration) {
+        house.cloud.setClockOffset(of: .documents, offset)
+        house.cloud.network.run(for: .seconds(1))
+    }
+
+    /// The clock was set back between the two.
+    @Test func whatWasDeletedByAClockThatWasSetBackStaysDeleted() throws {
+        let copy = try copy()
+        let file = try there.makeFile("a", "1")
+        setClock(.seconds(-30))
+        try there.apply([.trash(file)])
+        let before = try here.item(file)
+        try lose(since: copy)
+        try here.apply([creation(of: before, file)])
+        try here.apply([deletion(of: before, file)])
+        #expect(try here.item(file) == before && here.item(file).hasTrash)
+    }
+
+    enum Deed: CaseIterable { case move, attributes, deletion, restoration }
+
+    /// The clock was ahead when the item came to its place, and is put right: what was done then and since keeps its order,
+    /// whoever offers it first, and whether the copy has the item or not.
+    @Test(arguments: Deed.allCases, [true, false])
+    func whatAClockThatWasAheadHasToldKeepsItsOrder(_ deed: Deed, _ isInCopy: Bool) throws {
+        let early = try copy()
+        setClock(.seconds(120))
+        let file = try there.makeFile("a", "1")
+        try there.apply([.attributes(file) { $0.tags.tags = ["first"] }])
+        if deed == .restoration { try there.apply([.trash(file)]) }
+        let copy = isInCopy ? try copy() : early
+        setClock(.zero)
+        func change() throws {
+            switch deed {
+            case .move: try there.apply([.place(file, "b", in: .documents)])
+            case .attributes: try there.apply([.attributes(file) { $0.tags.tags = ["second"] }])
+            case .deletion: try there.apply([.trash(file)])
+            case .restoration: try there.apply([.restore(file)])
+            }
+        }
+        let first = try here.item(file)
+        try change()
+        let second = try here.item(file)
+        for order in [[first, second], [second, first]] {
+            try lose(since: copy, after: .seconds(5))
+            for item in order {
+                try here.apply([creation(of: item, file)])
+                if item.hasTrash { try here.apply([deletion(of: item, file)]) }
+            }
+            let now = try here.item(file)
+            #expect(now.name == second.name && now.hasTrash == second.hasTrash)
+            // Whether the others were taken away by these, or came beside them, is not known by such a clock.
+            #expect(Set(now.attributes.tags).isSuperset(of: second.attributes.tags))
         }
     }
 

@@ -31,7 +31,7 @@ extension DocumentsCommand.Get {
                 .invalidArguments, "This is a folder. With -r it is copied with all that is in it.",
                 details: ["path": path])
         }
-        let top = Self.folder(target, "\(found.item.id)/\(path)", place)
+        let top = Self.folder(target, "\(found.item.id)/\(member.path)", place)
         try top.make()
         var places = [member.pathBytes: top.place]
         var reports: [Report] = []

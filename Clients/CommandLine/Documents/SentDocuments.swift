@@ -79,8 +79,14 @@ struct SentDocuments {
             throw error
         }
         if let unsent {
-            report.reason = unsent.reason
-            return try output.print(report, text: unsent.text(done, consequence: stays))
+            var waits = try await isWaiting()
+            for other in others where !waits { waits = try await other.sent.isWaiting() }
+            guard !waits else {
+                report.reason = unsent.reason
+                return try output.print(report, text: unsent.text(done, consequence: stays))
+            }
+            // It went past what waited.
+            Standard.error("nephos: What was changed before is still kept on this device: \(unsent.reason)")
         }
         try await requireAccepted(items.map(\.path) + removed)
         for other in others { try await other.sent.requireAccepted(other.items.map(\.path)) }
@@ -118,7 +124,7 @@ struct SentDocuments {
     /// - Returns: Why it is only kept here; nil: the server has it.
     /// - Throws: ``CloudError`` of a refusal, and of what needs a person.
     func kept(_ items: [DocumentEntry], within patience: Duration, shows: Bool) async throws -> Unsent? {
-        if let unsent = try await unsent(within: patience, shows: shows) { return unsent }
+        if let unsent = try await unsent(within: patience, shows: shows), try await isWaiting() { return unsent }
         try await requireAccepted(items.map(\.path))
         return nil
     }
@@ -129,6 +135,15 @@ struct SentDocuments {
         if isPut { return try await container.refreshed(items).filter { $0.isPaused && $0.pending != .none } }
         let names = Set(try await held().flatMap(\.keys).map(\.rawValue))
         return names.isEmpty ? [] : items.filter { names.contains($0.id.description) || names.contains($0.path) }
+    }
+
+    /// As many requests that wait are told of, at most.
+    private static let pendingMax = 1000
+
+    /// Whether something waits that this command has asked for, as far as that is known.
+    private func isWaiting() async throws -> Bool {
+        let pending = try await container.scope.status().pending
+        return pending.count >= Self.pendingMax || pending.contains { !requests.contains($0.id) }
     }
 
     /// What this command has asked for, and a pause keeps here.

@@ -16,7 +16,8 @@ extension DocumentsService {
                 try container.rows.setAnnounced(id, until: nil)
                 // What lies nowhere, and has no content, is what a device was about to make: nobody offers that.
                 if try container.isNoItem(id) { try end([id], in: container) }
-                continue
+                // For that all of the container may have been gone through: the others have their turn.
+                break
             }
             let left = AnnouncementRule.left(of: item.announcements, at: now)
             try container.rows.setAnnounced(id, until: AnnouncementRule.firstEnd(of: left))

@@ -126,47 +126,56 @@ extension DocumentsService {
         return false
     }
 
-    /// Removes items for good, wherever they lie.
+    /// Removes items for good, wherever they lie: some of them, where one has to be looked for in all of the container.
     func end(_ items: [DocumentID], in container: Container) throws {
         var gone: [ChangedItem] = []
         var places: [DocumentID: FolderDigests.Place] = [:]
         for id in items {
-            guard let place = try end(id, in: container) else { continue }
-            places[id] = place
-            gone.append(ChangedItem(name: id.name, body: nil))
+            let (place, wasSearched) = try end(id, in: container)
+            if let place {
+                places[id] = place
+                gone.append(ChangedItem(name: id.name, body: nil))
+            }
+            if wasSearched { break }
         }
         try publish(gone, in: container, from: places)
     }
 
     /// Removes an item for good.
     ///
-    /// - Returns: Where it lay; nil: it is removed already.
-    private func end(_ id: DocumentID, in container: Container) throws -> FolderDigests.Place? {
+    /// - Returns: Where it lay (nil: it is removed already), and whether it had to be looked for in all of the container.
+    private func end(
+        _ id: DocumentID, in container: Container
+    ) throws -> (place: FolderDigests.Place?, wasSearched: Bool) {
         let rows = container.rows
         try rows.setTrashed(id, nil)
         try giveBackItem(id, in: container)
-        guard let stored = try container.transaction.item(container.scope, id.name), !stored.deleted else { return nil }
+        guard let stored = try container.transaction.item(container.scope, id.name), !stored.deleted else {
+            return (nil, false)
+        }
         try rows.addRemoval(of: id)
         if let item = try? container.item(id) {
-            guard let folder = DocumentID(bytes: item.parent) else { return FolderDigests.Place(item) }
+            guard let folder = DocumentID(bytes: item.parent) else { return (FolderDigests.Place(item), false) }
             try rows.removeChild(id, of: folder)
             if !item.hasTrash {
                 let nameKey = try container.key(of: [UInt8](item.name), by: container.rules().names)
                 try rows.set(nil, in: folder, called: nameKey)
                 try rows.setCount(max(0, rows.count(of: folder) - 1), of: folder)
             }
-            return FolderDigests.Place(item)
+            return (FolderDigests.Place(item), false)
         }
-        // A damaged one says nothing, and its rows do.
+        // A damaged one says nothing, and its rows do: of a folder they say at once where it lies.
+        let tree = try rows.tree(of: id)
+        let wasSearched = tree?.parent == nil
         let place = FolderDigests.Place(
-            parent: try rows.folder(ofDamaged: id), isFolder: try rows.tree(of: id) != nil)
+            parent: try tree?.parent ?? rows.folder(ofDamaged: id), isFolder: tree != nil)
         if let folder = place.parent {
             try rows.removeChild(id, of: folder)
             if try rows.removePlace(ofDamaged: id, in: folder) {
                 try rows.setCount(max(0, rows.count(of: folder) - 1), of: folder)
             }
         }
-        return place
+        return (place, wasSearched)
     }
 
     /// Stores what the service changes by itself, and tells devices.

@@ -35,8 +35,11 @@ package struct LocalPath: Hashable, Sendable {
     }
 
     /// The folder that it is in.
-    var folder: LocalPath {
-        guard let slash = bytes.lastIndex(of: UInt8(ascii: "/")) else { return LocalPath(".") }
+    package var folder: LocalPath {
+        let end = bytes.lastIndex { $0 != UInt8(ascii: "/") }.map { $0 + 1 } ?? 0
+        guard let slash = bytes[..<end].lastIndex(of: UInt8(ascii: "/")) else {
+            return LocalPath(bytes.first == UInt8(ascii: "/") ? "/" : ".")
+        }
         return LocalPath(bytes: slash == 0 ? [UInt8(ascii: "/")] : Array(bytes[..<slash]))
     }
 

@@ -85,12 +85,15 @@ enum DocumentChanges {
     }
 
     /// What makes the item whole again as it was, where the server has it and cannot read it any more.
-    static func healing(of item: WireDocumentItem, named id: DocumentID) -> [WireDocumentChange] {
+    ///
+    /// - Parameter written: Where it was written there.
+    static func healing(of item: WireDocumentItem, named id: DocumentID, written: UInt64) -> [WireDocumentChange] {
         creation(of: item, named: id).map { change in
             guard change.creates else { return change }
             var change = change
             change.create.conflicts = item.conflicts.map(\.version)
             change.create.renditions = item.renditions
+            change.create.written = written
             return change
         }
     }

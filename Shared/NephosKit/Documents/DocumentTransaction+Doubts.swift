@@ -37,10 +37,12 @@ extension DocumentTransaction {
 
     /// Takes the item out of what the server has told, and keeps it.
     func doubt(_ item: Synced, isNewer: Bool, _ state: inout ScopeState) throws {
-        known.hasDoubts = true
         if let digest = item.digest(key: state.digestKey) { state.digest.remove(digest) }
         try cached("DELETE FROM documents WHERE account = ?1 AND container = ?2 AND item = ?3")
             .execute(arguments: arguments(item.name.rawValue))
+        // What is kept apart of an item that the server could not read is all that is here of it.
+        if item.body?.isEmpty ?? true, try doubt(of: item.name) != nil { return try refresh(item.name) }
+        known.hasDoubts = true
         try cached(
             "INSERT OR REPLACE INTO document_doubts (account, container, item, sequence, body, is_newer) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"

@@ -48,7 +48,7 @@ struct DocumentTransaction {
                     """),
             LocalMigration(name: "documents: sources", sql: sources),
             LocalMigration(name: "documents: pauses", sql: pauses),
-            doubts, coming,
+            doubts, coming, healings,
             LocalMigration(name: "documents: refused contents found", sql: refusedContents),
         ] + LostChunks.migrations
 
@@ -219,6 +219,13 @@ struct DocumentTransaction {
     ///
     /// - Parameter old: What is there now.
     func put(_ item: Synced, replacing old: Synced?, _ state: inout ScopeState) throws {
+        try store(item, replacing: old, &state)
+        try removeDoubt(of: item.name)
+        try refresh(item.name)
+    }
+
+    /// The same, but for what is read of it.
+    func store(_ item: Synced, replacing old: Synced?, _ state: inout ScopeState) throws {
         if let digest = old?.digest(key: state.digestKey) { state.digest.remove(digest) }
         if let digest = item.digest(key: state.digestKey) { state.digest.add(digest) }
         // What cannot be read here has no place, and is in the digest all the same. Of what was removed it is known
@@ -237,8 +244,6 @@ struct DocumentTransaction {
             try removePause(of: item.name)
         }
         if let former = old?.item { try weighCopies(of: item.name, former, now: item.body == nil ? nil : wire) }
-        try removeDoubt(of: item.name)
-        try refresh(item.name)
     }
 
     /// Where an item is or was last, as the server told it; nil: nobody knows.

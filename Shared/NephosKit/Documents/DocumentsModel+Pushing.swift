@@ -17,13 +17,32 @@ extension DocumentsModel {
         // What is to come may have been asked for by another process.
         downloads.look()
         let blocked = try rows.firstBlocked()?.position ?? .max
-        let operations = operations.filter { $0.position < blocked }
+        let operations = try behindOthers(
+            DocumentTransaction(rows), operations.filter { $0.position < blocked })
         let held = try preparations(among: operations, in: rows)
         guard !held.isEmpty else { return operations }
         let account = rows.scope.account
         // Not in here: it reads and writes by itself.
         engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.begin(as: account) }
         return operations.filter { held[$0.position] == nil }
+    }
+
+    /// What waits for a damaged item comes last, with what is about the same: it holds nothing else up.
+    private func behindOthers(
+        _ documents: DocumentTransaction, _ operations: [OutboxOperation]
+    ) throws -> [OutboxOperation] {
+        let waiting = try documents.waitingForHealing()
+        guard !waiting.isEmpty else { return operations }
+        var held = HeldBack()
+        var last: [OutboxOperation] = []
+        let first = try operations.filter { operation in
+            let footprint = try footprints.footprint(of: operation, documents)
+            guard waiting.contains(operation.position) || held.concerns(footprint) else { return true }
+            held.add(footprint, isForContent: false)
+            last.append(operation)
+            return false
+        }
+        return first + last
     }
 
     func preparations(
@@ -100,15 +119,18 @@ extension DocumentsModel {
             let offered = try self.offered(by: request, in: documents)
             // What is read of them is made anew once they are stored, and not before that besides.
             var left = try documents.takeChanges(at: operation.position)
+            var ofDoubts: [WireDocumentChange] = []
             if isCurrent {
                 for item in items where item.sequence > state.head.sequence {
                     let mine = try documents.synced(item.name)
                     guard mine.map({ $0.sequence <= item.sequence }) ?? true else { continue }
                     left.remove(item.name)
+                    ofDoubts += try self.offerOfDoubt(over: item, documents)
                     try documents.put(item, replacing: mine, &state)
                 }
             }
             for item in left { try documents.refresh(item) }
+            try self.offer(ofDoubts, in: documents)
             if !isCurrent {
                 // The epoch that took it is over; the one that was brought back may lack it.
                 try self.offerWhatIsLacking(items, in: documents)

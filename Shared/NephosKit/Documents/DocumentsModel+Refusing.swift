@@ -16,8 +16,11 @@ extension DocumentsModel {
         if error.details["chunk"] != nil, let pause = try sendsContentsAgain(&request, of: operation, in: documents) {
             return RefusedPush(rest: try again(operation, request, after: pause))
         }
-        if try healsFirst(operation, error, in: documents) {
-            return RefusedPush(rest: try again(operation, request))
+        if let pause = try waitsForHealing(operation, request, error, in: documents) {
+            var rest = try again(operation, request, after: pause)
+            // For whoever asks why it waits.
+            if pause > .zero { rest.error = error }
+            return RefusedPush(rest: rest)
         }
         if let again = try pauseAgain(operation, request, error, in: documents) {
             return RefusedPush(rest: try self.again(operation, again))
@@ -106,22 +109,34 @@ extension DocumentsModel {
         return engine.backoff(attempts: sendings)
     }
 
-    /// How often a request is sent again for an item that is damaged there and whole here.
-    private static let healingsMax = 8
+    /// How often a request is sent again for an item that is damaged there: for a quarter of an hour, about.
+    private static let healingsMax = 20
 
     /// The service cannot read an item that the request changes. What this device has of it goes before, if it is what the
-    /// service had.
+    /// service had; else another device may have it.
     ///
-    /// - Returns: Whether it does, so that the request is sent again behind it.
-    private func healsFirst(
-        _ operation: OutboxOperation, _ error: CloudError, in documents: DocumentTransaction
-    ) throws -> Bool {
-        guard error.details["reason"] == "damaged", operation.attempts < Self.healingsMax,
-            let id = error.details["item"].flatMap({ DocumentID($0) }),
-            let written = error.details["written"].flatMap({ UInt64($0) }),
+    /// - Returns: After which pause the request is sent again; nil: it is not.
+    private func waitsForHealing(
+        _ operation: OutboxOperation, _ request: WireApplyChanges, _ error: CloudError,
+        in documents: DocumentTransaction
+    ) throws -> Duration? {
+        guard error.isOfDamagedItem, let id = error.details["item"].flatMap({ DocumentID($0) }) else { return nil }
+        let heals = try healsFirst(id, error, in: documents)
+        // What is on its way nobody has to know before it has come.
+        guard heals || !request.changes.allSatisfy(\.announces) else { return nil }
+        let healings = try documents.countHealing(at: operation.position)
+        guard healings <= Self.healingsMax else { return nil }
+        return heals && healings == 1 ? .zero : engine.backoff(attempts: healings)
+    }
+
+    /// - Returns: Whether what this device has of it goes before.
+    private func healsFirst(_ id: DocumentID, _ error: CloudError, in documents: DocumentTransaction) throws -> Bool {
+        guard let written = error.details["written"].flatMap({ UInt64($0) }),
+            // Of another history than this device has read the number says nothing: it is read first.
+            let epoch = error.details["epoch"].flatMap({ UInt64($0) }), try epoch == documents.rows.state().head.epoch,
             let mine = try documents.synced(id.name), mine.sequence >= written, mine.canHeal
         else { return false }
-        try heal(mine, in: documents)
+        try heal(mine, written: written, in: documents)
         return true
     }
 

@@ -89,36 +89,31 @@ final class DocumentsModel: ContentSending, ContentKeeping {
             let name = ItemName(change.item)
             let mine = try documents.synced(name)
             if change.damaged { merged.damaged.add(name) }
-            var theirs = DocumentTransaction.Synced(
-                change, sequence: min(change.sequence, pulled.token.sequence), damagedBody: mine?.body)
-            // What is here came before what the server cannot read, and is never taken for it.
-            if change.damaged, let mine, mine.body?.isEmpty == false {
-                theirs.sequence = min(theirs.sequence, mine.sequence)
-            }
+            var theirs = DocumentTransaction.Synced(change, sequence: min(change.sequence, pulled.token.sequence))
             if let mine, !isRestored,
                 mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence)
             {
                 return
             }
-            if let mine, change.damaged, mine.canHeal {
-                if mine.sequence >= change.writtenSequence(or: theirs.sequence) {
-                    try offers.add(healing: mine, in: documents)
-                } else {
-                    // What is here came before it, and is never taken for it.
-                    theirs.sequence = mine.sequence
-                }
-            }
-            if let mine, mine.sequence > common {
+            if change.damaged {
+                let written = change.writtenSequence(or: theirs.sequence)
+                let heals = theirs.keep(mine, written: written, sharedUpTo: isRestored ? pulled.epochStart : .max)
+                if let mine, heals { try offers.add(healing: mine, written: written, in: documents) }
+            } else if let mine, mine.sequence > common {
                 let offered = Self.offer(mine, over: theirs, isLater: theirs.sequence <= common)
                 try offers.add(offered)
                 if !offered.isEmpty, let folder = mine.item.flatMap({ DocumentID(bytes: $0.parent) }) {
                     folders.insert(folder)
                 }
             }
-            if mine == nil { try offers.add(offerOfDoubt(over: theirs, documents)) }
+            try offers.add(offerOfDoubt(over: theirs, documents))
             guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { return }
             if Self.isNews(theirs, after: mine) { changed.add(name) }
-            try documents.put(theirs, replacing: mine, &state)
+            if change.damaged {
+                try documents.put(damaged: theirs, replacing: mine, &state)
+            } else {
+                try documents.put(theirs, replacing: mine, &state)
+            }
             settling.add(theirs)
         }
         if pulled.isListing {
@@ -164,7 +159,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
             let mine = try documents.synced(theirs.name)
             if let mine, mine.sequence > theirs.sequence { continue }
             if Self.isNews(theirs, after: mine) { changed.add(theirs.name) }
-            if mine == nil { offers += try offerOfDoubt(over: theirs, documents) }
+            offers += try offerOfDoubt(over: theirs, documents)
             try documents.put(theirs, replacing: mine, &state)
             settling.add(theirs)
         }
@@ -202,7 +197,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
     }
 
     /// What this device has of an item that the server has again, and that was lost there before.
-    private func offerOfDoubt(
+    func offerOfDoubt(
         over theirs: DocumentTransaction.Synced, _ documents: DocumentTransaction
     ) throws -> [WireDocumentChange] {
         guard let doubt = try documents.doubt(of: theirs.name), doubt.isNewer else { return [] }
@@ -231,9 +226,11 @@ final class DocumentsModel: ContentSending, ContentKeeping {
     }
 
     /// Has what the server cannot read any more go before whatever waits.
-    func heal(_ mine: DocumentTransaction.Synced, in documents: DocumentTransaction) throws {
+    ///
+    /// - Parameter written: Where it was written there.
+    func heal(_ mine: DocumentTransaction.Synced, written: UInt64, in documents: DocumentTransaction) throws {
         let offers = StagedOffers(in: documents.rows)
-        try offers.add(healing: mine, in: documents)
+        try offers.add(healing: mine, written: written, in: documents)
         try offer(offers, in: documents)
     }
 
@@ -346,13 +343,15 @@ extension StagedOffers {
     /// An item that the server has, and cannot read: each by itself, as it was. Of what else there is of it the server knows
     /// whether it has that still.
     fileprivate func add(
-        healing mine: DocumentTransaction.Synced, in documents: DocumentTransaction
+        healing mine: DocumentTransaction.Synced, written: UInt64, in documents: DocumentTransaction
     ) throws {
         guard let id = DocumentID(mine.name.rawValue), let item = mine.item,
             // It waits already.
-            try !documents.changes(of: mine.name).contains(where: { $0.offered && $0.creates })
+            try !documents.changes(of: mine.name).contains(where: {
+                $0.offered && $0.creates && $0.create.written == written
+            })
         else { return }
-        for change in DocumentChanges.healing(of: item, named: id) {
+        for change in DocumentChanges.healing(of: item, named: id, written: written) {
             if change.creates || change.trashes { try add(change, turn: .healing) } else { try add(change) }
         }
     }
@@ -417,15 +416,11 @@ extension WireDocumentItem {
 }
 
 extension DocumentTransaction.Synced {
-    /// - Parameter damagedBody: What is kept of an item that the server cannot read any more.
-    init(_ change: WireChange, sequence: UInt64, damagedBody: Data? = nil) {
+    init(_ change: WireChange, sequence: UInt64) {
         name = ItemName(change.item)
         self.sequence = sequence
-        body = change.deleted ? nil : change.damaged ? damagedBody ?? Data() : change.body
+        body = change.deleted ? nil : change.damaged ? Data() : change.body
     }
-
-    /// Whether it says what the item is, for a server that cannot read it any more.
-    var canHeal: Bool { item.map { $0.kind != .unspecified && $0.kind != .coming } ?? false }
 
     /// What a device is about to make: no item, and nobody's to offer again.
     var isComing: Bool { item?.kind == .coming }

@@ -31,7 +31,8 @@ struct RefusedBatch {
         }
         let change = changes[index]
         let named = error.details["item"].flatMap { DocumentID($0) }
-        guard error.code == .unknownItem, let named else {
+        // One that is damaged is not gone: neither is it made again under another id, nor anything dropped without a word.
+        guard error.code == .unknownItem, !error.isOfDamagedItem, let named else {
             leaveOut(index, after: error)
             return true
         }
@@ -63,7 +64,7 @@ struct RefusedBatch {
         case .announce: break
         case _ where change.content != nil: leftOut.append(change)
         case .remove, .resolve, .attributes, .rendition, .versions:
-            if error.code != .unknownItem { leftOut.append(change) }
+            if error.code != .unknownItem || error.isOfDamagedItem { leftOut.append(change) }
         default: leftOut.append(change)
         }
     }
@@ -164,4 +165,9 @@ struct RefusedBatch {
         }
         makeFolders(before: index)
     }
+}
+
+extension CloudError {
+    /// Whether the service cannot read an item any more that was to be changed.
+    var isOfDamagedItem: Bool { code == .unknownItem && details["reason"] == "damaged" }
 }

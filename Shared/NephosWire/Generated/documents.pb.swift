@@ -742,6 +742,12 @@ public nonisolated struct WireCreateItem: @unchecked Sendable {
     set {_uniqueStorage()._attributed = newValue}
   }
 
+  /// Of an item that is damaged: where in the feed it was written, as the service has told. Of another it changes nothing.
+  public var written: UInt64 {
+    get {_storage._written}
+    set {_uniqueStorage()._written = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -2424,7 +2430,7 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CreateItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0\u{1}conflicts\0\u{1}renditions\0\u{1}placed\0\u{1}attributed\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0\u{1}conflicts\0\u{1}renditions\0\u{1}placed\0\u{1}attributed\0\u{1}written\0")
 
   fileprivate class _StorageClass {
     var _kind: WireItemKind = .unspecified
@@ -2439,6 +2445,7 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
     var _renditions: [WireRendition] = []
     var _placed: Int64 = 0
     var _attributed: Int64 = 0
+    var _written: UInt64 = 0
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -2461,6 +2468,7 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       _renditions = source._renditions
       _placed = source._placed
       _attributed = source._attributed
+      _written = source._written
     }
   }
 
@@ -2491,6 +2499,7 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         case 10: try { try decoder.decodeRepeatedMessageField(value: &_storage._renditions) }()
         case 11: try { try decoder.decodeSingularSInt64Field(value: &_storage._placed) }()
         case 12: try { try decoder.decodeSingularSInt64Field(value: &_storage._attributed) }()
+        case 13: try { try decoder.decodeSingularUInt64Field(value: &_storage._written) }()
         default: break
         }
       }
@@ -2539,6 +2548,9 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       if _storage._attributed != 0 {
         try visitor.visitSingularSInt64Field(value: _storage._attributed, fieldNumber: 12)
       }
+      if _storage._written != 0 {
+        try visitor.visitSingularUInt64Field(value: _storage._written, fieldNumber: 13)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -2560,6 +2572,7 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         if _storage._renditions != rhs_storage._renditions {return false}
         if _storage._placed != rhs_storage._placed {return false}
         if _storage._attributed != rhs_storage._attributed {return false}
+        if _storage._written != rhs_storage._written {return false}
         return true
       }
       if !storagesAreEqual {return false}

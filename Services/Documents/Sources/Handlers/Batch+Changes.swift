@@ -231,18 +231,19 @@ extension Batch {
         guard request.base.isEmpty || request.base == item.content.version else { throw Self.changedMeanwhile(id) }
         if item.kind == .folder, request.hasSeen { try checkUnchanged(id, since: request) }
         try leave(item)
-        item.trash = try trashNote(request, of: id)
+        item.trash = try trashNote(request, of: id, placed: item.placed)
         trashed[id] = item.trash
         set(item, id)
     }
 
-    func trashNote(_ request: WireTrashItem, of id: DocumentID) throws -> WireTrashNote {
+    /// - Parameter placed: When it came to its place; 0: nobody knows.
+    func trashNote(_ request: WireTrashItem, of id: DocumentID, placed: Int64) throws -> WireTrashNote {
         guard request.movedTo.utf8.count <= DocumentLimits.nameBytesMax else {
             throw CloudError(
                 .invalidArguments, "A container's id has \(DocumentLimits.nameBytesMax) bytes at most.",
                 details: ["argument": "moved_to"])
         }
-        var note = try trashed(request.note, request.batch, id)
+        var note = try trashed(request.note, request.batch, id, placed: placed)
         note.movedTo = request.movedTo
         return note
     }

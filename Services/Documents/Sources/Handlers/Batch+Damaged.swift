@@ -92,7 +92,7 @@ extension Batch {
         }
         if place.isFolder, request.hasSeen { try checkUnchanged(id, since: request) }
         try leave(id, at: place)
-        trashed[id] = try trashNote(request, of: id)
+        trashed[id] = try trashNote(request, of: id, placed: 0)
         touched.append(id)
         unreadable.append(id)
     }
@@ -148,8 +148,12 @@ extension Batch {
         { return containerClass.hasDocuments ? .documents : .top }
     }
 
-    /// Whether a content has come since that the device does not know of.
+    /// Whether the device has another state than what is damaged: what it has was not written there, or a content has come
+    /// since that it does not know of.
     private func isPast(_ request: WireCreateItem, of id: DocumentID) throws -> Bool {
+        guard let row = damaged[id],
+            try request.written == DamagedItems.written(row, of: container.scope, in: container.transaction)
+        else { return true }
         guard request.hasContent, try isKnown(request.content.version, of: id) else { return false }
         return try isSuperseded(
             [UInt8](request.content.version), of: id, besides: Set(request.conflicts.map { [UInt8]($0) }))

@@ -17,36 +17,56 @@ extension Batch {
             content.content = request.content
             try replace(id, content)
         }
-        guard request.placed > 0 else { return }
+        // Each is told by its own time; of an item that is older than these times one of them may say nothing.
+        if request.placed > 0 { try offerPlace(request, over: known, id) }
+        if request.attributed > 0 {
+            var set = WireSetAttributes(making: request.attributes, of: known.attributes)
+            set.attributed = request.attributed
+            try whereThereIsRoom { try setAttributes(id, set) }
+        }
+    }
+
+    private func offerPlace(_ request: WireCreateItem, over known: WireDocumentItem, _ id: DocumentID) throws {
         if request.placeVersion != known.placeVersion, try !isBehind(request.placed, known.placed) {
             var place = WirePlaceItem()
             (place.parent, place.name, place.placeVersion) = (request.parent, request.name, request.placeVersion)
             (place.clash, place.placed) = (request.clash, request.placed)
-            try self.place(id, place)
+            try whereThereIsRoom { try self.place(id, place) }
         }
         if known.hasTrash, try isLater(request.placed, than: known.trash) {
             var restore = WireRestoreItem()
             (restore.clash, restore.placed) = (.rename, request.placed)
-            try self.restore(id, restore)
+            try whereThereIsRoom { try self.restore(id, restore) }
         }
-        guard request.attributed > 0 else { return }
-        var set = WireSetAttributes(making: request.attributes, of: known.attributes)
-        set.attributed = request.attributed
-        try setAttributes(id, set)
+    }
+
+    /// What was done since the restore may leave no room for what was lost: the item stays as it is in that, and what else
+    /// is offered of it, a newer content above all, comes to it all the same.
+    private func whereThereIsRoom(_ body: () throws -> Void) throws {
+        let before = (places, counts)
+        do { try body() } catch let error as CloudError
+            where [.limitExceeded, .constraintViolation, .alreadyExists].contains(error.code)
+        {
+            // What is looked at for the whole batch is no matter of this item.
+            guard looks <= DocumentLimits.looksMax, container.openedBytes <= DocumentLimits.looksBytesMax else {
+                throw error
+            }
+            (places, counts) = before
+        }
     }
 
     /// Whether what is offered was done before what is there. What is not offered, or does not say when it was done, comes
     /// after everything.
     func isBehind(_ told: Int64, _ time: Int64) throws -> Bool {
         guard isOffered, told > 0 else { return false }
-        return try believed(told) < time
+        return try liesAhead(told, beside: time) ? historyBegan < time : told < time
     }
 
     /// Whether the item was taken out of the trash after it came there. It is made and deleted in one moment, at times, and
     /// never in that moment taken out.
     func isLater(_ told: Int64, than trash: WireTrashNote) throws -> Bool {
         guard isOffered, told > 0 else { return true }
-        return try believed(told) > trash.trashed
+        return try liesAhead(told, beside: trash.trashed) ? historyBegan > trash.trashed : told > trash.trashed
     }
 
     func placed(_ told: Int64, of item: WireDocumentItem) throws -> Int64 { try time(told, after: item.placed) }
@@ -58,11 +78,14 @@ extension Batch {
     private func time(_ told: Int64, after former: Int64) throws -> Int64 {
         guard isOffered else { return max(writer.now.nanoseconds, former &+ 1) }
         // Who does not say when they have done it makes nothing newer.
-        return told > 0 ? max(try believed(told), former) : former
+        return max(told, former)
     }
 
-    /// What lies ahead was told by a clock that was wrong: it was lost with the copy, and so before the present history.
-    private func believed(_ told: Int64) throws -> Int64 { told <= writer.now.nanoseconds ? told : try historyBegan }
+    /// Whether a time lies ahead, told by a clock that was wrong, beside one that does not: it was lost with the copy, and so
+    /// before the present history. Of two that lie ahead the same clock has told both, and the numbers say which is later.
+    private func liesAhead(_ told: Int64, beside time: Int64) -> Bool {
+        told > writer.now.nanoseconds && time <= writer.now.nanoseconds
+    }
 
     /// Nanoseconds since 1970.
     var historyBegan: Int64 { get throws { try container.transaction.historyBegan().nanoseconds } }

@@ -119,10 +119,15 @@ extension Batch {
         return note
     }
 
-    func trashed(_ given: WireTrashNote, _ batch: Data, _ id: DocumentID) throws -> WireTrashNote {
+    /// It came into the trash after it had come to its place, also by a clock that was set back meanwhile: by these two
+    /// times it is told after a restore which was the later one.
+    func trashed(
+        _ given: WireTrashNote, _ batch: Data, _ id: DocumentID, placed: Int64
+    ) throws -> WireTrashNote {
         let former = Stamp(app: given.appID, device: given.deviceID, time: given.trashed)
         let isFormer = try isOffered && isOwn(former, given.seal, .deletion(batch), of: id)
-        let stamp = isFormer ? former : stamp
+        var stamp = isFormer ? former : stamp
+        if !isFormer { stamp.time = max(stamp.time, placed) }
         var note = WireTrashNote()
         note.batch = batch
         note.deviceID = stamp.device

@@ -186,6 +186,7 @@ final class Container {
             details: [
                 "item": stored.name.rawValue, "reason": "damaged",
                 "written": "\(try DamagedItems.written(stored, of: scope, in: transaction))",
+                "epoch": "\(try head().token.epoch)",
             ])
     }
 
