@@ -1,6 +1,7 @@
 import Foundation
 import NephosBus
 import NephosCore
+import NephosServiceKit
 import NephosSimulation
 import NephosWire
 import SwiftProtobuf
@@ -333,6 +334,41 @@ import Testing
         expect(.limitExceeded) { try here.apply(batch(500)) }
         expect(.limitExceeded) { try here.apply(batch(501)) }
         #expect(try here.list().count == 50)
+    }
+
+    /// Also what the batch itself has put there, and where it is refused for it.
+    @Test(arguments: [false, true]) func whatOneBatchLooksUpIsPaidFor(isOfOneItem: Bool) throws {
+        let house = try ContainerHouse(budgets: BudgetConfiguration())
+        let here = try house.device()
+        let file = try here.makeFile("a")
+        house.cloud.network.run(for: .seconds(60))
+        var request = WireApplyChanges()
+        request.container = here.container
+        request.changes = (0..<300).map { number in
+            isOfOneItem
+                ? .attributes(file) { $0.executable = number % 2 == 0 }
+                : .create(ContainerDevice.makeID(), "x", .inline("x"), clash: .rename)
+        }
+        let answer = try here.mover.client.begin(
+            "ApplyChanges", request, at: .requests(.documents), accessToken: here.mover.accessToken)
+        house.cloud.network.run(within: .seconds(60)) { answer.result != nil }
+        if !isOfOneItem { expect(.limitExceeded) { _ = try #require(answer.result).get() } }
+        let budget = try #require(answer.budget)
+        #expect((isOfOneItem ? 30...70 : 310...450).contains(budget.capacity - budget.remaining))
+    }
+
+    @Test func zerosNameNoVersion() throws {
+        let none = DocumentID(bytes: [UInt8](repeating: 0, count: 16))
+        let version = try #require(none)
+        expect(.invalidArguments) {
+            try here.apply([.create(ContainerDevice.makeID(), "a", .inline("x", version: version))])
+        }
+        let file = try here.makeFile("a")
+        expect(.invalidArguments) { try here.apply([.replace(file, .inline("x", version: version))]) }
+        var trash = WireDocumentChange.trash(file)
+        trash.trash.movedTo = "\u{0}"
+        expect(.invalidArguments) { try here.apply([trash]) }
+        #expect(try here.list().count == 1)
     }
 
     @Test func filesHaveNoItems() throws {

@@ -46,6 +46,9 @@ extension DocumentsService {
         runtime?.found(ScopeDamage(items: damaged.sorted { $0.key < $1.key }.map(\.value)), in: scope)
     }
 
+    /// What a change costs besides the rows that are read and written for it.
+    private static let rowsOfChange = 2
+
     /// Less than replies are kept.
     private static let repeatsKnown: Duration = .seconds(20 * 3600)
 
@@ -61,6 +64,8 @@ extension DocumentsService {
         }
         let unmet = try batch.unmet(request.conditions)
         for (index, change) in request.changes.enumerated() {
+            // Also of an item that was read for an earlier one.
+            batch.container.transaction.charge(rows: Self.rowsOfChange)
             do { try batch.apply(change) } catch let error as CloudError { throw unmet ?? error.of(change: index) }
         }
         // What is already as was asked was done before: it is a repeat, and its conditions have had their time.

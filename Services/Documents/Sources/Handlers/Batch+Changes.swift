@@ -238,9 +238,12 @@ extension Batch {
 
     /// - Parameter placed: When it came to its place; 0: nobody knows.
     func trashNote(_ request: WireTrashItem, of id: DocumentID, placed: Int64) throws -> WireTrashNote {
-        guard request.movedTo.utf8.count <= DocumentLimits.nameBytesMax else {
+        guard request.movedTo.utf8.count <= DocumentLimits.nameBytesMax,
+            request.movedTo.unicodeScalars.allSatisfy({ $0.value >= 0x20 })
+        else {
             throw CloudError(
-                .invalidArguments, "A container's id has \(DocumentLimits.nameBytesMax) bytes at most.",
+                .invalidArguments,
+                "A container's id has \(DocumentLimits.nameBytesMax) bytes at most, and no control characters.",
                 details: ["argument": "moved_to"])
         }
         var note = try trashed(request.note, request.batch, id, placed: placed)

@@ -166,7 +166,11 @@ final class Batch {
 
     private func item(at place: Place) throws -> DocumentID? {
         try look()
-        if let known = places[place] { return known }
+        if let known = places[place] {
+            // As much work as a row, which is charged where it is read.
+            container.transaction.charge(rows: 1)
+            return known
+        }
         return try container.rows.item(in: place.folder, called: place.nameKey)
     }
 

@@ -113,5 +113,5 @@ extension IdentityService {
         return subject
     }
 
-    static let wrongPassword = CloudError(.wrongCredentials, "The present password is another.")
+    static let wrongPassword = CloudError(.wrongCredentials, "The present password is wrong.")
 }
