@@ -8,22 +8,43 @@ import Synchronization
 enum Interrupt {
     // Set by the handler, which may do nothing else.
     private static let signal = Atomic<Int32>(0)
+    private static let numbers = [SIGINT, SIGTERM, SIGHUP]
+    /// What signals did before each ``hold()`` that is not over.
+    private static let held = Mutex<[[(number: Int32, action: sigaction)]]>([])
 
-    /// From here on a signal only sets ``isPending``; system calls that wait end with it.
+    /// From here on a signal only sets ``isPending``; system calls that wait end with it. What nobody wants to be ended by
+    /// stays so, as nohup has it.
     static func hold() {
         // What is made at its first use is made now: a handler that came in the middle of that would wait for it, and
         // with it for itself.
         _ = isPending
-        for number in [SIGINT, SIGTERM, SIGHUP] {
+        var actions: [(number: Int32, action: sigaction)] = []
+        for number in numbers {
+            guard let before = heeded(number) else { continue }
+            actions.append((number, before))
             var action = sigaction()
             action.__sigaction_handler.sa_handler = { Interrupt.signal.store($0, ordering: .relaxed) }
             sigaction(number, &action, nil)
         }
+        let taken = actions
+        held.withLock { $0.append(taken) }
     }
 
-    /// Back to what signals do by themselves.
+    /// Back to what signals did before the last ``hold()``.
     static func release() {
-        for number in [SIGINT, SIGTERM, SIGHUP] { Foundation.signal(number, SIG_DFL) }
+        for before in held.withLock({ $0.popLast() }) ?? [] {
+            var action = before.action
+            sigaction(before.number, &action, nil)
+        }
+    }
+
+    /// Whether nobody wants to be ended by the signal.
+    static func ignores(_ number: Int32) -> Bool { heeded(number) == nil }
+
+    /// What the signal does; nil: it is ignored.
+    private static func heeded(_ number: Int32) -> sigaction? {
+        var action = sigaction()
+        return sigaction(number, nil, &action) == 0 && !action.isIgnored ? action : nil
     }
 
     static var isPending: Bool { signal.load(ordering: .relaxed) != 0 }
@@ -59,10 +80,7 @@ enum Interrupt {
             Foundation.signal(Int32(number), SIG_DFL)
             kill(getpid(), Int32(number))
         }
-        for number in [SIGINT, SIGTERM, SIGHUP] {
-            var before = sigaction()
-            // What nobody wants to be ended by stays so, as nohup has it.
-            guard sigaction(number, nil, &before) == 0, !before.isIgnored else { continue }
+        for number in numbers where !ignores(number) {
             var action = sigaction()
             action.__sigaction_handler.sa_handler = { number in
                 let saved = errno

@@ -182,7 +182,7 @@ package final class TestDevice {
     /// Signs it out.
     package func signOut(keepsUnsent: Bool = false) throws {
         guard let engine else { return }
-        var result: Result<Bool, CloudError>?
+        var result: Result<SignedOut, CloudError>?
         engine.signOut(keepsUnsent: keepsUnsent) { result = $0 }
         cloud.network.run(within: .seconds(60)) { result != nil }
         guard let result else { throw CloudError(.networkFailure, "The device could not sign out in time.") }

@@ -34,7 +34,7 @@ import Testing
         cloud.network.run(for: .seconds(10))
         cloud.crash(.keyValue)
         try second.set(1, forKey: "k")
-        var result: Result<Bool, CloudError>?
+        var result: Result<SignedOut, CloudError>?
         device.engine?.signOut { result = $0 }
         cloud.network.run(within: .seconds(10)) { result != nil }
         let refused = #expect(throws: CloudError.self) { try #require(result).get() }

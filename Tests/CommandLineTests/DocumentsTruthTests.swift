@@ -428,6 +428,22 @@ import Testing
         }
     }
 
+    @Test func aSignOutSaysWhatStaysHereUnsent() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (person, file) = (house.person, house.folder + "/film")
+            try write("content", to: file)
+            #expect(try await person.run("docs", "ls").status == 0)
+            try await house.whileDocumentsStandStill {
+                #expect(try await person.run("docs", "put", file, "--offline").status == 0)
+                let ended = try await person.run("sign-out", "--keep-unsent")
+                #expect(
+                    ended.output.contains("1 change was never sent, and waits here until this account signs in again."),
+                    "\(ended)")
+            }
+        }
+    }
+
     @Test func aSignOutSaysWhatWaits() async throws {
         try await withHousehold { house in
             try await house.begin()

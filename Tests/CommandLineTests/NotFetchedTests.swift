@@ -5,6 +5,29 @@ import Testing
 
 /// What commands say of what this device has never fetched: that nobody here knows, and at once.
 @Suite(.serialized) struct NotFetchedTests {
+    @Test func whatCannotBeFetchedHidesNoOtherConflict() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            #expect(try await one.run("kv", "set", "k", "1").status == 0)
+            #expect(try await one.run("records", "save", "x", "title=before", "--type", "Note").status == 0)
+            #expect(try await house.makeRecordConflict(one, other))
+            // Of one service nothing can be fetched; of the other what is here already need not be.
+            for (service, named) in [(ServiceName.keyValue, "keyvalue"), (.records, "records")] {
+                let holder = try house.holder(service)
+                kill(holder, SIGSTOP)
+                defer { kill(holder, SIGCONT) }
+                for options in [[], ["--json"]] {
+                    let listed = try await one.run(["conflicts", "--timeout", "2"] + options)
+                    #expect(listed.status == 5, "\(listed)")
+                    #expect(listed.output.contains("nephos records resolve"), "\(listed)")
+                    #expect(listed.errors.contains(named), "\(listed)")
+                }
+            }
+            #expect(try await one.run("conflicts").status == 0)
+        }
+    }
+
     @Test func ofWhatWasNeverFetchedNothingIsSaidThatNobodyHereKnows() async throws {
         try await withHousehold { house in
             try await house.begin()

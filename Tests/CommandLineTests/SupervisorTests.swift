@@ -28,6 +28,25 @@ import Testing
         }
     }
 
+    @Test func aClosedTerminalDoesNotEndWhatNohupHasStarted() async throws {
+        try await withHousehold { house in
+            let starting = try house.nephos.start(["up"], before: ["nohup"])
+            try await eventually("it has begun") { !house.held.isEmpty }
+            starting.signal(SIGHUP)
+            let started = await starting.outcome()
+            #expect(started.status == 0 && house.held.count == 6, "\(started)")
+            #expect(try await house.nephos.run("down").status == 0)
+            let up = try house.nephos.start(["up", "--foreground"], before: ["nohup"])
+            try await eventually("it is up") { house.held.count == 6 }
+            up.signal(SIGHUP)
+            try await Task.sleep(for: .seconds(2))
+            #expect(isRunning(up.pid) && house.held.count == 6)
+            up.signal(SIGTERM)
+            _ = await up.outcome()
+            #expect(house.held.isEmpty)
+        }
+    }
+
     @Test func aServicesMemoryIsLimited() async throws {
         try await withHousehold { house in
             var nephos = house.nephos

@@ -69,14 +69,18 @@ final class ContainerCloud {
 
     /// A device on which somebody is signed in; on this home, if one is named.
     ///
-    /// - Parameter fault: Called at each of the device's own steps, such as `save`.
+    /// - Parameters:
+    ///   - temporaryFolder: See ``DeviceOptions/temporaryFolder``.
+    ///   - fault: Called at each of the device's own steps, such as `save`.
     func open(
-        _ home: String? = nil, isOffline: Bool = false, fault: (@Sendable (String) throws -> Void)? = nil
+        _ home: String? = nil, isOffline: Bool = false, temporaryFolder: String? = nil,
+        fault: (@Sendable (String) throws -> Void)? = nil
     ) async throws -> Device {
         names += 1
         let name = "device-\(names)"
         var options = simulation.makeOptions(of: name)
         options.isOffline = isOffline
+        options.temporaryFolder = temporaryFolder
         let ofPlan = options.fault
         if let fault {
             options.fault = {

@@ -90,6 +90,22 @@ import Testing
         }
     }
 
+    @Test func aContentThatWasRefusedIsNotGivenUpBecauseAnotherSignsIn() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            try cloud.simulation.use { _ = try $0.createAccount("other") }
+            try cloud.setPlan(bytes: 40_000)
+            try await one.container.put(bytes(300_000, seed: 5), at: "large")
+            try await one.container.scope.waitUntilSent(timeout: .seconds(60))
+            #expect(try await one.container.scope.status().refused.count == 1)
+            try await one.session.signOut()
+            let refused = await #expect(throws: CloudError.self) { try await signIn(one, as: "other", in: cloud) }
+            #expect(refused?.code == .constraintViolation && refused?.details["refused"] == "1")
+            #expect(try one.session.account == nil)
+        }
+    }
+
     @Test func aStreamEndsWithTheReasonWhenTheAccountChanges() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())

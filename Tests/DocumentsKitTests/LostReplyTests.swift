@@ -1,6 +1,7 @@
 import Foundation
 import NephosBus
 import NephosCore
+import NephosServiceKit
 import NephosSimulation
 import NephosWire
 import SwiftProtobuf
@@ -74,6 +75,55 @@ import Testing
                 guard operation.state == .sent, try DocumentQuestion(operation.payload) == nil else { return false }
                 return try !WireApplyChanges(serializedBytes: operation.payload).changes.allSatisfy(\.announces)
             }
+        }
+    }
+
+    /// The refusal says nothing of the first attempt, which was carried out.
+    @Test func aRepeatThatIsRefusedForItsRateUndoesNothingThatCameAfterIt() async throws {
+        var budgets = BudgetConfiguration.unlimited
+        budgets.device = .init(capacity: 300, refillPerSecond: 1)
+        try await withContainers(budgets: budgets) { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.container.put(Data("0".utf8), at: "f")
+            for device in [one, two] { try await device.settle() }
+            cloud.simulation.use { $0.network.faults = Faults(latency: .milliseconds(50)...(.milliseconds(50))) }
+            _ = try await one.container.move("f", to: "f 1")
+            while try !isSent(by: one) { cloud.simulation.use { $0.network.run(for: .milliseconds(1)) } }
+            one.setOffline(true)
+            cloud.simulation.use {
+                $0.network.run(for: .seconds(30))
+                $0.network.faults = .none
+            }
+            try await two.settle()
+            #expect(try await two.paths() == ["/Documents/f 1"])
+            _ = try await two.container.move("f 1", to: "g")
+            try await two.settle()
+            // What comes first once it is back takes all that it may ask for.
+            func isInFlight() async throws -> Bool {
+                try await one.session.engine.perform { engine, completion in
+                    completion(.success(!engine.scopes.allSatisfy(\.sync.outbox.inFlight.isEmpty)))
+                }
+            }
+            while try await isInFlight() { cloud.simulation.use { $0.network.run(for: .milliseconds(10)) } }
+            one.setOffline(false)
+            one.session.engine.execute { engine in
+                for _ in 0..<600 {
+                    engine.call(
+                        .documents, WireListUsage(), as: WireListUsageReply.self, app: ContainerCloud.app
+                    ) { _, _ in }
+                }
+                for scope in engine.scopes { scope.synchronize() }
+            }
+            var refusal: CloudError.Code?
+            for _ in 0..<10_000 where refusal == nil {
+                cloud.simulation.use { $0.network.run(for: .milliseconds(10)) }
+                refusal = try one.container.read { try $0.rows.operations().first?.error?.code }
+                if refusal != .requestRateLimited { refusal = nil }
+            }
+            #expect(refusal == .requestRateLimited)
+            for device in [one, two, one] { try await device.settle() }
+            #expect(try await one.paths() == ["/Documents/g"])
+            #expect(try await two.paths() == ["/Documents/g"])
         }
     }
 

@@ -148,16 +148,16 @@ import Testing
     @Test func whoeverSignsOutWithoutAServerIsToldSoWithinASecond() throws {
         let device = try Device.ready()
         device.cloud.lossy = ["SignOut"]
-        var told: Result<Bool, CloudError>?
+        var told: Result<SignedOut, CloudError>?
         device.engine.signOut { told = $0 }
         device.network.run(for: .milliseconds(999))
-        #expect(try told?.get() == false)
+        #expect(try told?.get().isTold == false)
         #expect(device.engine.session?.signedIn == false)
         try device.signIn()
         device.cloud.lossy = []
         device.engine.signOut { told = $0 }
         device.network.run(for: .milliseconds(200))
-        #expect(try told?.get() == true)
+        #expect(try told?.get().isTold == true)
     }
 
     @Test func aServerFarAwayIsToldOfASignOutAlsoWhenATokenMustBeRenewedFirst() throws {
@@ -167,10 +167,10 @@ import Testing
         device.cloud.overrides["SignOut"] = { request in
             request.accessToken == "access-1" ? .failure(CloudError(.tokenExpired, "Old.")) : nil
         }
-        var told: Result<Bool, CloudError>?
+        var told: Result<SignedOut, CloudError>?
         device.engine.signOut { told = $0 }
         device.network.run(for: .seconds(5))
-        #expect(try told?.get() == true)
+        #expect(try told?.get().isTold == true)
     }
 
     @Test func aLockThatAnotherProcessDoesNotLetGoIsNamedAndTriedAgainEverLessOften() throws {

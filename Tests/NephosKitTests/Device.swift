@@ -28,11 +28,12 @@ final class Device {
     var store: KeyValueSync { engine.keyValue(AppID("app.one")) }
 
     init(
-        cloud: ScriptedCloud? = nil, local: LocalStore? = nil, secrets: any SecretStore = MemorySecrets()
+        cloud: ScriptedCloud? = nil, name: String = "device", local: LocalStore? = nil,
+        secrets: any SecretStore = MemorySecrets()
     ) throws {
         let cloud = try cloud ?? ScriptedCloud()
         self.cloud = cloud
-        loop = cloud.network.makeLoop(named: "device")
+        loop = cloud.network.makeLoop(named: name)
         self.local = try local ?? LocalStore()
         self.secrets = secrets
         engine = Self.makeEngine(loop, self.local, secrets, seed: 1, keyCount)

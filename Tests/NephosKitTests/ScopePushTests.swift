@@ -26,8 +26,9 @@ import Testing
     }
 
     /// Open and in step, at a turn of its own.
-    private func current(inFlightMax: Int = 2) -> ScopeSync {
+    private func current(inFlightMax: Int = 2, isHarmlessTwice: Bool = false) -> ScopeSync {
         var options = ScopeSync.Options()
+        options.isHarmlessTwice = isHarmlessTwice
         options.writer = 7
         options.pushesInFlightMax = inFlightMax
         var sync = ScopeSync(options: options, generator: SplitMix64(seed: 1))
@@ -68,7 +69,7 @@ import Testing
     }
 
     private func updated(_ actions: [Action]) -> OutboxOperation? {
-        for case .update(let operation) in actions { return operation }
+        for case .update(let operation, _) in actions { return operation }
         return nil
     }
 
@@ -147,8 +148,15 @@ import Testing
         #expect(try #require(pause(collect(&other, [waiting], at: back))) <= .seconds(60))
     }
 
-    @Test func whatWasCertainlyNotStoredGetsAnotherId() throws {
+    @Test func whatWasRefusedForItsRateKeepsItsIdUnlessAnotherIsHarmless() throws {
         var sync = current()
+        let kept = sent(&sync, operation(1), at: moment())
+        let failed = fail(
+            &sync, kept, CloudError(.requestRateLimited, "Later.", retryAfter: .seconds(30)), at: moment())
+        let repeated = try #require(updated(failed))
+        #expect(repeated.state == .sent && repeated.id == kept.id)
+        #expect(pause(collect(&sync, [repeated], at: moment())) == .seconds(30))
+        sync = current(isHarmlessTwice: true)
         let sent = sent(&sync, operation(1), at: moment())
         let limited = CloudError(.requestRateLimited, "Later.", retryAfter: .seconds(30))
         let actions = fail(&sync, sent, limited, at: moment())

@@ -40,13 +40,15 @@ struct Supervisor {
         var memory: MemoryUse?
     }
 
-    /// Runs until SIGTERM, SIGINT or SIGHUP, then stops the services, last first.
+    /// Runs until SIGTERM, SIGINT or SIGHUP, as far as those are not ignored, then stops the services, last first.
     ///
     /// - Throws: ``CloudError`` `.alreadyExists` when another one runs this deployment.
     func run() throws {
         var signals = sigset_t()
         sigemptyset(&signals)
-        for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD] { sigaddset(&signals, signal) }
+        // What is ignored comes all the same while it is waited for, and is not meant to: nohup.
+        let ending = [SIGTERM, SIGINT, SIGHUP].filter { !Interrupt.ignores($0) }
+        for signal in ending + [SIGCHLD] { sigaddset(&signals, signal) }
         pthread_sigmask(SIG_BLOCK, &signals, nil)
         // In the foreground, whoever reads what it says may go.
         signal(SIGPIPE, SIG_IGN)
@@ -64,7 +66,7 @@ struct Supervisor {
             }
             var timeout = timespec(tv_sec: 0, tv_nsec: 100_000_000)
             let signal = sigtimedwait(&signals, nil, &timeout)
-            if [SIGTERM, SIGINT, SIGHUP].contains(signal) {
+            if ending.contains(signal) {
                 say("ends: \(Self.name(of: signal))")
                 break
             }

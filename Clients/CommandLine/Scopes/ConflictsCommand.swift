@@ -6,7 +6,11 @@ import NephosKit
 struct ConflictsCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "conflicts",
-        abstract: "What was overwritten or lost a conflict, newest first, and how to get it back.")
+        abstract: "What was overwritten or lost a conflict, newest first, and how to get it back.",
+        discussion: """
+            What could not be fetched of one app or container is named, and keeps nothing else from being listed; the exit \
+            code is the first one's.
+            """)
 
     @Argument(help: "An item, such as a key (default: all).") var item: String?
     @Option(help: "At most so many of each app, up to 1000.") var limit = 20
@@ -22,16 +26,50 @@ struct ConflictsCommand: AsyncParsableCommand {
         try await scopes.withScopes(within: wait.duration) { scopes, session in
             _ = try session.requireAccount()
             let (name, limit, wait) = (item, limit, wait.duration)
-            let found = try await scopes.each { scope in
+            let looked = try await scopes.each { await Looked($0, of: name, limit: limit, within: wait) }
+            // Nobody knows that there is none of what was not fetched.
+            if looked.allSatisfy({ $0.failure == nil }) || looked.contains(where: { !$0.conflicts.isEmpty }) {
+                let list = ConflictList(devices: await DeviceNames(session, within: wait))
+                try list.print(looked.map { ($0.scope, $0.conflicts) }, output, none: "Nothing was overwritten.")
+            }
+            let failures = looked.compactMap { looked in looked.failure.map { (looked.scope, $0) } }
+            guard let (scope, first) = failures.first else { return }
+            for (scope, error) in failures.dropFirst() { Standard.error("\(scope.label): \(error.sentence)") }
+            throw first.naming(scope)
+        }
+    }
+
+    /// What there is to list of one scope.
+    private struct Looked {
+        var scope: Scope
+        var conflicts: [ScopeConflict]
+        /// Why there may be more.
+        var failure: CloudError?
+
+        init(_ scope: Scope, of name: String?, limit: Int, within wait: Duration) async {
+            self.scope = scope
+            do throws(CloudError) {
                 // Of what was never fetched nobody here knows anything.
                 if try await !scope.status().initialSyncFinished {
                     try await scope.waitUntilCurrent(timeout: wait, isImpatient: true)
                 }
-                return (scope, try await scope.conflicts(of: name, limit: limit, timeout: wait))
+                conflicts = try await scope.conflicts(of: name, limit: limit, timeout: wait)
+            } catch {
+                conflicts = (try? await scope.undecidedConflicts(of: name, limit: limit)) ?? []
+                failure = error
             }
-            let list = ConflictList(devices: await DeviceNames(session, within: wait))
-            try list.print(found, output, none: "Nothing was overwritten.")
         }
+    }
+}
+
+extension CloudError {
+    /// Says of which scope it is.
+    fileprivate func naming(_ scope: Scope) -> CloudError {
+        var error = self
+        error.details["app"] = scope.id.app.rawValue
+        error.details["service"] = scope.id.service.rawValue
+        if !scope.id.name.isEmpty { error.details["name"] = scope.id.name }
+        return error
     }
 }
 

@@ -60,24 +60,37 @@ struct SignOutCommand: AsyncParsableCommand {
     func run() async throws {
         try await device.withSession { session in
             let account = try session.requireAccount()
-            let isTold: Bool
+            let ended: SignedOut
             do throws(CloudError) {
-                isTold = try await session.signOut(keepsUnsent: keepUnsent, timeout: wait.given)
+                ended = try await session.signOut(keepsUnsent: keepUnsent, timeout: wait.given)
             } catch {
                 if error.details["unsent"] != nil, !output.json { try await session.listUnsent() }
                 throw error
             }
             var report = SessionReport(account)
-            report.serverTold = isTold
-            try output.print(
-                report,
-                text: isTold
-                    ? "Signed out of \(account.accountName)."
-                    : """
-                    Signed out of \(account.accountName) on this device. The server could not be told, and lists the \
-                    device as signed in until another one revokes it: nephos devices revoke \(account.deviceID)
-                    """)
+            report.serverTold = ended.isTold
+            report.unsent = ended.unsentCount
+            let text =
+                ended.isTold
+                ? "Signed out of \(account.accountName)."
+                : """
+                Signed out of \(account.accountName) on this device. The server could not be told, and lists the \
+                device as signed in until another one revokes it: nephos devices revoke \(account.deviceID)
+                """
+            try output.print(report, text: text + Self.kept(ended.unsentCount))
         }
+    }
+}
+
+extension SignOutCommand {
+    /// What stays here unsent, if anything does: it was asked for, or was written in this moment.
+    fileprivate static func kept(_ count: Int) -> String {
+        guard count > 0 else { return "" }
+        return """
+
+            \(count) \(count == 1 ? "change was" : "changes were") never sent, and \(count == 1 ? "waits" : "wait") \
+            here until this account signs in again.
+            """
     }
 }
 
@@ -148,6 +161,8 @@ private struct SessionReport: Encodable {
     var server: String
     /// Of a sign-out: whether the server knows.
     var serverTold: Bool?
+    /// Of a sign-out: how many requests stay here unsent.
+    var unsent: Int?
     /// Why the server has turned this device away.
     var reason: String?
 

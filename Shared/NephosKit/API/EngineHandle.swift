@@ -172,47 +172,6 @@ private final class Once<Value: Sendable>: Waiting {
     }
 }
 
-/// Hands each element to everyone who listens. A listener that lags keeps the
-/// newest ``bufferMax`` elements. Once it has finished, there is nothing to listen to.
-final class Broadcast<Element: Sendable>: Sendable {
-    private struct State {
-        var listeners: [UInt64: AsyncStream<Element>.Continuation] = [:]
-        var isFinished = false
-    }
-
-    static var bufferMax: Int { 10_000 }
-    private let state = Mutex(State())
-    private let nextID = Atomic<UInt64>(0)
-
-    func subscribe() -> AsyncStream<Element> {
-        let id = nextID.wrappingAdd(1, ordering: .relaxed).newValue
-        let (stream, continuation) = AsyncStream.makeStream(
-            of: Element.self, bufferingPolicy: .bufferingNewest(Self.bufferMax))
-        continuation.onTermination = { [weak self] _ in
-            // Taken out first and released after, since its release may run foreign code.
-            _ = self?.state.withLock { $0.listeners.removeValue(forKey: id) }
-        }
-        let isFinished = state.withLock { state in
-            if !state.isFinished { state.listeners[id] = continuation }
-            return state.isFinished
-        }
-        if isFinished { continuation.finish() }
-        return stream
-    }
-
-    func send(_ element: Element) {
-        for listener in state.withLock({ Array($0.listeners.values) }) { listener.yield(element) }
-    }
-
-    func finish() {
-        let last = state.withLock { state in
-            defer { state = State(isFinished: true) }
-            return Array(state.listeners.values)
-        }
-        for listener in last { listener.finish() }
-    }
-}
-
 /// Wakes whoever waits for something to have happened: however often it did meanwhile, once.
 final class Bell: Sendable {
     private struct State {

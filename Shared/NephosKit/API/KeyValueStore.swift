@@ -217,7 +217,8 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
 
     /// What changes from outside, from now on. This device's own writes are not among it.
     ///
-    /// A listener that lags behind by 10,000 keeps the newest.
+    /// A listener that lags behind by 8 MiB gets of what comes then which keys have changed, without their values; one that
+    /// lags behind by 16 MiB or 10,000 events keeps the newest.
     public var changes: some AsyncSequence<ChangeNotification, Never> & Sendable {
         events.compactMap { if case .change(let notification) = $0 { notification } else { nil } }
     }

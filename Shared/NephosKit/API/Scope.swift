@@ -83,6 +83,18 @@ public struct Scope: Sendable {
         }
     }
 
+    /// Those that nobody has decided and that are here, newest first. The server is not asked.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    package func undecidedConflicts(of name: String?, limit: Int) async throws(CloudError) -> [ScopeConflict] {
+        try await perform { driver, completion in
+            completion(
+                Result { () throws(CloudError) in
+                    try driver.readHere { try driver.model.undecidedConflicts(of: name, limit: limit, in: $0) }
+                })
+        }
+    }
+
     /// Conflicts of records that wait for somebody to decide them, as far as this device knows. The server is not asked.
     ///
     /// Those of documents are among what ``UbiquityContainer/status(of:)`` has.
@@ -183,7 +195,8 @@ public struct Scope: Sendable {
 
     /// What changes from outside, and the end of each fetch, from now on. This device's own writes are not among it.
     ///
-    /// A listener that lags behind by 10,000 keeps the newest.
+    /// A listener that lags behind by 8 MiB gets of what comes then which items have changed, without their states; one
+    /// that lags behind by 16 MiB or 10,000 events keeps the newest.
     public var events: some AsyncSequence<StoreEvent, Never> & Sendable {
         let (id, account, local) = (id, account, session.local)
         // Another's changes are not told to whoever holds this one's.
@@ -191,11 +204,11 @@ public struct Scope: Sendable {
             guard let account else { return true }
             return (try? local.read { try Facts($0).session?.refusal(of: account) }) == .some(nil)
         }
-        return session.subscribe().compactMap { event in
+        return session.subscribe { $0.scope == id }.compactMap { event in
             switch event {
-            case .change(id, let notification):
+            case .change(_, let notification):
                 notification.reason == .accountChange || isOwn() ? .change(notification) : nil
-            case .didFetchChanges(id, let status): isOwn() ? .didFetchChanges(status) : nil
+            case .didFetchChanges(_, let status): isOwn() ? .didFetchChanges(status) : nil
             default: nil
             }
         }

@@ -109,7 +109,9 @@ extension Session {
     /// Tells when the plan becomes fuller than 80, 90 or 95 percent, or emptier
     /// again; the present state first, if it has ever been worth a word.
     public var storageNotices: AsyncStream<StorageNotice> {
-        let source = subscribe()
+        let source = subscribe {
+            if case .storage = $0 { true } else { false }
+        }
         return AsyncStream { continuation in
             let task = Task {
                 for await event in source {

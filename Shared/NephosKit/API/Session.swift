@@ -17,7 +17,7 @@ public final class Session: Sendable {
     let engine: EngineHandle
     /// Called where it saves something; see ``DeviceOptions/fault``.
     let fault: (@Sendable (String) throws -> Void)?
-    private let events = Broadcast<DeviceEvent>()
+    private let events = EventBroadcast()
 
     /// The home that is meant where none is named: `$NEPHOS_HOME`, or `~/.nephos`.
     public static var defaultHome: String {
@@ -60,7 +60,8 @@ public final class Session: Sendable {
         } catch {
             throw Self.unusable(home)
         }
-        let local = try LocalStore(path: home + "/device.sqlite", fault: options?.fault)
+        let local = try LocalStore(
+            path: home + "/device.sqlite", temporaryFolder: options?.temporaryFolder, fault: options?.fault)
         let secrets = SecretFile(home: home, fault: options?.fault)
         fault = options?.fault
         var options = options ?? DeviceOptions()
@@ -203,10 +204,12 @@ public final class Session: Sendable {
     /// - Parameters:
     ///   - keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in again.
     ///   - timeout: How long to wait for the server, which may be silent; nil: a few seconds at most.
-    /// - Returns: Whether the server knows. If not, it lists the device until somebody revokes it.
+    /// - Returns: Whether the server knows, and what stays here unsent.
     /// - Throws: ``CloudError`` `.constraintViolation` when there are such changes, and they may not.
     @discardableResult
-    public func signOut(keepsUnsent: Bool = false, timeout: Duration? = nil) async throws(CloudError) -> Bool {
+    public func signOut(
+        keepsUnsent: Bool = false, timeout: Duration? = nil
+    ) async throws(CloudError) -> SignedOut {
         try await engine.perform { engine, completion in
             engine.signOut(keepsUnsent: keepsUnsent, timeout: timeout, completion)
         }
@@ -265,7 +268,9 @@ public final class Session: Sendable {
 
     /// Each change of who is signed in: the new identity token, or nil.
     public var accountChanges: AsyncStream<UbiquityIdentityToken?> {
-        let source = events.subscribe()
+        let source = events.subscribe {
+            if case .accountChanged = $0 { true } else { false }
+        }
         return AsyncStream { continuation in
             let task = Task {
                 for await event in source {
@@ -278,5 +283,8 @@ public final class Session: Sendable {
         }
     }
 
-    func subscribe() -> AsyncStream<DeviceEvent> { events.subscribe() }
+    /// - Parameter wants: What of it; all else is not kept for the listener.
+    func subscribe(_ wants: @escaping @Sendable (DeviceEvent) -> Bool) -> AsyncStream<DeviceEvent> {
+        events.subscribe(wants)
+    }
 }

@@ -10,19 +10,40 @@ final class AccountFollower {
     private static let scope = "account"
     private static let retryPause: Duration = .seconds(30)
 
+    private enum State {
+        case asking
+        /// It was refused, or was not answered.
+        case resting(any LoopTimer)
+        case following
+    }
+
     private unowned let engine: DeviceEngine
     private var client: RequestClient?
-    private var timer: (any LoopTimer)?
+    /// On this connection.
+    private var state = State.asking
     /// Whether the server has said so, on this connection.
-    private(set) var isFollowing = false
+    var isFollowing: Bool {
+        if client != nil, case .following = state { true } else { false }
+    }
 
     init(_ engine: DeviceEngine) { self.engine = engine }
 
-    /// Subscribes, unless that has been done on this connection.
+    /// Subscribes, unless that has been done on this connection or is under way.
     func begin(on client: RequestClient, token: String) {
-        guard self.client !== client, engine.session?.isPublic != true else { return }
-        self.client = client
-        isFollowing = false
+        guard engine.session?.isPublic != true else { return }
+        if self.client === client {
+            // What was refused before may not be under this token.
+            guard case .resting(let timer) = state else { return }
+            timer.cancel()
+        } else {
+            end()
+            self.client = client
+        }
+        ask(client, token)
+    }
+
+    private func ask(_ client: RequestClient, _ token: String) {
+        state = .asking
         var scope = WireSubscribedScope()
         scope.service = ServiceName.identity.rawValue
         scope.scope = Self.scope
@@ -33,24 +54,40 @@ final class AccountFollower {
             guard let self, let client, client === self.client, !engine.stopped else { return }
             switch reply.result.decoded(as: WireSubscribeReply.self) {
             case .success(let reply):
-                isFollowing = true
+                state = .following
                 // Nothing was ever said: there is nothing to ask about.
                 if reply.heads.contains(where: { $0.token.sequence > 0 }) { fetch() }
-            case .failure:
-                // With the next token, or then.
-                timer = engine.loop.schedule(after: Self.retryPause) { [weak self] in
-                    guard let self, client === self.client else { return }
-                    self.client = nil
-                    begin(on: client, token: token)
+            case .failure(let error):
+                if error.code == .tokenExpired || error.code == .notAuthenticated, let app {
+                    engine.tokens.discard(token, of: app)
                 }
+                rest(on: client)
             }
         }
     }
 
+    /// Tries it again later, with the token of then, unless a store's subscription is made before.
+    private func rest(on client: RequestClient) {
+        state = .resting(
+            engine.loop.schedule(after: Self.retryPause) { [weak self] in
+                guard let self, client === self.client, let app else { return }
+                state = .asking
+                engine.tokens.token(for: app) { [weak self] result in
+                    guard let self, client === self.client, !engine.stopped else { return }
+                    switch result {
+                    case .success(let token): ask(client, token)
+                    case .failure: rest(on: client)
+                    }
+                }
+            })
+    }
+
+    private var app: AppID? { engine.session?.defaultApp }
+
     func end() {
-        timer?.cancel()
+        if case .resting(let timer) = state { timer.cancel() }
+        state = .asking
         client = nil
-        isFollowing = false
     }
 
     func receive(_ notification: WireNotification) {
@@ -68,7 +105,7 @@ final class AccountFollower {
     }
 
     private func fetch() {
-        guard let app = engine.session?.defaultApp else { return }
+        guard let app else { return }
         engine.call(.identity, WireReadStorage(), as: WireReadStorageReply.self, app: app) { [weak self] result, _ in
             // Without a plan nothing is known, which is not a plan of nothing.
             guard let self, case .success(let reply) = result, reply.hasPlan else { return }

@@ -42,6 +42,15 @@ package struct SignInRequest: Sendable {
     }
 }
 
+/// How a sign-out has ended.
+public struct SignedOut: Hashable, Sendable {
+    /// Whether the server knows. If not, it lists the device until somebody revokes it.
+    public var isTold: Bool
+    /// How many requests stay here unsent until this account signs in again, with those that were written while the
+    /// server was asked.
+    public var unsentCount: Int
+}
+
 extension DeviceEngine {
     /// Signs this home in. Another account's cached content is discarded.
     package func signIn(_ request: SignInRequest, _ completion: @escaping (Result<SessionRecord, CloudError>) -> Void) {
@@ -208,21 +217,20 @@ extension DeviceEngine {
         var next = SessionRecord(
             accountID: account, accountName: reply.accountName, deviceID: DeviceID(reply.device.deviceID),
             deviceName: reply.device.name, identityToken: reply.identityToken, signedIn: true,
-            defaultApp: AppID(app.appID),
-            storeIDs: [app.appID: app.storeID], services: reply.services.map(SessionRecord.Service.init),
+            defaultApp: AppID(app.appID), storeIDs: [:], services: reply.services.map(SessionRecord.Service.init),
             identity: request.identity, revoked: false)
-        next.setContainers(app.containerIds, of: AppID(app.appID))
-        next.setOwners(app)
-        next.setCapabilities(app)
         next.secrets = makeOperationID().description
         var kept = keys
         kept.refreshToken = reply.refreshToken
         kept.refreshOperation = nil
         kept.accessTokens = [app.appID: tokens.stamp(reply.accessToken)]
-        let (session, secrets) = (next, kept)
+        let (signedIn, secrets) = (next, kept)
         self.secrets.releaseRoom()
-        let previous = try local.write { database in
+        let (previous, session) = try local.write { database in
             let previous = try Facts(database).session
+            var session = signedIn
+            if let previous, previous.accountID == account { session.keepApps(of: previous) }
+            session.setApp(app)
             // Something may have been written while the server was asked.
             // And under the name there may be another account by now, as its id shows.
             if !request.discardsUnsent { try requireNothingUnsent(database) { $0.accountID == account } }
@@ -233,7 +241,7 @@ extension DeviceEngine {
             try change(to: session, secrets, database)
             try LocalStore.adoptProvisional(app: AppID(app.appID), session: session, database)
             try fault("sign-in.commit")
-            return previous
+            return (previous, session)
         }
         try switched(to: session)
         // What was kept of the other's contents is nobody's now.
@@ -267,15 +275,15 @@ extension DeviceEngine {
     ///   - keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in
     ///     again. False: they are a reason not to sign out (`.constraintViolation`).
     ///   - timeout: How long to wait for the server, which may be silent; nil: as long as one is that may be there.
-    ///   - completion: Gets whether the server knows; if not, it still lists the device.
+    ///   - completion: Gets how it has ended.
     package func signOut(
         keepsUnsent: Bool = false, timeout: Duration? = nil,
-        _ completion: @escaping (Result<Bool, CloudError>) -> Void
+        _ completion: @escaping (Result<SignedOut, CloudError>) -> Void
     ) {
         let (limit, patience) = (timeout ?? Self.signOutTimeout, timeout ?? Self.signOutPatience)
         do throws(CloudError) {
             guard let session, session.signedIn else {
-                loop.schedule(after: .zero) { completion(.success(true)) }
+                loop.schedule(after: .zero) { completion(.success(SignedOut(isTold: true, unsentCount: 0))) }
                 return
             }
             try local.requireWritable()
@@ -297,8 +305,7 @@ extension DeviceEngine {
                 isOver = true
                 secrets.releaseRoom()
                 do throws(CloudError) {
-                    try signedOut(session)
-                    completion(.success(isTold))
+                    completion(.success(SignedOut(isTold: isTold, unsentCount: try signedOut(session))))
                 } catch {
                     completion(.failure(error))
                 }
@@ -344,7 +351,8 @@ extension DeviceEngine {
         }
     }
 
-    private func signedOut(_ session: SessionRecord) throws(CloudError) {
+    /// - Returns: How many requests stay here unsent: while the server was asked any process may have written.
+    private func signedOut(_ session: SessionRecord) throws(CloudError) -> Int {
         var kept = DeviceSecrets()
         kept.keys = try secrets.load(session.secrets).keys
         var next = session
@@ -352,16 +360,20 @@ extension DeviceEngine {
         next.identityToken = ""
         next.secrets = makeOperationID().description
         let (ended, secrets) = (next, kept)
-        let isLatest = try local.write { database in
+        let unsentCount: Int? = try local.write { database in
             // Another process may have signed somebody else in.
-            guard try Facts(database).session?.secrets == session.secrets else { return false }
+            guard try Facts(database).session?.secrets == session.secrets else { return nil }
             try change(to: ended, secrets, database)
             try fault("sign-out.commit")
-            return true
+            return try unsentChanges(of: ended, database).reduce(0) { $0 + $1.requestCount }
         }
-        guard isLatest else { return checkForeign() }
+        guard let unsentCount else {
+            checkForeign()
+            return 0
+        }
         try switched(to: ended)
         announceAccountChange()
+        return unsentCount
     }
 }
 

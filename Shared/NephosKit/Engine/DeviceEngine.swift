@@ -38,6 +38,9 @@ package struct DeviceOptions: Sendable {
     /// Called at each named step between two things that are saved, and before the home's files are read and written:
     /// a test ends the process there by throwing, or has the disk fail by a `POSIXError`.
     package var fault: (@Sendable (String) throws -> Void)?
+    /// The folder whose disk has to have room for what is read from the server until all of it has come; nil: SQLite's
+    /// own.
+    package var temporaryFolder: String?
     /// How this process finds the others of its home; nil: there is no way, and each does for itself.
     package var makeWay: (@Sendable (any BusLoop) -> any HomeWay)?
     /// Gets a session's engine, on its loop, before it starts.
@@ -158,6 +161,8 @@ package final class DeviceEngine {
     }
 
     static let closed = CloudError(.operationCancelled, "The session is closed.")
+    /// What becomes of a call that was made under another sign-in.
+    static let replaced = CloudError(.operationCancelled, "Another sign-in has taken this one's place.")
 
     /// The sync of this app's key-value store; begins to follow it.
     package func keyValue(_ app: AppID) -> KeyValueSync {
@@ -265,7 +270,8 @@ package final class DeviceEngine {
     ) {
         perform(
             Call(
-                service: service, request: request, app: app, id: id ?? makeOperationID(), timeout: timeout,
+                signIn: session?.secrets, service: service, request: request, app: app, id: id ?? makeOperationID(),
+                timeout: timeout,
                 endsWhenRefused: endsWhenRefused, onSend: onSend, completion: completion, maysRenew: renewing,
                 // Its maker decides about an id that was given.
                 maysTakeOtherID: id == nil))
@@ -273,6 +279,8 @@ package final class DeviceEngine {
 
     /// A call, and what may still be done about a refusal of it: each once, and whichever comes first.
     private struct Call {
+        /// The sign-in under which it was made: another account's devices must not get what is this one's.
+        let signIn: String?
         let service: ServiceName
         let request: any SwiftProtobuf.Message
         let app: AppID
@@ -288,6 +296,7 @@ package final class DeviceEngine {
     private func perform(_ call: Call) {
         tokens.token(for: call.app) { [weak self] result in
             guard let self, !self.stopped else { return }
+            guard call.signIn == session?.secrets else { return call.completion(.failure(Self.replaced), nil) }
             switch result {
             case .failure(let error): call.completion(.failure(error), nil)
             case .success(let token):

@@ -35,6 +35,8 @@ final class TokenKeeper {
     private unowned let engine: DeviceEngine
     private var tokens: [String: Held] = [:]
     private var waiting: [(app: AppID, completion: Completion)] = []
+    /// The sign-in whose tokens these are, and under which everybody asked who waits (``SessionRecord/secrets``).
+    private var signIn: String?
     /// What the apps may use, as their last tokens of this process said.
     private var entitled: [String: WireApp] = [:]
     private(set) var refreshing = false
@@ -47,11 +49,21 @@ final class TokenKeeper {
 
     private var monotonicNow: Duration { engine.loop.monotonicNow }
 
-    /// Reads the tokens of who is signed in now.
+    /// Reads the tokens of who is signed in now. Whoever waits for one of another sign-in's gets none.
     func load() throws(CloudError) {
         hold(try engine.loadSecrets())
         failures = 0
         rest = nil
+        guard signIn != engine.session?.secrets else { return }
+        signIn = engine.session?.secrets
+        let former = waiting
+        waiting = []
+        guard !former.isEmpty else { return }
+        // Once what they began has ended with their connections: how that ends is no news for what begins.
+        engine.loop.schedule(after: .zero) { [weak self] in
+            guard let self, !engine.stopped else { return }
+            for (_, completion) in former { completion(.failure(DeviceEngine.replaced)) }
+        }
     }
 
     /// Nobody hears of a token any more.
@@ -174,10 +186,8 @@ final class TokenKeeper {
             let place = engine.session?.secrets
             engine.send(.identity, wire, token: "", id: id, endsWhenRefused: true) { [weak self] reply in
                 guard let self, !self.engine.stopped else { return }
-                // Somebody else has signed in: this was the answer to another.
-                guard self.engine.session?.secrets == place else {
-                    return self.finish(CloudError(.operationCancelled, "Another sign-in has taken this one's place."))
-                }
+                // Somebody else has signed in: this was the answer to another. Who waits now waits for their own.
+                guard self.engine.session?.secrets == place else { return self.finish(nil) }
                 self.refreshed(reply.result.decoded(as: WireRefreshTokenReply.self), app: app)
             }
         } catch {
@@ -193,9 +203,7 @@ final class TokenKeeper {
         engine.send(.identity, wire, token: "", id: engine.makeOperationID(), endsWhenRefused: true) {
             [weak self] reply in
             guard let self, !self.engine.stopped else { return }
-            guard self.engine.session?.secrets == place else {
-                return self.finish(CloudError(.operationCancelled, "A sign-in has taken this one's place."))
-            }
+            guard self.engine.session?.secrets == place else { return self.finish(nil) }
             let issued = reply.result.decoded(as: WireIssuePublicTokenReply.self).map { issued in
                 var reply = WireRefreshTokenReply()
                 reply.accessToken = issued.accessToken

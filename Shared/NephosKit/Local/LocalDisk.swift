@@ -32,11 +32,29 @@ struct LocalDisk {
         try require(bytes, beside: reserve / Self.databasePart)
     }
 
-    private func require(_ bytes: Int, beside reserve: UInt64) throws(CloudError) {
+    /// - Throws: ``CloudError`` `.storageFailure`: the same where this is the disk of ``temporaryFolder``.
+    func requireRoom(forStage bytes: Int) throws(CloudError) {
+        try require(bytes, beside: reserve / Self.databasePart, or: LocalFailure.noTemporaryRoom)
+    }
+
+    /// Where SQLite puts what it keeps apart from the database, as it finds that out; nil: nowhere.
+    static var temporaryFolder: String? {
+        let environment = ProcessInfo.processInfo.environment
+        let named = ["SQLITE_TMPDIR", "TMPDIR"].compactMap { environment[$0] }
+        return (named + ["/var/tmp", "/usr/tmp", "/tmp", "."]).first { folder in
+            var isFolder: ObjCBool = false
+            return FileManager.default.fileExists(atPath: folder, isDirectory: &isFolder) && isFolder.boolValue
+                && access(folder, W_OK | X_OK) == 0
+        }
+    }
+
+    private func require(
+        _ bytes: Int, beside reserve: UInt64, or message: String = LocalFailure.noRoom
+    ) throws(CloudError) {
         let needed = UInt64(clamping: bytes).addingReportingOverflow(reserve).partialValue
         guard free >= needed else {
             throw CloudError(
-                .storageFailure, LocalFailure.noRoom,
+                .storageFailure, message,
                 details: ["bytes": "\(bytes)", "free_bytes": "\(free)", "reserve_bytes": "\(reserve)"])
         }
     }

@@ -9,6 +9,8 @@ import SwiftProtobuf
 enum LocalFailure {
     static let full = "The disk of the device's home is full. Make room."
     static let noRoom = "The disk of the device's home has no room for what is to be kept there. Make room."
+    static let noTemporaryRoom =
+        "The disk of the folder for temporary files has no room for what is read from the server. Make room there, or name another folder by SQLITE_TMPDIR."
     static let readOnly = "The disk of the device's home is mounted read-only."
     static let notPermitted = "This user may not use a file of the device's home. Run this as its owner."
     static let damaged =
@@ -30,7 +32,8 @@ enum LocalFailure {
     /// Whether it stays so until somebody does something about the home.
     static func lasts(_ error: CloudError) -> Bool {
         [
-            full, noRoom, readOnly, notPermitted, damaged, busy, unusable, contentUnreadable, contentFolderAway,
+            full, noRoom, noTemporaryRoom, readOnly, notPermitted, damaged, busy, unusable, contentUnreadable,
+            contentFolderAway,
             secretUnwritable, unlockable,
         ].contains(error.message)
     }
@@ -70,7 +73,13 @@ enum LocalFailure {
         switch error.resultCode {
         case .SQLITE_CORRUPT, .SQLITE_NOTADB: return CloudError(.storageFailure, damaged, details: details)
         case .SQLITE_BUSY, .SQLITE_LOCKED: return CloudError(.storageFailure, busy, details: details)
-        case .SQLITE_FULL: return CloudError(.storageFailure, full, details: details)
+        case .SQLITE_FULL:
+            // What is staged lies elsewhere, and SQLite does not say which disk it is.
+            guard let path, let folder = LocalDisk.temporaryFolder, let free = LocalDisk(at: folder)?.free,
+                let home = LocalDisk(at: path), free < roomMin, home.free >= roomMin
+            else { return CloudError(.storageFailure, full, details: details) }
+            details["path"] = folder
+            return CloudError(.storageFailure, noTemporaryRoom, details: details)
         case .SQLITE_CANTOPEN, .SQLITE_IOERR, .SQLITE_READONLY, .SQLITE_PERM, .SQLITE_AUTH:
             guard let path, let (code, message) = cause(at: path) else { break }
             return CloudError(code, message, details: details)

@@ -12,6 +12,8 @@ package final class LocalStore: Sendable {
     private let database: any DatabaseWriter
     /// Nil: it lives in memory.
     private let path: String?
+    /// Where what is staged goes that does not fit into memory.
+    private let temporaryFolder: String?
     /// The folder that it is in; nil: none.
     var home: String? { path.map { URL(fileURLWithPath: $0).deletingLastPathComponent().path } }
     /// Why nothing can be written, since it was opened; nil: it can.
@@ -32,10 +34,15 @@ package final class LocalStore: Sendable {
     /// call has accepted survives a crash. Where nothing can be written (the disk is full, or mounted read-only) what
     /// is there can still be read.
     ///
-    /// - Parameter fault: See ``DeviceOptions/fault``.
+    /// - Parameters:
+    ///   - temporaryFolder: See ``DeviceOptions/temporaryFolder``.
+    ///   - fault: See ``DeviceOptions/fault``.
     /// - Throws: ``CloudError`` `.storageFailure`; free space or repair permissions, then open again.
-    package init(path: String, fault: (@Sendable (String) throws -> Void)? = nil) throws(CloudError) {
+    package init(
+        path: String, temporaryFolder: String? = nil, fault: (@Sendable (String) throws -> Void)? = nil
+    ) throws(CloudError) {
         self.path = path
+        self.temporaryFolder = temporaryFolder ?? LocalDisk.temporaryFolder
         self.fault = fault
         do {
             try fault?("open")
@@ -141,6 +148,7 @@ package final class LocalStore: Sendable {
         opening open: () throws -> any DatabaseWriter
     ) throws(CloudError) {
         path = nil
+        temporaryFolder = nil
         self.identity = identity
         self.fault = fault
         unwritable = nil
@@ -162,10 +170,17 @@ package final class LocalStore: Sendable {
         do { try migrator.migrate(database) } catch { throw LocalFailure.error(of: error, at: path) }
     }
 
-    /// - Throws: ``CloudError`` `.storageFailure`: the home's disk has no room for so many bytes more.
-    func requireRoom(for bytes: Int) throws(CloudError) {
+    /// - Parameter staged: So many bytes more are staged until then, which takes room where temporary files are.
+    /// - Throws: ``CloudError`` `.storageFailure`: the home's disk has no room for so many bytes more, or that one.
+    func requireRoom(for bytes: Int, staging staged: Int) throws(CloudError) {
         guard let path else { return }
         try LocalDisk(at: path)?.requireRoom(forDatabase: bytes)
+        guard let temporaryFolder else { return }
+        do throws(CloudError) { try LocalDisk(at: temporaryFolder)?.requireRoom(forStage: staged) } catch {
+            var error = error
+            error.details["path"] = temporaryFolder
+            throw error
+        }
     }
 
     /// Reads one consistent state.

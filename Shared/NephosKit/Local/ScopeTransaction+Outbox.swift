@@ -114,6 +114,16 @@ extension ScopeTransaction {
             arguments: [operation.position, Data(operation.id.bytes)]) ?? false
     }
 
+    /// The same unless another process has put something else in its place: it may be late.
+    ///
+    /// - Parameter id: What it was sent as; it may have another by now.
+    func update(_ operation: OutboxOperation, sentAs id: OperationID) throws {
+        var sent = operation
+        sent.id = id
+        if try isWaiting(sent) { try update(operation) }
+    }
+
+    /// Keeps what was read in this transaction as it is now.
     func update(_ operation: OutboxOperation) throws {
         try cached(
             "UPDATE outbox SET operation = ?2, state = ?3, attempts = ?4, next_attempt = ?5, error = ?6, "

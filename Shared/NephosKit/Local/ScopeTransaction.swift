@@ -4,6 +4,11 @@ import NephosCore
 import NephosWire
 import SwiftProtobuf
 
+extension [WireChange] {
+    /// About how much room they take once they are staged.
+    var stagedBytes: Int { reduce(0) { $0 + $1.item.utf8.count + $1.body.count } }
+}
+
 /// One scope inside a local transaction: what every scope has on disk, whatever is in it. Its items are in its model's
 /// own tables.
 ///

@@ -94,6 +94,23 @@ public struct SessionRecord: Codable, Hashable, Sendable {
         formerStoreIDs = (formerStoreIDs ?? [:]).merging([app.rawValue: all]) { $1 }
     }
 
+    /// The same account had signed in before: what its apps had then is known until their next tokens tell more.
+    mutating func keepApps(of previous: SessionRecord) {
+        storeIDs = previous.storeIDs
+        formerStoreIDs = previous.formerStoreIDs
+        containerIDs = previous.containerIDs
+        containerOwners = previous.containerOwners
+        appsWithoutKeyValue = previous.appsWithoutKeyValue
+    }
+
+    /// What a sign-in tells of the app that signs in.
+    mutating func setApp(_ app: WireApp) {
+        if !app.storeID.isEmpty || storeIDs[app.appID] == nil { setStore(app.storeID, of: AppID(app.appID)) }
+        setContainers(app.containerIds, of: AppID(app.appID))
+        setOwners(app)
+        setCapabilities(app)
+    }
+
     /// The app lists these containers from now on.
     mutating func setContainers(_ containers: [String], of app: AppID) {
         containerIDs = (containerIDs ?? [:]).merging([app.rawValue: containers]) { $1 }

@@ -10,7 +10,7 @@ extension RecordZoneModel {
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
     ) {
         do throws(CloudError) {
-            let (here, zoneID) = try engine.local.read { database in
+            let (found, zoneID) = try engine.local.read { database in
                 let rows = ScopeTransaction(database, place(in: engine.session))
                 let zones = ZoneTransaction(
                     ScopeTransaction(database, RecordPlace.database(container).scope(of: rows.scope.account)))
@@ -19,11 +19,10 @@ extension RecordZoneModel {
                     throw RecordDatabase.notDownloaded(zone)
                 }
                 return (
-                    try records.conflicts(of: name),
+                    try undecidedConflicts(of: name, limit: limit, in: rows),
                     try place.isPublic ? RecordLimits.defaultZone : zones.id(of: zone)
                 )
             }
-            let found = here.sorted { $0.found > $1.found }.prefix(limit).map(conflict)
             guard let zoneID, found.count < limit else { return completion(.success(found)) }
             var request = WireListRecordHistory()
             request.container = container
@@ -32,6 +31,10 @@ extension RecordZoneModel {
             request.record = name ?? ""
             history(request, found, limit: limit, timeout: timeout, completion)
         } catch { completion(.failure(error)) }
+    }
+
+    func undecidedConflicts(of name: String?, limit: Int, in rows: ScopeTransaction) throws -> [ScopeConflict] {
+        try records(in: rows).conflicts(of: name).sorted { $0.found > $1.found }.prefix(limit).map(conflict)
     }
 
     func conflictCount(in rows: ScopeTransaction) throws -> Int { try records(in: rows).conflictCount() }

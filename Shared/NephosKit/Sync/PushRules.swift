@@ -18,7 +18,7 @@ public enum Blocker: String, Sendable, Hashable {
 enum PushOutcome: Hashable {
     /// Send it again under the same id after this time.
     case repeatLater(after: Duration)
-    /// It was certainly not stored: it may change until it is sent again under a new id.
+    /// It may change until it is sent again, under a new id.
     case thaw(after: Duration)
     /// Send it again at once under a new id, with its original time.
     case renew
@@ -32,11 +32,18 @@ enum PushRules {
     /// - Parameters:
     ///   - pause: How long to wait before it is tried again, where the server does not say.
     ///   - isOutdated: Whether a new id would say another time than the one that failed.
-    static func outcome(of error: CloudError, pause: Duration, isOutdated: Bool) -> PushOutcome {
+    ///   - isHarmlessTwice: See ``ScopeSync/Options/isHarmlessTwice``.
+    static func outcome(
+        of error: CloudError, pause: Duration, isOutdated: Bool, isHarmlessTwice: Bool = false
+    ) -> PushOutcome {
         switch error.code {
         case .operationReused: .renew
         case .operationExpired: isOutdated ? .renew : .thaw(after: pause)
-        case .requestRateLimited: .thaw(after: error.retryAfter ?? pause)
+        // It says nothing of earlier attempts: a repeat is refused before anybody looks whether it was stored. Under
+        // another id it would be carried out once more, and undo what came after it.
+        case .requestRateLimited:
+            isHarmlessTwice
+                ? .thaw(after: error.retryAfter ?? pause) : .repeatLater(after: error.retryAfter ?? pause)
         // Also of a locked account: nobody knows until when, and whoever comes next asks anew.
         case .notAuthenticated, .deviceRevoked, .tokenNotBound, .notSignedIn, .missingEntitlement, .permissionFailure,
             .accountTemporarilyUnavailable, .incompatibleVersion, .unknownMethod:

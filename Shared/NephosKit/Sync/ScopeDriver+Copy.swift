@@ -39,7 +39,8 @@ extension ScopeDriver {
         try setDigestKey([UInt8](last.digestKey), in: rows, &state)
         // What is incremental continues `after`, and nothing else; and never one history with another.
         let isOther = state.head.epoch != 0 && token.epoch != state.head.epoch
-        guard pages.isListing || !isOther && (!state.synced || state.head >= pages.after),
+        // A copy that has gone meanwhile cannot be continued either.
+        guard pages.isListing || !isOther && state.synced && state.head >= pages.after,
             let merged = try model.merge(pulled, in: rows, &state)
         else { return AppliedPages(needsEverything: true) }
         // Who held nothing comes to all of them at once.

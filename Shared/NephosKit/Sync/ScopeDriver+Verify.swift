@@ -100,6 +100,8 @@ extension ScopeDriver {
                 var reading = reading
                 let page = try result.get()
                 let isFirst = reading.pageCount == 0
+                let bytes = page.changes.stagedBytes
+                try engine.local.requireRoom(for: reading.byteCount + bytes, staging: bytes)
                 try readBesideStage { try $0.stage(page.changes, isFirst: isFirst, by: reader) }
                 if try reading.take(page) {
                     let found = try readBesideStage { try self.found(page, by: reader, in: $0) }
@@ -109,7 +111,6 @@ extension ScopeDriver {
                 guard reading.byteCount <= sync.options.readingBytesMax else {
                     throw CloudError(.malformedRequest, "The server has more in the scope than it may have.")
                 }
-                try engine.local.requireRoom(for: reading.byteCount)
                 compare(reading, by: reader, timeout: timeout, completion)
             } catch {
                 forgetStage(of: reader)
@@ -124,7 +125,7 @@ extension ScopeDriver {
     }
 
     /// What cannot be removed goes with the process.
-    private func forgetStage(of reader: Int) {
+    func forgetStage(of reader: Int) {
         try? engine.local.readBesideStage { try ScopeTransaction.clearStage(of: reader, $0) }
     }
 

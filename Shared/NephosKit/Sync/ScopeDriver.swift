@@ -239,7 +239,7 @@ final class ScopeDriver {
 
     private func stage(_ changes: [WireChange], isFirst: Bool, bytes: Int) throws(CloudError) {
         // The log has to take all of it when it is brought in.
-        try engine.local.requireRoom(for: bytes)
+        try engine.local.requireRoom(for: bytes, staging: changes.stagedBytes)
         try write { try $0.stage(changes, isFirst: isFirst, by: self.reader) }
     }
 
@@ -259,6 +259,7 @@ final class ScopeDriver {
             attempt(
                 { try self.stage(changes, isFirst: isFirst, bytes: bytes) },
                 { self.sync.staged(at: self.engine.loop.monotonicNow) }, { self.sync.pullFailed($0) })
+        case .unstage: forgetStage(of: reader)
         case .apply(let pages):
             attempt(
                 { try self.write { try self.apply(pages, in: $0) } },
@@ -282,9 +283,9 @@ final class ScopeDriver {
                 { try self.write { try self.accept(operation, reply, in: $0) } },
                 { self.sync.localSucceeded(.settle) + self.sync.settled(operation, as: $0, at: self.moment) },
                 { self.sync.localFailed(.settle, $0, of: operation, at: self.moment) })
-        case .update(let operation):
+        case .update(let operation, let id):
             attempt(
-                { try self.write { try $0.update(operation) } },
+                { try self.write { try $0.update(operation, sentAs: id) } },
                 { self.sync.localSucceeded(.settle) },
                 { self.sync.localFailed(.settle, $0, of: operation, at: self.moment) })
         case .refuse(let operation, let error):
@@ -340,9 +341,14 @@ final class ScopeDriver {
         return try engine.local.read { try body(ScopeTransaction($0, scope)) }
     }
 
+    /// - Throws: ``CloudError`` `.operationCancelled` when another process has signed another account in, of which this
+    ///   one has not heard yet: what was discarded with its account must not come back.
     func write<Value>(_ body: (ScopeTransaction) throws -> Value) throws(CloudError) -> Value {
         let scope = try requireScope()
-        return try engine.local.write { try body(ScopeTransaction($0, scope)) }
+        return try engine.local.write { database in
+            guard try Facts(database).session?.accountID == scope.account else { throw DeviceEngine.replaced }
+            return try body(ScopeTransaction(database, scope))
+        }
     }
 
     private func here(_ server: ServerHead) throws(CloudError) -> Standing {

@@ -109,6 +109,8 @@ protocol ScopeModel: AnyObject {
         of name: String?, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void)
 
+    /// Those of them that nobody has decided and that are here, newest first.
+    func undecidedConflicts(of name: String?, limit: Int, in rows: ScopeTransaction) throws -> [ScopeConflict]
     /// Conflicts that wait for somebody to decide them.
     func conflictCount(in rows: ScopeTransaction) throws -> Int
 
@@ -174,6 +176,7 @@ extension ScopeModel {
         of name: String?, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
     ) { completion(.success([])) }
+    func undecidedConflicts(of name: String?, limit: Int, in rows: ScopeTransaction) throws -> [ScopeConflict] { [] }
     func conflictCount(in rows: ScopeTransaction) throws -> Int { 0 }
     func emit(_ notification: ChangeNotification) { engine.onEvent(.change(id, notification)) }
     func fetched(_ status: StoreStatus) { engine.onEvent(.didFetchChanges(id, status)) }

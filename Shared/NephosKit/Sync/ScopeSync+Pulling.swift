@@ -159,12 +159,17 @@ extension ScopeSync {
     mutating func pullFailed(_ error: CloudError) -> [Action] {
         guard isPulling else { return [] }
         isPulling = false
-        staging = nil
         let wasListing = reading?.isListing ?? true
-        if error.code == .changeTokenExpired || error.code == .malformedRequest { reading = nil }
-        if error.code == .changeTokenExpired, !wasListing { return pull(everything: true) }
-        return failed(error)
+        let isOver = error.code == .changeTokenExpired || error.code == .malformedRequest
+        let unstaged = isOver ? unstage() : []
+        staging = nil
+        if isOver { reading = nil }
+        if error.code == .changeTokenExpired, !wasListing { return unstaged + pull(everything: true) }
+        return unstaged + failed(error)
     }
+
+    /// What a reading has brought so far, which does not go on.
+    func unstage() -> [Action] { (staging ?? reading).map { $0.pageCount > 0 } == true ? [.unstage] : [] }
 
     /// What has come could not be brought in.
     mutating func applyFailed(_ error: CloudError) -> [Action] { failed(error) }

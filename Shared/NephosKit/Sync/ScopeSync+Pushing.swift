@@ -122,7 +122,7 @@ extension ScopeSync {
         let outcome = PushRules.outcome(
             of: error,
             pause: Backoff.pause(attempts: max(failed.attempts, failures, 1), using: &generator),
-            isOutdated: ServerTime.isOutdated(failed.id, now: now.time))
+            isOutdated: ServerTime.isOutdated(failed.id, now: now.time), isHarmlessTwice: options.isHarmlessTwice)
         var operation = failed
         operation.error = error
         var actions: [Action] = []
@@ -146,6 +146,6 @@ extension ScopeSync {
         case .refuse: return [.refuse(operation, error), .tellNews]
         }
         if let pause = error.retryAfter { actions.append(.endWaiters(pausedFor: pause, error, pulling: false)) }
-        return [.update(operation)] + actions
+        return [.update(operation, sentAs: failed.id)] + actions
     }
 }

@@ -21,6 +21,8 @@ struct ScopeSync {
         ///
         /// `bytes`: of all that the reading has brought.
         case stage([WireChange], isFirst: Bool, bytes: Int)
+        /// What was kept so is of no use any more.
+        case unstage
         /// All pages have come. Bring them in: ``applied(_:)`` or ``applyFailed(_:)``.
         case apply(PulledPages)
         /// Bring in a stretch of the feed, if it continues the copy: ``received(_:as:)`` or ``applyFailed(_:)``.
@@ -39,8 +41,8 @@ struct ScopeSync {
         case send(OutboxOperation)
         /// The service has accepted this, with this reply. Take that in: ``settled(_:as:at:)``.
         case accept(OutboxOperation, Frame)
-        /// Keep the operation as it is now.
-        case update(OutboxOperation)
+        /// Keep the operation as it is now, unless it waits no more under the id that it was sent with.
+        case update(OutboxOperation, sentAs: OperationID)
         /// Let everything that waits for a person be tried again: ``unblocked(_:)``.
         case unblock
         /// It will never be accepted. Take it out, keep its content, and tell the app.
@@ -91,6 +93,8 @@ struct ScopeSync {
         var readingBytesMax = Int.max
         /// Operations in flight.
         var pushesInFlightMax = 32
+        /// The service knows by what an operation says that it has it already, as by a timestamp; else by its id alone.
+        var isHarmlessTwice = false
         /// Marks what this process writes, among all that share the home.
         var writer: Int64 = 0
     }
@@ -184,11 +188,12 @@ struct ScopeSync {
 
     /// Another session begins, or none: what is under way is not heard of any more.
     mutating func end() -> [Action] {
+        let unstaged = unstage()
         var next = ScopeSync(options: options, generator: generator)
         (next.pulls, next.pullsApplied) = (pulls, pullsApplied)
         (next.waiters, next.waiterCount) = (waiters, waiterCount)
         self = next
-        return Timer.ofSession.map { .stopWaiting($0) }
+        return Timer.ofSession.map { .stopWaiting($0) } + unstaged
     }
 
     /// The connection is there: nothing needs to wait longer.

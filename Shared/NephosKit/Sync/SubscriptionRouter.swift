@@ -112,8 +112,11 @@ final class SubscriptionRouter {
         guard !engine.stopped, let subscription = subscriptions[followed], !subscription.inFlight else { return }
         subscriptions[followed]?.timer?.cancel()
         subscriptions[followed]?.inFlight = true
+        let signIn = engine.session?.secrets
         engine.tokens.token(for: followed.app) { [weak self] result in
-            guard let self, !self.engine.stopped, self.subscriptions[followed] != nil else { return }
+            guard let self, !self.engine.stopped, self.subscriptions[followed] != nil,
+                signIn == self.engine.session?.secrets
+            else { return }
             switch result {
             case .failure(let error): self.failed(followed, error)
             case .success(let token): self.subscribe(followed, token: token)
@@ -190,8 +193,10 @@ final class SubscriptionRouter {
 
     private func renew(_ followed: Followed) {
         // The first call starts the renewal; the subscription follows with the new token.
+        let signIn = engine.session?.secrets
         engine.tokens.token(for: followed.app) { [weak self] _ in
-            guard let self, self.subscriptions[followed] != nil else { return }
+            guard let self, self.subscriptions[followed] != nil, signIn == self.engine.session?.secrets
+            else { return }
             self.subscriptions[followed]?.timer = self.engine.loop.schedule(after: .seconds(2)) { [weak self] in
                 self?.subscribe(followed)
             }
