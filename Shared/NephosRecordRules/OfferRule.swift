@@ -19,15 +19,15 @@ package enum OfferRule {
         _ offered: WireRecord, over state: SaveRule.State
     ) throws(CloudError) -> Outcome {
         guard let stored = state.record else {
-            // Of one that is damaged it is known which it is not.
-            guard !state.isDamaged else {
-                return state.former.contains([UInt8](offered.version)) ? .isPast : .write
-            }
-            guard let deletion = state.deletion,
-                state.isSince || deletion.time >= offered.modified.time
-            else { return .write }
-            guard !state.isSince, !deletion.isGap(offered.modified.time) else { throw deletedSince }
-            return .isPast
+            guard !state.isDamaged else { return try decide(offered, overDamaged: state) }
+            guard !state.isSince else { throw deletedSince }
+            guard let deletion = state.deletion else { return .write }
+            let isLater = deletion.time < offered.modified.time
+            guard
+                isLater
+                    ? !offered.hasMissed(deletion) : !state.isUnshown && !deletion.isGap(offered.modified.time)
+            else { throw deletedSince }
+            return isLater ? .write : .isPast
         }
         // Everybody who reads a public database knows its tags, and may save another record under one.
         let isOwn = stored.created == offered.created
@@ -40,8 +40,19 @@ package enum OfferRule {
         }
         let isLater = stored.modified.time < offered.modified.time
         let (later, earlier) = isLater ? (offered, stored) : (stored, offered)
-        if !later.follows(earlier), !SaveRule.hasSameContent(stored, offered) { throw savedSince }
+        let follows = later.follows(earlier) && (isLater || !state.isUnshown)
+        guard follows || SaveRule.hasSameContent(stored, offered) else { throw savedSince }
         return isLater ? .write : .isPast
+    }
+
+    /// Of one that is damaged it is known which it is not. Whichever it is, what was written since the restore, and be it
+    /// that it was offered, is not from before.
+    private static func decide(
+        _ offered: WireRecord, overDamaged state: SaveRule.State
+    ) throws(CloudError) -> Outcome {
+        if state.former.contains([UInt8](offered.version)) { return .isPast }
+        guard !state.isSince else { throw savedSince }
+        return .write
     }
 
     /// - Parameters:
@@ -51,12 +62,17 @@ package enum OfferRule {
     package static func decideDeletion(
         of version: [UInt8], by stamp: WireRecordStamp, over state: SaveRule.State
     ) throws(CloudError) -> Outcome {
-        guard let stored = state.record else { return state.isDamaged ? .write : .isPast }
+        guard let stored = state.record else {
+            guard state.isDamaged else { return .isPast }
+            guard !state.isSince, !state.former.contains(version) else { throw savedSince }
+            return .write
+        }
         if [UInt8](stored.version) == version { return .write }
         guard !state.isSince else { throw savedSince }
-        guard stored.modified.time < stamp.time else { return .isPast }
-        guard !stamp.isGap(stored.modified.time) else { throw savedSince }
-        return .write
+        let isLater = stored.modified.time < stamp.time
+        let isUndone = stored.hasMissed(stamp) || state.isUnshown && stored.created.time < stamp.time
+        guard isLater ? !stamp.isGap(stored.modified.time) : !isUndone else { throw savedSince }
+        return isLater ? .write : .isPast
     }
 
     private static let savedSince = CloudError(
@@ -74,6 +90,12 @@ extension WireRecordStamp {
 }
 
 extension WireRecord {
+    /// Whether it was saved after this deletion of it, and without having known of that. One that was made anew afterwards
+    /// undoes nothing.
+    fileprivate func hasMissed(_ deletion: WireRecordStamp) -> Bool {
+        created.time < deletion.time && modified.isGap(deletion.time)
+    }
+
     /// Whether who saved this had that one, or what came of it. After two restores that is not said by the times: what
     /// was lost with the first, and what was saved since then, have come beside each other.
     fileprivate func follows(_ earlier: WireRecord) -> Bool {

@@ -18,8 +18,12 @@ package enum SaveRule {
         package var former: [[UInt8]] = []
         /// Of one that was deleted: by whom, and when; nil: that is not known.
         package var deletion: WireRecordStamp?
-        /// It was saved or deleted since the service came back from a copy, and not as it had been before.
+        /// It was saved or deleted since the service came back from a copy, and not as it had been before. Of one that is
+        /// damaged: it was written since, however that was.
         package var isSince = false
+        /// It was saved or deleted after the service had come back from a copy, and before anybody had shown it that: its
+        /// stamp does not say what it has not followed.
+        package var isUnshown = false
         /// When the present epoch began, nanoseconds since 1970: what is older was in the copy, or is offered again.
         package var epochBegan: Int64 = 0
 
@@ -124,6 +128,8 @@ package enum SaveRule {
         if let record = state.record, later.gaps.isEmpty, hasParted || isDeletion {
             later.gaps = [0, record.created.time]
         }
+        // Nor has what was made from what has not followed it.
+        if state.isUnshown { later.gaps += [later.gaps.last ?? 0, last.time] }
         if hasParted { later.gaps += [last.time, state.epochBegan] }
         while later.gaps.count > 2 * RecordLimits.gapsMax { later.gaps.removeSubrange(1...2) }
         return later

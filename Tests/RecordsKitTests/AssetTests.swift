@@ -298,6 +298,27 @@ import Testing
         }
     }
 
+    /// What a later request leaves for the app is not left before what an earlier one leaves.
+    @Test func whatIsLeftForTheAppIsLeftInItsOrder() async throws {
+        try await withRecords { cloud in
+            let one = try await cloud.open()
+            cloud.setSlow(.seconds(2))
+            var film = Record("film", ["n": 1])
+            film["file"] = try RecordAsset(SplitMix64.bytes(20 << 20, seed: 99))
+            try await one.database.modify(saving: [film], deleting: [], clientToken: Data([1]))
+            _ = try await cloud.upload(1 << 20, one)
+            try await one.database.modify(saving: [Record("note", ["n": 1])], deleting: [], clientToken: Data([2]))
+            try await one.database.save(Record("other", ["n": 1]))
+            cloud.simulation.pass(.seconds(4))
+            let reasons = try await one.database.status().pending.map(\.reason)
+            #expect(reasons == [Preparation.sending.rawValue, Preparation.behind.rawValue])
+            cloud.setSlow(nil)
+            try await one.settle()
+            #expect(try await one.database.clientChangeToken() == Data([2]))
+            #expect(try await one.contents().keys.sorted() == ["film", "note", "other"])
+        }
+    }
+
     // MARK: What is not taken
 
     @Test func aConflictKeepsBothAssetsAndSendsTheOneThatIsKept() async throws {

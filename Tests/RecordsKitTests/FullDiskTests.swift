@@ -77,6 +77,58 @@ import Testing
         }
     }
 
+    /// What a deletion leaves for the app is newer than what those leave that it would go past.
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func whatIsLeftForTheAppIsNotLeftBeforeWhatWasLeftEarlier() async throws {
+        try await withFullDisk { one, _ in
+            for name in ["old", "older"] { try await one.database.save(Record(name, ["n": 1])) }
+            try await one.settle()
+        } _: { one, _, disk in
+            try await one.database.modify(saving: [Record("new", ["n": 1])], deleting: [], clientToken: Data([1]))
+            try await one.database.modify(saving: [], deleting: [RecordID("old")], clientToken: Data([2]))
+            try await one.database.delete(RecordID("older"))
+            #expect(try await pending(one) == ["new", "old"])
+            try disk.empty()
+            try await one.settle()
+            #expect(try await one.database.clientChangeToken() == Data([2]))
+            #expect(try await one.database.refused().isEmpty)
+        }
+    }
+
+    /// Where no copy is here nobody knows what goes with what is deleted.
+    @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
+    func whatRefersToOthersIsPassedByNoDeletionWhereNoCopyIs() async throws {
+        func database(_ device: RecordCloud.Device) async throws -> RecordDatabase {
+            try await device.session.recordContainer(app: RecordCloud.app).publicDatabase
+        }
+        try await withFullDisk { one, _ in
+            let database = try await database(one)
+            for name in ["top", "other"] { try await database.save(Record(name, ["n": 1])) }
+            var middle = Record("middle", ["n": 1])
+            middle["to"] = .reference(RecordReference("top", deletesSelf: true))
+            try await database.save(middle)
+            try await database.waitUntilSent(timeout: .seconds(60))
+        } _: { one, _, disk in
+            let database = try await database(one)
+            func pending() async throws -> [String] {
+                one.simulation.pass(.seconds(3))
+                return try await database.status().pending.flatMap(\.keys).map(\.rawValue)
+            }
+            try await database.save(Record("new", ["n": 1]))
+            try await database.delete(RecordID("other"), policy: .changedKeys)
+            #expect(try await pending() == ["new"])
+            var last = Record("last", ["n": 1])
+            last["to"] = .reference(RecordReference("middle", deletesSelf: true))
+            try await database.save(last)
+            try await database.delete(RecordID("top"), policy: .changedKeys)
+            #expect(try await pending() == ["new", "last", "top"])
+            try disk.empty()
+            try await database.waitUntilSent(timeout: .seconds(60))
+            let refused = try await database.refused().map { "\($0.id.name): \($0.error)" }
+            #expect(refused.isEmpty, "\(refused)")
+        }
+    }
+
     @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
     func zonesAreDeletedPastThoseThatWaitForRoom() async throws {
         try await withFullDisk { one, two in

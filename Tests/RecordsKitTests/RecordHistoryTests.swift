@@ -48,4 +48,14 @@ import Testing
         }
         #expect(refusals > 0)
     }
+
+    /// The same where the server's disk loses records meanwhile.
+    @Test func noHistoryOfRecordsWithDamageLosesWhatADeviceHas() async {
+        let damage = await run(4, "noHistoryOfRecordsWithDamageLosesWhatADeviceHas") { seed in
+            let history = try RecordRestoreHistory(seed: seed, hasDamage: true)
+            try await history.run()
+            return history.counts["damage", default: 0]
+        }
+        #expect(damage > 0)
+    }
 }

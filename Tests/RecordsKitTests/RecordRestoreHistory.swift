@@ -43,6 +43,8 @@ final class RecordRestoreHistory {
 
     private let cloud: RecordCloud
     private var generator: SplitMix64
+    /// Apart from the other: without damage a seed's history is what it was. Nil: nothing is damaged.
+    private var damageGenerator: SplitMix64?
     private var members: [Member] = []
     private var turns: [Int: [Turn]] = [:]
     private var copies: [StorageCopy] = []
@@ -66,7 +68,9 @@ final class RecordRestoreHistory {
     private var own: [RecordID: [String: Int64]] = [:]
     private(set) var counts: [String: Int] = [:]
 
-    init(seed: UInt64) throws {
+    /// - Parameter hasDamage: The server's disk loses records that some device has.
+    init(seed: UInt64, hasDamage: Bool = false) throws {
+        damageGenerator = hasDamage ? SplitMix64(seed: ~seed) : nil
         var generator = SplitMix64(seed: seed)
         hasWrongClocks = Double.random(in: 0..<1, using: &generator) < 0.3
         losesAnswers = Double.random(in: 0..<1, using: &generator) < 0.4
@@ -85,6 +89,7 @@ final class RecordRestoreHistory {
             for number in 1...last {
                 for turn in turns[number] ?? [] { try await take(turn) }
                 try await step()
+                try await damageSomething()
                 try await look()
                 cloud.simulation.pass(.milliseconds(Int64.random(in: 0...2000, using: &generator)))
                 try await look()
@@ -222,6 +227,44 @@ final class RecordRestoreHistory {
         return true
     }
 
+    /// The disk loses a record that a device has, which says that it is in sync.
+    private func damageSomething() async throws {
+        guard var generator = damageGenerator else { return }
+        defer { damageGenerator = generator }
+        let member = members.randomElement(using: &generator)
+        let zone = Self.zones.randomElement(using: &generator) ?? ""
+        let name = Self.names.randomElement(using: &generator) ?? ""
+        guard Double.random(in: 0..<1, using: &generator) < 0.2, let device = member?.device,
+            try await hasZone(zone, on: device), let scope = try scopeName(of: zone, on: device),
+            try await device.database.heardRecords([RecordID(name, zone: zone)]).isEmpty == false
+        else { return }
+        let status = try await device.database.scope(of: zone).status()
+        let isDamaged = try cloud.simulation.use { cloud in
+            try cloud.storage(of: .records).write { transaction in
+                let head = try Feed(over: transaction).head(scope)
+                guard status.isInSync, status.head.isSamePlace(as: head.token), status.digest == head.digest else {
+                    return false
+                }
+                return try transaction.execute(
+                    SQL(
+                        """
+                        UPDATE feed_items SET body = substr(body, 1, length(body) - 4) || ?3 WHERE name = ?2
+                            AND scope_id = (SELECT id FROM feed_scopes WHERE owner = ?4 AND path = ?1)
+                        """),
+                    [
+                        .text(scope.path.rawValue), .text(name), .blob(Array("lost".utf8)),
+                        .text(scope.owner.rawValue),
+                    ]) == 1
+            }
+        }
+        guard isDamaged else { return }
+        note("the disk loses \(name) of \(zone), which \(device.name) has", "damage")
+        try cloud.simulation.use { cloud in
+            cloud.crash(.records)
+            try cloud.start(.records)
+        }
+    }
+
     private func save(_ ids: [RecordID], on device: RecordCloud.Device, hasCondition: Bool = false) async throws {
         guard let zone = ids.first?.zone, try await hasZone(zone, on: device) else { return }
         var records: [Record] = []
@@ -252,8 +295,9 @@ final class RecordRestoreHistory {
         let refused = try await device.database.refused(in: zone)
         let saved = try await device.database.modify(saving: records, deleting: [], conditions: conditions)
         let batch = counter
-        // Who saves a record again has decided about what was refused of it.
-        for former in refused {
+        let left = Set(try await device.database.refused(in: zone).map(\.number))
+        // Who saves again what was refused has decided about it.
+        for former in refused where !left.contains(former.number) {
             guard let record = saved.first(where: { $0.id == former.id }) else { continue }
             let there = try await device.database.heardRecords([former.id])[former.id]
             forget(self.saved(former.record), for: there?.changeTag)
@@ -293,9 +337,7 @@ final class RecordRestoreHistory {
 
     private func delete(_ id: RecordID, on device: RecordCloud.Device) async throws {
         guard try await hasZone(id.zone, on: device), let record = try await device.database.record(id) else { return }
-        let refused = try await device.database.refused(in: id.zone).first { $0.id == id }
         try await device.database.delete(id)
-        if let refused { forget(saved(refused.record), for: record.changeTag) }
         if let tag = record.changeTag { deleted.insert(tag) }
         note("\(device.name) deletes \(id) \(record.changeTag?.short ?? "")", "deletions")
     }
@@ -322,7 +364,7 @@ final class RecordRestoreHistory {
         } else if let refused = try await device.database.refused(in: zone).first {
             let there = try await device.database.heardRecords([refused.id])[refused.id]
             forget(saved(refused.record), for: there?.changeTag)
-            try await device.database.dismissRefused([refused.id.name], in: zone)
+            try await device.database.dismissRefused([refused])
             note("\(device.name) dismisses \(refused.id): \(refused.error.code)", "refusals")
         }
     }
@@ -379,8 +421,7 @@ final class RecordRestoreHistory {
 
     private func checkStatus(of device: RecordCloud.Device, _ zone: String) async throws {
         guard try await hasZone(zone, on: device) else { return }
-        let scope = try device.database.read { try device.database.records(of: zone, $0).rows.scope.scopeName }
-        guard let scope else { return }
+        guard let scope = try scopeName(of: zone, on: device) else { return }
         func there() throws -> ScopeHead {
             try cloud.simulation.use { try $0.storage(of: .records).write { try Feed(over: $0).head(scope) } }
         }
@@ -391,6 +432,10 @@ final class RecordRestoreHistory {
         guard status.digest == before.digest else {
             throw Violation("\(device.name) says that \(zone) is in sync, and it is not.")
         }
+    }
+
+    private func scopeName(of zone: String, on device: RecordCloud.Device) throws -> ScopeName? {
+        try device.database.read { try device.database.records(of: zone, $0).rows.scope.scopeName }
     }
 
     /// All that devices have: what they were told, what waits, and what is listed.

@@ -1,18 +1,21 @@
 import Foundation
 import NephosBus
 import NephosCore
+import NephosServiceKit
 import NephosSimulation
 import NephosStorage
 import NephosWire
 import SwiftProtobuf
 import Testing
 
+@testable import NephosRecords
+
 /// What the service has lost with a copy it gets back as it was: under its change tag, of whoever had saved it, with its
 /// date.
 @Suite struct OfferTests {
-    private let house: RecordHouse
-    private let here: RecordDevice
-    private let there: RecordDevice
+    let house: RecordHouse
+    let here: RecordDevice
+    let there: RecordDevice
 
     init() throws {
         house = try RecordHouse()
@@ -21,16 +24,16 @@ import Testing
         try here.save("first")
     }
 
-    private func copy() throws -> StorageCopy { try house.cloud.copyStorage(of: .records) }
+    func copy() throws -> StorageCopy { try house.cloud.copyStorage(of: .records) }
 
     /// The service comes back with what it had then, and somebody has shown that it is an old copy.
-    private func lose(since copy: StorageCopy) throws {
-        house.cloud.network.run(for: .seconds(60))
+    func lose(since copy: StorageCopy, after time: Duration = .seconds(60)) throws {
+        house.cloud.network.run(for: time)
         try here.save("lost \(UUID())".replacing(" ", with: "-"))
         try house.cloud.restore(copy, of: .records)
         // Nobody changes anything with it.
         try here.delete("nothing")
-        house.cloud.network.run(for: .seconds(10))
+        house.cloud.network.run(for: min(time, .seconds(10)))
     }
 
     /// The key of the digests of a zone does not open any more, and is made anew as soon as somebody reads.
@@ -52,7 +55,7 @@ import Testing
         #expect(try house.rows(of: "record_mendings") == 0)
     }
 
-    private func pass() { house.cloud.network.run(for: .seconds(60)) }
+    func pass() { house.cloud.network.run(for: .seconds(60)) }
 
     /// What was told of the deletions.
     private func deletions() throws -> [String: WireRecord] {
@@ -248,6 +251,55 @@ import Testing
         #expect(try Set(here.zones().keys) == ["used", "usedBefore"])
     }
 
+    /// Seals from before a stamp could have gaps hold: of what has none the words are the same as ever.
+    @Test func whatWasSealedBeforeThereWereGapsIsKnownAgain() throws {
+        let version = try there.save("a", ["n": .integer(1)])
+        let record = try #require(try here.list()["a"])
+        let told = try #require(there.modify([.delete("a", base: version)]).records.first).record
+        let scope = ScopeName(Owner(here.mover.account), ItemName("\(here.container)/\(here.zone)"))
+        func words(_ deed: String, _ body: (inout OwnWords) throws -> Void) rethrows -> OwnWords {
+            var words = OwnWords(.records, of: scope)
+            words.add(deed)
+            words.add("a".utf8)
+            try body(&words)
+            return words
+        }
+        func add(_ stamp: WireRecordStamp, to words: inout OwnWords) {
+            words.add(stamp.time)
+            for text in [stamp.accountID, stamp.deviceID, stamp.appID] { words.add(text) }
+        }
+        let saved = try words("record") { words in
+            words.add(record.type)
+            words.add(record.parent)
+            words.add(record.version)
+            add(record.created, to: &words)
+            add(record.modified, to: &words)
+            words.add(Int64(record.fields.count))
+            for field in record.fields { words.add(try field.serializedBytes() as [UInt8]) }
+        }
+        var deletion = told
+        deletion.modified.gaps = []
+        let deleted = words("deletion") { words in
+            words.add(deletion.version)
+            words.add(deletion.type)
+            add(deletion.modified, to: &words)
+        }
+        var seals: [UInt64] = []
+        let host = try #require(house.cloud.host(of: .records))
+        host.submit { transaction in
+            let new = OwnWords(
+                deletionOf: deletion.version, type: deletion.type, by: deletion.modified, of: "a", in: scope)
+            let withGaps = OwnWords(
+                deletionOf: told.version, type: told.type, by: told.modified, of: "a", in: scope)
+            seals = try [saved, deleted, new, withGaps].map { try $0.seal(in: transaction) }
+        } then: {
+            #expect($0 == nil)
+        }
+        house.cloud.network.run(for: .seconds(1))
+        #expect(seals.count == 4 && seals[0] == record.seal && seals[1] == seals[2])
+        #expect(!told.modified.gaps.isEmpty && seals[3] == told.seal && seals[3] != seals[2])
+    }
+
     @Test func nobodyGetsAnothersNameOrDateInAnyOtherWay() throws {
         let copy = try copy()
         try there.save("a", ["n": .integer(1)])
@@ -333,7 +385,7 @@ import Testing
 
 extension WireRecordChange {
     /// - Parameter record: As a device has it.
-    fileprivate static func offer(_ name: String, _ record: WireRecord?, base: Data = Data()) -> WireRecordChange {
+    static func offer(_ name: String, _ record: WireRecord?, base: Data = Data()) -> WireRecordChange {
         var change = WireRecordChange()
         change.record = name
         guard let record else { return change }
@@ -350,7 +402,7 @@ extension WireRecordChange {
     }
 
     /// - Parameter told: Of the deletion.
-    fileprivate static func repeated(_ name: String, _ told: WireRecord) -> WireRecordChange {
+    static func repeated(_ name: String, _ told: WireRecord) -> WireRecordChange {
         var change = WireRecordChange.delete(name, base: told.version)
         change.delete.type = told.type
         change.delete.version = told.version

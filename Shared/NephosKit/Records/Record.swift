@@ -80,6 +80,8 @@ public struct Record: Sendable, Identifiable {
     public internal(set) var isDamaged = false
     /// As it was fetched; nil: it is new.
     var base: WireRecord?
+    /// It was listed as refused, under this number; nil: it was not.
+    var refused: Int64?
     /// Only these of its fields were fetched; nil: all. The others stay as they are when it is saved.
     var desired: Set<String>?
 
@@ -150,8 +152,11 @@ extension Record {
     }
 
     /// As the app had it when it saved it: it can be saved again.
-    init(_ id: RecordID, _ content: WireRecord, madeFrom ancestor: WireRecord?) {
+    ///
+    /// - Parameter number: Under which it is listed as refused.
+    init(_ id: RecordID, _ content: WireRecord, madeFrom ancestor: WireRecord?, refusedAs number: Int64) {
         self.init(id, type: content.type, fields: Self.fields(of: content), parent: content.parentName)
+        refused = number
         guard let ancestor else { return }
         let known = Record(id, ancestor)
         (changeTag, created, modified, base) = (known.changeTag, known.created, known.modified, ancestor)

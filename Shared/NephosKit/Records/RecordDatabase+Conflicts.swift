@@ -89,10 +89,23 @@ extension RecordDatabase {
         try read { try listed(zone, $0).refusals() }
     }
 
-    /// Dismisses what was refused: it is not listed any more.
+    /// Dismisses what was refused, as it was listed: what was refused since stays.
+    ///
+    /// - Parameter refused: As ``refused(in:)`` has given them; of whichever zones.
+    /// - Returns: Those that there were still.
+    /// - Throws: ``CloudError`` as ``conflicts(in:)`` does.
+    @discardableResult
+    public func dismissRefused(_ refused: [RefusedRecord]) async throws(CloudError) -> [RefusedRecord] {
+        try session.local.write { database in
+            _ = try session(in: database)
+            return try refused.filter { try listed($0.id.zone, database).dismiss($0) }
+        }
+    }
+
+    /// Dismisses all that was refused of these records by now: it is not listed any more.
     ///
     /// - Parameter names: Records' names; nil: all.
-    /// - Returns: Those that there were.
+    /// - Returns: Those that there were, each once.
     /// - Throws: ``CloudError`` `.storageFailure`.
     @discardableResult
     public func dismissRefused(

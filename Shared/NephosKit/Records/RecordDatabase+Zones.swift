@@ -87,7 +87,7 @@ extension RecordDatabase {
             request.delete = try deleting.compactMap { try zones.deletion(of: $0) }
             guard !request.save.isEmpty || !request.delete.isEmpty else { return }
             for name in request.save.map(\.name) + request.delete.map(\.name) {
-                try RecordTransaction(zones.rows, zone: "").dismissRefusal(of: name)
+                try RecordTransaction(zones.rows, zone: "").dismissRefusals(of: name)
             }
             // What was in it goes at once, and so does what was to come into it.
             for zone in request.delete { try zones.records(of: zone.name).dropAll(from: place, engine.stamp.now) }

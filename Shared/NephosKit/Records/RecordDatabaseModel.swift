@@ -355,7 +355,7 @@ final class RecordDatabaseModel: ContentKeeping {
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {
         let refusals = RecordTransaction(rows, zone: "")
         let dismissed = try refusals.refusals().map { ItemName($0.id.name) }.filter { names?.contains($0) ?? true }
-        for name in dismissed { try refusals.dismissRefusal(of: name.rawValue) }
+        for name in dismissed { try refusals.dismissRefusals(of: name.rawValue) }
         return dismissed
     }
 }

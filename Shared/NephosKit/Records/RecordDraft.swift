@@ -14,6 +14,8 @@ struct RecordDraft {
     private let healsAssets: Bool
     private let makeTag: () -> Data
     private var changes: [RecordTransaction.Pending] = []
+    /// Numbers of what was refused, and is saved again as somebody has changed it.
+    private var savedAgain: Set<Int64> = []
 
     init(
         _ records: RecordTransaction, policy: RecordSavePolicy, replaces: Bool = false, healsAssets: Bool = false,
@@ -42,6 +44,7 @@ struct RecordDraft {
         save.fields = fields(of: record)
         if let current { try SaveRule.checkSealing(save.fields, over: current) }
         if record.parent != record.base?.parentName { save.parent = record.parent ?? "" }
+        if let refused = record.refused { savedAgain.insert(refused) }
         return try add(save, of: record.id, from: record.base)
     }
 
@@ -128,7 +131,7 @@ struct RecordDraft {
         _ request: WireZoneChanges, stamp: () -> (id: OperationID, now: Timestamp, writer: Int64)
     ) throws {
         guard !changes.isEmpty else { return }
-        for change in changes { try records.dismissRefusal(of: change.change.record) }
+        for change in changes { try records.endRefusals(by: change) { savedAgain.contains($0) } }
         try requireRoom()
         if try coalesce(request) { return }
         guard try records.rows.operationCount() < Self.pendingMax else {

@@ -238,6 +238,9 @@ struct RecordItems {
                 } else if isSameHistory {
                     // What is here came before it, and is never taken for it.
                     theirs.sequence = mine.sequence
+                } else if mine.type != nil {
+                    // It is another record: what is here is offered beside it, and nobody takes that for it.
+                    (theirs.body, theirs.type) = (Data(), type(Data()))
                 }
             }
             if let mine, mine.body != nil, mine.sequence > common, mine.body != theirs.body {

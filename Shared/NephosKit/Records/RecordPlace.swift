@@ -75,6 +75,9 @@ enum RecordPlace: Hashable {
         }
     }
 
+    /// Whether what is there is kept here too.
+    var hasCopy: Bool { if case .publicOutbox = self { false } else { true } }
+
     /// - Parameters:
     ///   - zoneID: Nil: it is not known, or does not matter.
     ///   - owner: Of a public database.

@@ -113,9 +113,11 @@ extension RecordTransaction {
         for one in noted where one.number == former?.number || one.number == later?.number || one.isSame(as: client) {
             try remove(one, of: name)
         }
-        let body = later?.body ?? client
+        let body = if let later { later.body } else { client }
         // Of a first one that was to be a new record there is none.
         let origin = former.map(\.ancestor) ?? ancestor
+        // What was to be made, and deleted then, is not there.
+        if let later, later.body == nil, origin == nil { return }
         try rows.cached(
             "INSERT INTO record_refusals (account, scope, name, body, ancestor, refused, error) "
                 + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
@@ -128,7 +130,7 @@ extension RecordTransaction {
     }
 
     /// A save or deletion that was refused.
-    private struct Refusal {
+    struct Refusal {
         var number: Int64
         /// Nil: a deletion.
         var body: WireRecord?
@@ -151,7 +153,7 @@ extension RecordTransaction {
     }
 
     /// In the order in which they were refused.
-    private func refusals(of name: String) throws -> [Refusal] {
+    func refusals(of name: String) throws -> [Refusal] {
         try Row.fetchAll(
             rows.cached(
                 "SELECT number, body, ancestor, error FROM record_refusals "
@@ -182,9 +184,11 @@ extension RecordTransaction {
             return RefusedRecord(
                 id: id,
                 record: try (row["body"] as Data?).map { body in
-                    Record(id, try WireRecord(serializedBytes: body), madeFrom: ancestor)
+                    Record(
+                        id, try WireRecord(serializedBytes: body), madeFrom: ancestor, refusedAs: row["number"])
                 },
-                refused: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error)
+                refused: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error,
+                number: row["number"])
         }
     }
 
@@ -207,75 +211,35 @@ extension RecordTransaction {
         }
     }
 
-    func dismissRefusal(of name: String) throws {
+    /// - Returns: False: it is not there any more.
+    func dismiss(_ refused: RefusedRecord) throws -> Bool {
+        try rows.cached("DELETE FROM record_refusals WHERE number = ?1 AND account = ?2")
+            .execute(arguments: [refused.number, rows.account])
+        guard rows.database.changesCount > 0 else { return false }
+        try settleNeeds(of: refused.id.name)
+        return true
+    }
+
+    /// Ends what was refused and is done again by this change: it has the same content, was made over it, or is what was
+    /// listed. What else was refused of the record stays.
+    ///
+    /// - Parameter isSavedAgain: Whether it was listed under the number, and is saved from there.
+    func endRefusals(by change: Pending, _ isSavedAgain: (Int64) -> Bool) throws {
+        let name = change.change.record
+        let noted = try refusals(of: name)
+        guard !noted.isEmpty else { return }
+        let result = try client(of: change)
+        for one in noted
+        where isSavedAgain(one.number) || one.isBase(change.change.base) || one.body.hasSameContent(as: result) {
+            try remove(one, of: name)
+        }
+    }
+
+    /// Of all that was refused of the record by now.
+    func dismissRefusals(of name: String) throws {
         try rows.cached("DELETE FROM record_refusals WHERE account = ?1 AND scope = ?2 AND name = ?3")
             .execute(arguments: [rows.account, rows.scope.name, name])
         try settleNeeds(of: name)
-    }
-
-    /// What was saved over a save, or deletes it, and cannot have arrived anywhere yet; nil: nothing does.
-    func successor(of former: Pending) throws -> (pending: Pending, operation: OutboxOperation)? {
-        guard let save = former.save,
-            // Something else of the record may wait before it.
-            let next = try pending(of: former.change.record).first(where: { $0.change.isMade(over: save) }),
-            let operation = try rows.operation(at: next.position), operation.state == .unsent, operation.attempts == 0
-        else { return nil }
-        return (next, operation)
-    }
-
-    /// What was saved over a save that is refused takes that in: it is made from what the refused one was made from. What
-    /// deletes it deletes that.
-    ///
-    /// - Returns: False: nothing was, or it cannot: the refused one is kept by itself.
-    func rebase(over refused: Pending) throws -> Bool {
-        // What a restore has lost is offered as it was, or not at all.
-        guard let former = refused.save, former.seal == 0, let next = try successor(of: refused)?.pending else {
-            return false
-        }
-        guard let save = next.save else {
-            try rebase(next, over: refused, former)
-            return true
-        }
-        return try rebase(next, save, over: refused, former)
-    }
-
-    private func rebase(_ next: Pending, over refused: Pending, _ former: WireSaveRecord) throws {
-        // The refused one may have been made over others that are refused, of which the server has none either.
-        let noted = try refusals(of: next.change.record).first { $0.isBase(former.version) }
-        let (base, ancestor) =
-            noted.map { ($0.ancestor?.version ?? Data(), $0.ancestor) } ?? (former.base, refused.ancestor)
-        guard base.isEmpty else {
-            var next = next
-            next.change.delete.base = base
-            next.ancestor = ancestor
-            return try put(next)
-        }
-        // It was never there. Without a base whatever has the name by now would be deleted.
-        try remove(next)
-        guard try pending(at: next.position).isEmpty else { return }
-        try removePending(at: next.position)
-        try rows.removeOperation(at: next.position)
-    }
-
-    private func rebase(
-        _ next: Pending, _ save: WireSaveRecord, over refused: Pending, _ former: WireSaveRecord
-    ) throws -> Bool {
-        var (next, save) = (next, save)
-        guard save.policy == former.policy, save.type == former.type else { return false }
-        if !save.replace {
-            save.take(in: former)
-            save.replace = former.replace
-        }
-        save.base = former.base
-        let whole = next
-        next.change.save = save
-        next.ancestor = refused.ancestor
-        // Together it may be more than a record has room for.
-        guard (try? ChangeRule.check(next.change)) != nil else { return false }
-        try put(next)
-        try settleNeeds(of: next.change.record)
-        if !next.newAssets.isSubset(of: whole.newAssets) { try awaitAssets(at: next.position) }
-        return true
     }
 
     // MARK: What a person has to decide
@@ -298,25 +262,5 @@ extension RecordTransaction {
                     + (SELECT COUNT(*) FROM record_conflicts WHERE account = ?1)
                 """,
             arguments: [account.rawValue]) ?? 0
-    }
-}
-
-extension WireRecordChange {
-    /// Whether it was saved over this save, or deletes it.
-    fileprivate func isMade(over save: WireSaveRecord) -> Bool {
-        switch kind {
-        case .save(let later): later.base == save.version && later.seal == 0
-        case .delete(let deletion): !deletion.base.isEmpty && deletion.base == save.version
-        case nil: false
-        }
-    }
-}
-
-extension WireSaveRecord {
-    /// Makes one save of this and of that over which it was made.
-    mutating func take(in former: WireSaveRecord) {
-        let named = Set(fields.map(\.name))
-        fields = former.fields.filter { !named.contains($0.name) } + fields
-        if !hasParent, former.hasParent { parent = former.parent }
     }
 }

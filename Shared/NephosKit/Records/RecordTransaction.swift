@@ -127,6 +127,9 @@ struct RecordTransaction {
         return visible.record.map { visible.made(id, $0, desired) }
     }
 
+    /// Whether the server cannot read the record, and nothing of it is here.
+    func isDamaged(_ name: String) throws -> Bool { try items.item(ItemName(name))?.body?.isEmpty == true }
+
     /// Names of records that the server cannot read, and of which nothing is here: reading passes them over.
     func damagedNames() throws -> [String] {
         try String.fetchAll(

@@ -122,7 +122,7 @@ public enum RecordResolution: Sendable {
 }
 
 /// A save or deletion that the server refused, for a reason that is no conflict. It is listed until it is dismissed, or
-/// the record is saved again.
+/// done again: saved from ``record``, with the same content, or over it. Of one record there may be several.
 public struct RefusedRecord: Sendable, Hashable, Identifiable {
     /// Of the record.
     public var id: RecordID
@@ -132,6 +132,8 @@ public struct RefusedRecord: Sendable, Hashable, Identifiable {
     public var refused: Timestamp
     /// Why, with what to do.
     public var error: CloudError
+    /// Names it among all that the device has been refused.
+    let number: Int64
 }
 
 /// What an app is told when records of a zone change from outside: as they are by now, read them.

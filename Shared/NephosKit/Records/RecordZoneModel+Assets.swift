@@ -175,11 +175,14 @@ struct RecordFootprint {
     private var named: Set<String> = []
     /// Others may go with what is deleted.
     private var deletes = false
+    /// Something is left for the app: the newest is what stays.
+    private var leavesToken = false
 
     init() {}
 
     init(_ changes: [RecordTransaction.Pending], _ request: WireZoneChanges) {
         named = Set(request.conditions.map(\.record))
+        leavesToken = !request.clientToken.isEmpty
         for change in changes {
             changed.insert(change.change.record)
             if let parent = change.ancestor?.parentName { named.insert(parent) }
@@ -196,11 +199,13 @@ struct RecordFootprint {
         changed.formUnion(other.changed)
         named.formUnion(other.named)
         deletes = deletes || other.deletes
+        leavesToken = leavesToken || other.leavesToken
     }
 
     /// Whether what comes later has to wait for this.
     func concerns(_ later: RecordFootprint) -> Bool {
-        deletes || later.deletes || !changed.isDisjoint(with: later.changed) || !changed.isDisjoint(with: later.named)
+        deletes || later.deletes || leavesToken && later.leavesToken || !changed.isDisjoint(with: later.changed)
+            || !changed.isDisjoint(with: later.named)
             || !named.isDisjoint(with: later.changed)
     }
 }

@@ -85,7 +85,7 @@ extension RecordZoneModel {
             }
         }
         // Where there is no copy there is nothing to bring up to date.
-        let hasCopy = if case .publicOutbox = place { false } else { true }
+        let hasCopy = place.hasCopy
         let token = hasCopy && outcome.hasToken ? ChangeToken(outcome.token) : state.head
         let isWritten = hasCopy && token.sequence > outcome.previousSequence
         let results = try zip(pending, outcome.records).map { try result(of: $0, $1, token, isWritten, in: records) }

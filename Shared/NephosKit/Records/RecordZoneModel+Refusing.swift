@@ -69,8 +69,11 @@ extension RecordZoneModel {
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {
         let records = records(in: rows)
         let wanted = names.map { Set($0) }
-        let dismissed = try records.refusedWrites().map(\.key).filter { wanted?.contains($0) ?? true }
-        for name in dismissed { try records.dismissRefusal(of: name.rawValue) }
+        var told: Set<ItemName> = []
+        let dismissed = try records.refusedWrites().map(\.key).filter {
+            (wanted?.contains($0) ?? true) && told.insert($0).inserted
+        }
+        for name in dismissed { try records.dismissRefusals(of: name.rawValue) }
         return dismissed
     }
 
@@ -154,7 +157,9 @@ extension RecordZoneModel {
         for ((pending, failure, server), client) in zip(results, clients) {
             guard let failure, let client else { continue }
             let (name, base) = (pending.change.record, pending.change.base)
-            let isConflict = failure.isConflict(of: pending.change)
+            // A deletion of what nobody can read is a conflict with nothing: it is refused.
+            let isUnseen = try client == nil && server == nil && records.isDamaged(name)
+            let isConflict = failure.isConflict(of: pending.change) && !isUnseen
             // It is taken with what was saved over it.
             if isByItself, failure.code != .batchRequestFailed, failure.code != .unknownItem, !isConflict,
                 try records.rebase(over: pending)
@@ -203,7 +208,8 @@ extension WireRecordChange {
 }
 
 extension WireRecord? {
-    fileprivate func hasSameContent(as other: WireRecord?) -> Bool {
+    /// Whether both would be saved alike, or are both deletions.
+    func hasSameContent(as other: WireRecord?) -> Bool {
         switch (self, other) {
         case (nil, nil): true
         case (let left?, let right?): left.type == right.type && SaveRule.hasSameContent(left, right)

@@ -10,12 +10,12 @@ extension RecordZoneModel {
         var found: Set<Int64> = []
         for operation in operations {
             let pending = try records.pending(at: operation.position)
-            let conditions = try WireZoneChanges(serializedBytes: rows.payload(at: operation.position)).conditions
-            let named = Set(pending.map(\.change.record) + conditions.map(\.record))
-            if !pending.isEmpty, pending.allSatisfy(\.isDeletion), try !before.concerns(named) {
+            let request = try WireZoneChanges(serializedBytes: rows.payload(at: operation.position))
+            let named = Set(pending.map(\.change.record) + request.conditions.map(\.record))
+            if !pending.isEmpty, pending.allSatisfy(\.isDeletion), try !before.concern(named, request) {
                 found.insert(operation.position)
             } else {
-                before.add(named, pending)
+                before.add(named, pending, request)
             }
         }
         return found
@@ -32,10 +32,13 @@ private struct RecordsBefore {
     private var known: Set<String> = []
     private var unfollowed: [String] = []
     private var isEndless = false
+    /// One of them leaves something for the app: the newest is what stays.
+    private var leavesToken = false
 
     init(_ records: RecordTransaction) { self.records = records }
 
-    mutating func add(_ names: Set<String>, _ pending: [RecordTransaction.Pending]) {
+    mutating func add(_ names: Set<String>, _ pending: [RecordTransaction.Pending], _ request: WireZoneChanges) {
+        leavesToken = leavesToken || !request.clientToken.isEmpty
         note(names)
         let referenced = pending.flatMap { change in
             (change.ancestor?.referenced ?? []) + (change.save?.fields.flatMap(\.referenced) ?? [])
@@ -46,7 +49,9 @@ private struct RecordsBefore {
         if !records.hasCopy, !referenced.isEmpty { isEndless = true }
     }
 
-    mutating func concerns(_ names: Set<String>) throws -> Bool {
+    /// Whether a request about these passes none of them.
+    mutating func concern(_ names: Set<String>, _ request: WireZoneChanges) throws -> Bool {
+        if leavesToken, !request.clientToken.isEmpty { return true }
         try follow()
         return isEndless || !known.isDisjoint(with: names)
     }

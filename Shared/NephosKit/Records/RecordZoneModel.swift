@@ -76,7 +76,9 @@ final class RecordZoneModel: ContentSending {
         CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": container])
     }
 
-    func records(in rows: ScopeTransaction) -> RecordTransaction { RecordTransaction(rows, zone: zone) }
+    func records(in rows: ScopeTransaction) -> RecordTransaction {
+        RecordTransaction(rows, zone: zone, hasCopy: place.hasCopy)
+    }
 
     // MARK: Bringing in
 

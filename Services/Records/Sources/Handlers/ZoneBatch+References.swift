@@ -22,8 +22,9 @@ extension ZoneBatch {
                 // Of one that is damaged the row alone tells; of another the record does.
                 guard known.state.isDamaged || known.targets.contains(target) else { continue }
                 let (stamp, isFormer) = (endings[target]?.modified ?? stamp, offered.contains(target))
-                // Of a deletion that is offered again: it was saved after that, and stayed then too.
-                if isFormer, known.state.record.map({ $0.modified.time > stamp.time }) ?? false {
+                // Of a deletion that is offered again: what was saved after that stayed then too, and what was saved where
+                // nobody knew of it stays now.
+                if isFormer, (try? OfferRule.decideDeletion(of: [], by: stamp, over: known.state)) != .write {
                     continue
                 }
                 if let index = unchanged[source] {

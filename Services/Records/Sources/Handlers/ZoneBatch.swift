@@ -21,7 +21,7 @@ final class ZoneBatch {
     let contents: BroughtContents
     let stamp: WireRecordStamp
     /// By the service's clock.
-    private let now: Timestamp
+    let now: Timestamp
     /// What has a time of before lay in the copy that the service came back from, if it did.
     private let epochBegan: Int64
     /// Records as they are stored.
@@ -176,14 +176,15 @@ final class ZoneBatch {
     ) throws -> Effect {
         switch change.kind {
         case .save(let save):
-            if let former = try former(save, name) {
+            if let former = try former(save, name, over: state) {
                 // In a public database who may not change a record brings no former one back either: of one that was
                 // deleted long ago nobody may know any more.
-                guard access.mayWrite(former), try OfferRule.decide(former, over: state) == .write else {
-                    return .unchanged
-                }
+                guard access.mayWrite(former), !state.isDamaged || access.mayWriteWhatIsDamaged,
+                    try isWhatIsDamaged(former, name, state) || OfferRule.decide(former, over: state) == .write
+                else { return .unchanged }
                 set(try planned(former, name), name)
-                offered.insert(name)
+                // What is healed is of the history that it was saved in.
+                if former.modified.time < epochBegan { offered.insert(name) }
                 return .saved
             }
             switch try decide(save, over: state) {
@@ -223,7 +224,7 @@ final class ZoneBatch {
         switch change.kind {
         case .save(let save):
             // What a restore has lost does not come back over another's.
-            if try former(save, name) != nil { return .unchanged }
+            if try former(save, name, over: SaveRule.State()) != nil { return .unchanged }
             _ = try decide(save, over: SaveRule.State())
             throw Self.isTaken
         case .delete: return .unchanged
@@ -276,30 +277,11 @@ final class ZoneBatch {
     }
 
     /// - Throws: ``CloudError`` `.limitExceeded`: the record would be too large.
-    private func planned(_ record: WireRecord, _ name: ItemName) throws -> PlannedRecord {
+    func planned(_ record: WireRecord, _ name: ItemName) throws -> PlannedRecord {
         var record = record
         record.seal = try OwnWords(record, named: name, in: zone.scope).seal(in: zone.transaction)
         let body = try ChangeRule.encoded(record)
         return PlannedRecord(record: record, body: body, targets: record.cascadingTargets, assets: record.storedAssets)
-    }
-
-    /// The record as the service had it before it was restored; nil: it is a save like any other.
-    private func former(_ save: WireSaveRecord, _ name: ItemName) throws -> WireRecord? {
-        guard save.seal != 0 else { return nil }
-        var all = save
-        all.replace = true
-        let record = SaveRule.made(all, from: WireRecord(), created: save.created, save.modified)
-        let isOwn = try OwnWords(record, named: name, in: zone.scope).areOwn(
-            save.seal, at: save.modified.time, ofPartition: zone.scope.partition, in: zone.transaction, now: now)
-        return isOwn ? record : nil
-    }
-
-    private func isFormer(_ deletion: WireDeleteRecord, _ name: ItemName) throws -> Bool {
-        guard deletion.seal != 0 else { return false }
-        return try OwnWords(
-            deletionOf: deletion.version, type: deletion.type, by: deletion.deleted, of: name, in: zone.scope
-        ).areOwn(
-            deletion.seal, at: deletion.deleted.time, ofPartition: zone.scope.partition, in: zone.transaction, now: now)
     }
 
     func end(_ name: ItemName, _ state: SaveRule.State, _ stamp: WireRecordStamp) throws {

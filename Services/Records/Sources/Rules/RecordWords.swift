@@ -6,15 +6,23 @@ private import SwiftProtobuf
 /// What the service says of a record, of a zone, and of their ends, as it is sealed (``OwnWords``): so devices can offer
 /// again what a restore has lost, and it is as it was.
 extension OwnWords {
-    private init(_ deed: String, of name: ItemName, in scope: ScopeName) {
+    /// - Parameter stamps: Those that the words have. Without gaps they are as they were before there were any, and what was
+    ///   sealed then is known again.
+    private init(_ deed: String, with stamps: [WireRecordStamp] = [], of name: ItemName, in scope: ScopeName) {
         self.init(.records, of: scope)
-        add(deed)
+        let hasGaps = stamps.contains { !$0.gaps.isEmpty }
+        add(hasGaps ? deed + " with gaps" : deed)
         add(name.utf8)
+        guard hasGaps else { return }
+        for stamp in stamps {
+            add(Int64(stamp.gaps.count))
+            for time in stamp.gaps { add(time) }
+        }
     }
 
     /// - Parameter zone: The record's.
     init(_ record: WireRecord, named name: ItemName, in zone: ScopeName) throws {
-        self.init("record", of: name, in: zone)
+        self.init("record", with: [record.created, record.modified], of: name, in: zone)
         add(record.type)
         add(record.parent)
         add(record.version)
@@ -29,7 +37,7 @@ extension OwnWords {
         deletionOf version: some Collection<UInt8>, type: String, by stamp: WireRecordStamp, of name: ItemName,
         in zone: ScopeName
     ) {
-        self.init("deletion", of: name, in: zone)
+        self.init("deletion", with: [stamp], of: name, in: zone)
         add(version)
         add(type)
         add(stamp)
@@ -48,8 +56,6 @@ extension OwnWords {
         add(stamp.accountID)
         add(stamp.deviceID)
         add(stamp.appID)
-        add(Int64(stamp.gaps.count))
-        for time in stamp.gaps { add(time) }
     }
 }
 

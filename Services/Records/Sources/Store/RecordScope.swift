@@ -12,6 +12,8 @@ final class RecordScope {
     private let keys: OwnerKeys
     private let digestKeys: DigestKeys
     let rows: ZoneRows
+    /// The epochs, each with how far it and what there was before are the same.
+    private var epochs: [ChangeToken]?
 
     init(scope: ScopeName, transaction: any HandlerTransaction, keys: OwnerKeys, digestKeys: DigestKeys) {
         self.scope = scope
@@ -151,21 +153,39 @@ final class RecordScope {
         // Of a deletion that is damaged nothing is lost but by which saves it is known again, and who did it.
         guard !item.deleted else {
             let deletion = try parts.flatMap { try self.deletion(name, $0.sealed) }
-            return (
-                SaveRule.State(former: parts?.former ?? [], deletion: deletion?.modified, isSince: isSince), 0,
-                item.showing
-            )
+            var state = SaveRule.State(former: parts?.former ?? [], deletion: deletion?.modified, isSince: isSince)
+            state.isUnshown = try parts?.isOffered == false && isUnshown(item, at: deletion?.modified)
+            return (state, 0, item.showing)
         }
         let record = try parts.flatMap { parts in
             let opener = try opener()
             return (try? opener.open(parts.sealed, as: .item(name))).flatMap { try? WireRecord(serializedBytes: $0) }
         }
         try room.take(record, bytes: item.body.count)
-        return (
-            SaveRule.State(
-                record: record, isDamaged: record == nil, former: parts?.former ?? [], isSince: isSince), item.size,
-            item.showing
-        )
+        // To call for help is no change; and not even whether it was offered is known for certain.
+        let isDamagedSince =
+            try record == nil && DamagedItems.written(item, of: scope, in: transaction) > head().epochStart
+        var state = SaveRule.State(
+            record: record, isDamaged: record == nil, former: parts?.former ?? [],
+            isSince: record == nil ? isDamagedSince : isSince)
+        state.isUnshown = try parts?.isOffered == false && isUnshown(item, at: record?.modified)
+        return (state, item.size, item.showing)
+    }
+
+    /// Whether it was done, by its stamp, before the epoch began that it was written in.
+    private func isUnshown(_ item: FeedItem, at stamp: WireRecordStamp?) throws -> Bool {
+        guard let stamp else { return false }
+        let epochs = try self.epochs ?? knownEpochs()
+        self.epochs = epochs
+        return epochs.contains {
+            item.sequence > $0.sequence && stamp.time < Feed.beginning(ofEpoch: $0.epoch).nanoseconds
+        }
+    }
+
+    private func knownEpochs() throws -> [ChangeToken] {
+        let present = ChangeToken(
+            epoch: try transaction.position(ofPartition: scope.partition).epoch, sequence: try head().epochStart)
+        return try transaction.partings(in: scope.partition) + [present]
     }
 
     /// Whether there is a record of the name that none of the circles may read. It is not even read: nothing that the
