@@ -200,7 +200,8 @@ import Testing
         let token = try house.signIn("ada", by: desk).accessToken.token
         func guess() throws -> String {
             let made: WireAllowSignInReply = try house.call(WireAllowSignIn(), by: desk, token: token)
-            return failure { _ = try house.signIn("ada", "wrong horse", by: house.newKey(), code: made.code) }?.message ?? ""
+            return failure { _ = try house.signIn("ada", "wrong horse", by: house.newKey(), code: made.code) }?.message
+                ?? ""
         }
         for _ in 0..<AttemptRule.free { _ = try guess() }
         // What helps is said.

@@ -134,10 +134,19 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, _ in
                 let sent = try await SentDocuments(container)
                 var made: [DocumentEntry] = []
+                var there: Set<String> = []
                 for path in paths {
+                    let known = try? await container.item(at: path)
                     made.append(try await container.makeFolder(at: path, makesParents: parents))
+                    if let known, let folder = made.last, known.id == folder.id { there.insert(folder.path) }
                 }
-                try await sent.wait(made, network, output, done: "Made \(listed(made.map { inLine($0.path) })).")
+                let new = made.filter { !there.contains($0.path) }.map { inLine($0.path) }
+                let sentences = [
+                    new.isEmpty ? nil : "Made \(listed(new)).",
+                    there.isEmpty ? nil : "There already: \(listed(there.sorted().map(inLine))).",
+                ]
+                try await sent.wait(
+                    made, network, output, done: sentences.compactMap { $0 }.joined(separator: " "))
             }
         }
     }

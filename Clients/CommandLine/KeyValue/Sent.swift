@@ -34,7 +34,8 @@ enum Sent {
             guard ExitStatus.of(error) == .unreachable else {
                 // It waits for a person, who has to hear of it.
                 report.state = "blocked"
-                try output.print(report, text: "\(done) It is kept on this device.")
+                let next = error.code == .notSignedIn ? " After a sign-in nephos kv adopt offers it." : ""
+                try output.print(report, text: "\(done) It is kept on this device.\(next)")
                 throw error
             }
             let unsent = Unsent(try await store.status().problem ?? error)

@@ -46,7 +46,8 @@ struct StatusCommand: AsyncParsableCommand {
         let isNamed = scopes.device.home != nil
         let isOfDevice = try isNamed || scopes.device.hasHome
         // Of a machine that has neither, the deployment is what is missed.
-        let isOfDeployment = try scopes.isAll && (directory.exists || !isOfDevice)
+        // So is a deployment.
+        let isOfDeployment = try scopes.isAll && (directory.exists || deployment.deployment != nil || !isOfDevice)
         if isOfDeployment { try directory.requireDeployment() }
         let deployment = isOfDeployment ? try DeploymentStatus(directory) : nil
         let limit = directory.timeout ?? .seconds(2)

@@ -30,20 +30,27 @@ struct SignInCommand: AsyncParsableCommand {
             throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": "device_name"])
         }
         let given = try password.given()
-        let record = try await device.withSession(makesHome: true) { session in
+        let (record, waiting) = try await device.withSession(makesHome: true) { session in
             if given == nil {
                 try await session.requireSignInPossible(
                     connection: connection, account: account, discardsUnsent: discardUnsent, timeout: wait.duration)
             }
             let password = try given ?? password.asked()
             let name = try deviceName ?? session.lastDeviceName(of: account) ?? ProcessInfo.processInfo.hostName
-            return try await session.signIn(
+            let record = try await session.signIn(
                 connection: connection, account: account, password: password, deviceName: name,
                 policyClass: policyClass == .small ? .smallDevice : .computer, app: app.map { AppID($0) },
                 discardsUnsent: discardUnsent, code: code ?? "", timeout: wait.duration)
+            // An app may have no key-value store.
+            let waiting = try? session.keyValueStore(app: app.map { AppID($0) }).signedOutKeys()
+            return (record, waiting ?? [])
         }
+        let offer =
+            waiting.isEmpty
+            ? ""
+            : "\nSet here while nobody was signed in, and not offered yet: \(listed(waiting.map { inLine($0.rawValue) })). Offer it with: nephos kv adopt"
         try output.print(
-            SessionReport(record), text: "Signed in as \(record.accountName), device \(record.deviceName).")
+            SessionReport(record), text: "Signed in as \(record.accountName), device \(record.deviceName).\(offer)")
     }
 }
 

@@ -153,7 +153,9 @@ public final class PurgeClock: Sendable {
     }
 
     static func store(_ row: Steadiness.Row, in transaction: any Transaction) throws {
-        let sights = [row.last, row.former ?? Steadiness.Sight(seen: Timestamp(milliseconds: 0), lag: .zero, steady: .zero)]
+        let sights = [
+            row.last, row.former ?? Steadiness.Sight(seen: Timestamp(milliseconds: 0), lag: .zero, steady: .zero),
+        ]
         try transaction.execute(
             update,
             sights.flatMap { sight -> [SQLValue] in

@@ -10,7 +10,8 @@ enum ContentRule {
         try checkVersion([UInt8](content.version), "version")
         guard content.version.contains(where: { $0 != 0 }) else {
             throw CloudError(
-                .invalidArguments, "16 zeros name no version. Choose 16 random bytes.", details: ["argument": "version"])
+                .invalidArguments, "16 zeros name no version. Choose 16 random bytes.", details: ["argument": "version"]
+            )
         }
         if !content.base.isEmpty { try checkVersion([UInt8](content.base), "base") }
         guard content.length <= containerClass.contentBytesMax else {

@@ -13,7 +13,8 @@ extension IdentityService {
         let subject = try requireSubject(request.accountName, context, transaction)
         var reply = WireAllowSignInReply()
         reply.code = try SignInCodeStore(transaction: transaction).make(
-            for: subject.account.id, by: subject.device == nil ? .operator : .device, random: randomBytes(16), at: context.now)
+            for: subject.account.id, by: subject.device == nil ? .operator : .device, random: randomBytes(16),
+            at: context.now)
         reply.lifetimeMilliseconds = UInt64(clamping: SignInCodeStore.lifetime.milliseconds)
         try AuditJournal(transaction: transaction).record(
             .signInAllowed, of: subject.account.id, by: subject.actor, at: context.now)
