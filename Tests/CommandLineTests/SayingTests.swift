@@ -32,6 +32,42 @@ import Testing
         }
     }
 
+    /// The device learns of it while it looks.
+    @Test func aZoneThatAnotherDeviceHasDeletedIsInNoList() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            for command in [["verify"], ["why"], ["status"]] {
+                #expect(try await one.run("records", "zones", "make", "gone").status == 0)
+                #expect(try await one.run("records", "save", "a", "n=1", "--type", "T", "--zone", "gone").status == 0)
+                #expect(try await other.run("records", "get", "a", "--zone", "gone").status == 0)
+                #expect(try await one.run("records", "zones", "delete", "gone", "--yes").status == 0)
+                let said = try await other.run(command)
+                #expect(said.status == 0 && !said.output.contains("gone"), "\(command): \(said)")
+            }
+        }
+    }
+
+    @Test func whatWasDoneBeforeIsToldFromWhatIsNew() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let one = house.person
+            #expect(try await one.run("docs", "mkdir", "old").output == "Made /Documents/old.\n")
+            let made = try await one.run("docs", "mkdir", "-p", "old", "new")
+            #expect(made.output == "Made /Documents/new. There already: /Documents/old.\n", "\(made)")
+            #expect(try await one.run("docs", "mkdir", "old").output == "There already: /Documents/old.\n")
+        }
+    }
+
+    /// In a home with an account, too, that is named which is asked for.
+    @Test func aDeploymentThatIsNamedAndNotThereIsMissed() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let status = try await house.person.run("status", "--deployment", house.folder + "/nowhere")
+            #expect(status.status == 8 && status.errors.contains("There is no deployment"), "\(status)")
+        }
+    }
+
     /// What was begun is gone on with where it was; what is done is as `cp -r` has it.
     @Test func aGetOfAFolderThatWasKilledIsGoneOnWithInItsPlace() async throws {
         try await withHousehold { house in

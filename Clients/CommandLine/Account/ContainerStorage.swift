@@ -23,8 +23,10 @@ struct ContainerStorage: Encodable {
     /// Of each container that this home uses, the largest first.
     static func all(of session: Session, within limit: Duration) async throws -> [ContainerStorage] {
         let scopes = try await session.scopes().filter { $0.id.service == .documents }
-        return try await scopes.each { try await report(of: $0, in: session, within: min(limit, patience)) }
-            .sorted { ($0.size, $1.container) > ($1.size, $0.container) }
+        return try await scopes.each(in: session) {
+            try await report(of: $0, in: session, within: min(limit, patience))
+        }
+        .sorted { ($0.size, $1.container) > ($1.size, $0.container) }
     }
 
     private var size: UInt64 {

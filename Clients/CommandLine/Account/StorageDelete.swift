@@ -141,7 +141,7 @@ extension StorageCommand {
 
         /// Those that this home uses, of whichever app.
         private static func containers(of session: Session) async throws -> [UbiquityContainer] {
-            try await session.scopes().filter { $0.id.service == .documents }.each {
+            try await session.scopes().filter { $0.id.service == .documents }.each(in: session) {
                 try await session.container($0.id.name, app: $0.id.app)
             }
         }

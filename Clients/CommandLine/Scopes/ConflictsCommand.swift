@@ -26,7 +26,7 @@ struct ConflictsCommand: AsyncParsableCommand {
         try await scopes.withScopes(within: wait.duration) { scopes, session in
             _ = try session.requireAccount()
             let (name, limit, wait) = (item, limit, wait.duration)
-            let looked = try await scopes.each { await Looked($0, of: name, limit: limit, within: wait) }
+            let looked = try await scopes.each(in: session) { await Looked($0, of: name, limit: limit, within: wait) }
             // Nobody knows that there is none of what was not fetched.
             if looked.allSatisfy({ $0.failure == nil }) || looked.contains(where: { !$0.conflicts.isEmpty }) {
                 let list = ConflictList(devices: await DeviceNames(session, within: wait))

@@ -106,13 +106,23 @@ extension Scope {
 }
 
 extension Sequence where Element == Scope {
-    /// Looks at all of them at the same time, and keeps their order.
-    func each<Result: Sendable>(_ body: @escaping @Sendable (Scope) async throws -> Result) async throws -> [Result] {
-        try await withThrowingTaskGroup(of: (Int, Result).self) { group in
-            for (index, scope) in enumerated() { group.addTask { (index, try await body(scope)) } }
-            var results: [(Int, Result)] = []
-            for try await result in group { results.append(result) }
-            return results.sorted { $0.0 < $1.0 }.map(\.1)
+    /// Looks at all of them at the same time, and keeps their order. What is found out meanwhile to be there no more, such
+    /// as a zone that another device has deleted, is left out.
+    func each<Result: Sendable>(
+        in session: Session, _ body: @escaping @Sendable (Scope) async throws -> Result
+    ) async throws -> [Result] {
+        let results = await withTaskGroup(of: (Int, Swift.Result<Result, any Error>).self) { group in
+            for (index, scope) in enumerated() {
+                group.addTask {
+                    do { return (index, .success(try await body(scope))) } catch { return (index, .failure(error)) }
+                }
+            }
+            return await group.reduce(into: []) { $0.append($1) }.sorted { $0.0 < $1.0 }.map(\.1)
+        }
+        let left = Set(try await session.scopes().map(\.id))
+        return try zip(self, results).compactMap { scope, result in
+            // One that was named alone may be none that is kept in step.
+            results.count == 1 || left.contains(scope.id) ? try result.get() : nil
         }
     }
 }

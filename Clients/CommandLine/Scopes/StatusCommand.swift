@@ -101,7 +101,7 @@ private struct DeviceStatus: Encodable {
             home: session.home, account: account?.accountName, device: account?.deviceName,
             deviceId: account?.deviceID.rawValue, reason: account?.ending?.message)
         guard account != nil else { return }
-        found = try await options.scopes(in: session, within: limit).each { scope in
+        found = try await options.scopes(in: session, within: limit).each(in: session) { scope in
             let asked = try await Asked(scope, within: limit)
             let status = try await scope.isFollowed(within: limit, after: asked.status)
             // A conflict is the same on all devices: nothing is out of step for it.

@@ -92,7 +92,7 @@ struct VerifyCommand: AsyncParsableCommand {
         try await scopes.withScopes(within: wait.duration) { scopes, session in
             let limit = wait.duration
             let readsAll = readsAll
-            let compared = try await scopes.each {
+            let compared = try await scopes.each(in: session) {
                 try await Self.compare($0, within: limit, readsAll: readsAll, session)
             }
             try output.print(

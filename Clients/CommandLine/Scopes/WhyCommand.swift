@@ -106,7 +106,9 @@ struct WhyCommand: AsyncParsableCommand {
     func run() async throws {
         try await scopes.withScopes(within: wait.duration) { scopes, session in
             let (name, limit) = (item, wait.duration)
-            let reports = try await scopes.each { Report($0, try await Asked($0, within: limit), of: name) }
+            let reports = try await scopes.each(in: session) {
+                Report($0, try await Asked($0, within: limit), of: name)
+            }
             try output.print(
                 .array(reports.map(\.json)),
                 text: sections(

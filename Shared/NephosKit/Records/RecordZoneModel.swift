@@ -16,6 +16,7 @@ final class RecordZoneModel: ContentSending {
     let zone: String
     unowned let engine: DeviceEngine
     var name: String { place.name }
+    var isOnlyWhatIsHere: Bool { true }
     let place: RecordPlace
     private(set) lazy var uploads = ContentUploads(self)
 

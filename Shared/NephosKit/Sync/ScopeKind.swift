@@ -63,6 +63,7 @@ extension DeviceEngine {
             return try kinds.flatMap { try $0.scopes(of: session, in: database) }
         }
         for id in found { _ = try scope(id) }
-        return scopes.map(\.model.id).sorted()
+        let here = Set(found)
+        return scopes.filter { !$0.model.isOnlyWhatIsHere || here.contains($0.model.id) }.map(\.model.id).sorted()
     }
 }

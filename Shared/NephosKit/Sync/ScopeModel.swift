@@ -89,6 +89,9 @@ protocol ScopeModel: AnyObject {
     func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush
     /// What the operation writes, for a person to read.
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName]
+    /// Whether it is kept in step only as long as this home has something of it, and not because somebody has opened it:
+    /// as a zone is, which another device may delete.
+    var isOnlyWhatIsHere: Bool { get }
     /// What was refused, and nobody has dismissed.
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite]
     /// What waits in places that the app no longer has.
@@ -164,6 +167,7 @@ extension ScopeModel {
         _ = try rows.append(payload, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
     }
 
+    var isOnlyWhatIsHere: Bool { false }
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] { [] }
     func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification] {
         let all = ChangeNotification(reason: .serverChange, changedKeys: [], token: try rows.state().head)
