@@ -14,7 +14,7 @@ import Testing
 /// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_FIRST_SEED=S` where they begin, `NEPHOS_SEED=S` tries one.
 @Suite struct ConvergenceTests {
     @Test func everyHistoryConverges() async {
-        let failures = await History.failures(of: 120, suite: "ConvergenceTests")
+        let failures = await History.failures(of: 80, suite: "ConvergenceTests")
         for failure in failures.prefix(10) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
