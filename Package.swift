@@ -23,6 +23,7 @@ let cryptoExtras = Target.Dependency.product(name: "CryptoExtras", package: "swi
 let grdb = Target.Dependency.product(name: "GRDB", package: "GRDB.swift")
 let sqlite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.swift")
 let histogram = Target.Dependency.product(name: "Histogram", package: "hdrhistogram-swift")
+let deque = Target.Dependency.product(name: "DequeModule", package: "swift-collections")
 let heap = Target.Dependency.product(name: "HeapModule", package: "swift-collections")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let nio = ["NIOCore", "NIOPosix", "NIOHTTP1"].map { Target.Dependency.product(name: $0, package: "swift-nio") }
@@ -139,7 +140,7 @@ let package = Package(
             "NephosKit",
             [
                 "NephosBus", "NephosWire", "NephosChunks", "NephosPredicates", "NephosRecordRules", "NephosCore",
-                "NephosFiles", "NephosZeroMQ", crypto, grdb, protobuf, logging,
+                "NephosFiles", "NephosZeroMQ", crypto, deque, grdb, protobuf, logging,
             ]),
         shared(
             "NephosSimulation",

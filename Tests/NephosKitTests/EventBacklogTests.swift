@@ -1,6 +1,8 @@
+import Foundation
 import NephosBus
 import NephosCore
 import NephosSimulation
+import Synchronization
 import Testing
 
 @testable import NephosKit
@@ -53,6 +55,38 @@ import Testing
         events.finish()
         let keys = await keys(stream)
         #expect(keys.count == 10_000 && keys.first == "10000" && keys.last == "19999")
+    }
+
+    private final class Count: Sendable {
+        let number = Mutex(0)
+    }
+
+    /// Each comes just when the reader has read the one before, and begins to wait.
+    @Test func whatComesWhileSomebodyBeginsToWaitIsToldAtOnce() async {
+        let events = EventBroadcast()
+        let stream = events.subscribe { _ in true }
+        let read = Count()
+        let reader = Task {
+            for await _ in stream { read.number.withLock { $0 += 1 } }
+        }
+        let told = await withCheckedContinuation { continuation in
+            Thread.detachNewThread {
+                let event = DeviceEvent.change(
+                    ScopeID(app: AppID("one"), service: .keyValue),
+                    ChangeNotification(reason: .serverChange, changedKeys: ["k"]))
+                for number in 1...50_000 {
+                    events.send(event)
+                    let end = ContinuousClock.now + .seconds(10)
+                    while read.number.withLock({ $0 }) < number {
+                        guard ContinuousClock.now < end else { return continuation.resume(returning: number - 1) }
+                    }
+                }
+                continuation.resume(returning: 50_000)
+            }
+        }
+        #expect(told == 50_000)
+        events.finish()
+        await reader.value
     }
 
     private func keys(_ stream: AsyncStream<DeviceEvent>) async -> [ItemName] {

@@ -1,3 +1,4 @@
+import DequeModule
 import NephosCore
 import Synchronization
 
@@ -31,14 +32,7 @@ final class EventBroadcast: Sendable {
     }
 
     func send(_ event: DeviceEvent) {
-        let listeners = state.withLock(\.listeners)
-        var size: Int?
-        for listener in listeners where listener.wants(event) {
-            guard let backlog = listener.backlog, !backlog.hand(event) else { continue }
-            let bytes = size ?? event.bytes
-            size = bytes
-            backlog.keep(event, bytes: bytes)
-        }
+        for listener in state.withLock(\.listeners) where listener.wants(event) { listener.backlog?.take(event) }
     }
 
     func finish() {
@@ -60,24 +54,27 @@ private final class Backlog: Sendable {
     private static let bytesMax = 16 << 20
 
     private struct State {
-        var events: [(event: DeviceEvent, bytes: Int)] = []
-        /// Those before it were read.
-        var first = 0
+        var events: Deque<(event: DeviceEvent, bytes: Int)> = []
         var bytes = 0
         var isFinished = false
+        /// Waits for an event; there is none then.
         var reader: CheckedContinuation<DeviceEvent?, Never>?
 
-        mutating func take() -> DeviceEvent? {
-            guard first < events.count else { return nil }
-            let (event, size) = events[first]
-            events[first].event = .storage(StorageNotice(planBytes: 0, usedBytes: 0, level: 0))
-            first += 1
-            bytes -= size
-            if first > events.count / 2 {
-                events.removeFirst(first)
-                first = 0
+        mutating func removeFirst() -> DeviceEvent? {
+            guard let first = events.popFirst() else { return nil }
+            bytes -= first.bytes
+            return first.event
+        }
+
+        mutating func append(_ event: DeviceEvent) {
+            var kept = (event: event, bytes: event.bytes)
+            if bytes + kept.bytes > Backlog.wholeBytesMax {
+                let event = event.withoutStates
+                kept = (event, event.bytes)
             }
-            return event
+            events.append(kept)
+            bytes += kept.bytes
+            while events.count > 1, bytes > Backlog.bytesMax || events.count > Backlog.countMax { _ = removeFirst() }
         }
     }
 
@@ -89,7 +86,7 @@ private final class Backlog: Sendable {
             await withCheckedContinuation { continuation in
                 let (former, event): (CheckedContinuation<DeviceEvent?, Never>?, DeviceEvent??) =
                     state.withLock { state in
-                        if let event = state.take() { return (nil, event) }
+                        if let event = state.removeFirst() { return (nil, event) }
                         if state.isFinished { return (nil, .some(nil)) }
                         // A stream has one reader; a second takes the first one's place.
                         defer { state.reader = continuation }
@@ -103,34 +100,15 @@ private final class Backlog: Sendable {
         }
     }
 
-    /// - Returns: False: nobody waits for it just now.
-    func hand(_ event: DeviceEvent) -> Bool {
-        let reader = state.withLock { state in
+    /// Whoever waits for it gets it; else it is kept.
+    func take(_ event: DeviceEvent) {
+        // Both at one go: nobody may begin to wait in between.
+        let reader = state.withLock { state -> CheckedContinuation<DeviceEvent?, Never>? in
             defer { state.reader = nil }
+            if state.reader == nil, !state.isFinished { state.append(event) }
             return state.reader
         }
         reader?.resume(returning: event)
-        return reader != nil
-    }
-
-    func keep(_ event: DeviceEvent, bytes: Int) {
-        // Somebody may have come meanwhile.
-        guard !hand(event) else { return }
-        state.withLock { state in
-            guard !state.isFinished else { return }
-            var kept = (event: event, bytes: bytes)
-            if state.bytes + bytes > Self.wholeBytesMax {
-                let event = event.withoutStates
-                kept = (event, event.bytes)
-            }
-            state.events.append(kept)
-            state.bytes += kept.bytes
-            while state.events.count - state.first > 1,
-                state.bytes > Self.bytesMax || state.events.count - state.first > Self.countMax
-            {
-                _ = state.take()
-            }
-        }
     }
 
     /// What was kept can be read still.
