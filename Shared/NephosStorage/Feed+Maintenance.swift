@@ -106,16 +106,12 @@ extension Feed {
     public func correctHead(by count: ScopeCount) throws -> HeadCorrection {
         let head = try head(count.scope)
         let now = ScopeRecount(head)
-        guard count.isWhole else { return .moved }
-        guard count.start == head.token else {
-            // What is written changes a head by what it writes: how far it was wrong then it is wrong now.
-            guard let known = count.known, count.start?.epoch == head.token.epoch else { return .moved }
-            guard known != count.sum else { return .wasRight }
-            try set(now.corrected(by: count.sum, where: known), of: count.scope)
-            return .corrected
-        }
-        guard now != count.sum else { return .wasRight }
-        try set(count.sum, of: count.scope)
+        guard count.isWhole, count.start?.epoch == head.token.epoch,
+            let known = count.start == head.token ? now : count.known
+        else { return .moved }
+        guard known != count.sum else { return .wasRight }
+        // What is written changes a head by what it writes: how far it was wrong then it is wrong now.
+        try set(now.corrected(by: count.sum, where: known), of: count.scope)
         return .corrected
     }
 
