@@ -14,6 +14,8 @@ enum Sent {
         var reason: String?
     }
 
+    private static let whenSignedOut = "After a sign-in nephos kv adopt offers it."
+
     /// - Parameters:
     ///   - done: What was done here.
     ///   - whenSent: What became of it, once the server has said that; nil: as it was done.
@@ -25,7 +27,7 @@ enum Sent {
         var report = Report(state: "queued", keys: keys, notOnThisDevice: unknown.isEmpty ? nil : unknown)
         if network.offline {
             let isSignedOut = try await store.status().problem?.code == .notSignedIn
-            let next = isSignedOut ? "After a sign-in nephos kv adopt offers it." : "It is sent later."
+            let next = isSignedOut ? whenSignedOut : "It is sent later."
             return try output.print(report, text: "\(done) It is kept here. \(next)")
         }
         do {
@@ -34,7 +36,7 @@ enum Sent {
             guard ExitStatus.of(error) == .unreachable else {
                 // It waits for a person, who has to hear of it.
                 report.state = "blocked"
-                let next = error.code == .notSignedIn ? " After a sign-in nephos kv adopt offers it." : ""
+                let next = error.code == .notSignedIn ? " " + whenSignedOut : ""
                 try output.print(report, text: "\(done) It is kept on this device.\(next)")
                 throw error
             }

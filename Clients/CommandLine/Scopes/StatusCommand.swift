@@ -42,11 +42,10 @@ struct StatusCommand: AsyncParsableCommand {
             try directory.requireDeployment()
             return try StandardOutput.line("\(try OperatorConnection(directory: directory).connectionString)")
         }
-        // A home that is named is asked for, and missed where it is not there.
+        // A home that is named is asked for, and missed where it is not there. So is a deployment.
         let isNamed = scopes.device.home != nil
         let isOfDevice = try isNamed || scopes.device.hasHome
         // Of a machine that has neither, the deployment is what is missed.
-        // So is a deployment.
         let isOfDeployment = try scopes.isAll && (directory.exists || deployment.deployment != nil || !isOfDevice)
         if isOfDeployment { try directory.requireDeployment() }
         let deployment = isOfDeployment ? try DeploymentStatus(directory) : nil

@@ -30,7 +30,7 @@ struct SignInCommand: AsyncParsableCommand {
             throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": "device_name"])
         }
         let given = try password.given()
-        let (record, waiting) = try await device.withSession(makesHome: true) { session in
+        let (record, waiting, home) = try await device.withSession(makesHome: true) { session in
             if given == nil {
                 try await session.requireSignInPossible(
                     connection: connection, account: account, discardsUnsent: discardUnsent, timeout: wait.duration)
@@ -43,14 +43,17 @@ struct SignInCommand: AsyncParsableCommand {
                 discardsUnsent: discardUnsent, code: code ?? "", timeout: wait.duration)
             // An app may have no key-value store.
             let waiting = try? session.keyValueStore(app: app.map { AppID($0) }).signedOutKeys()
-            return (record, waiting ?? [])
+            return (record, waiting ?? [], session.home)
         }
-        let offer =
-            waiting.isEmpty
-            ? ""
-            : "\nSet here while nobody was signed in, and not offered yet: \(listed(waiting.map { inLine($0.rawValue) })). Offer it with: nephos kv adopt"
-        try output.print(
-            SessionReport(record), text: "Signed in as \(record.accountName), device \(record.deviceName).\(offer)")
+        var report = SessionReport(record)
+        var text = "Signed in as \(record.accountName), device \(record.deviceName)."
+        if !waiting.isEmpty {
+            report.notOffered = waiting.map(\.rawValue)
+            let options = ShellCommand.options(app: record.defaultApp, isDefault: true, home: home)
+            text +=
+                "\nSet here while nobody was signed in, and not offered yet: \(listed(waiting.map { inLine($0.rawValue) })). Offer it with: nephos kv adopt\(options)"
+        }
+        try output.print(report, text: text)
     }
 }
 
@@ -166,6 +169,8 @@ private struct SessionReport: Encodable {
     var identityToken: String
     /// Where identity is.
     var server: String
+    /// Of a sign-in: keys that were set while nobody was signed in, and that `kv adopt` offers.
+    var notOffered: [String]?
     /// Of a sign-out: whether the server knows.
     var serverTold: Bool?
     /// Of a sign-out: how many requests stay here unsent.
