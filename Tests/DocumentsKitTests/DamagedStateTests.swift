@@ -96,14 +96,7 @@ import Testing
     /// The device has not what was damaged: its change waits, and holds nothing else up, until another device has healed it.
     @Test(arguments: Waiting.allCases) func aChangeWaitsForAnotherDeviceToHealTheItem(_ change: Waiting) async throws {
         try await withContainers { cloud in
-            let (one, two) = try await devices(cloud)
-            two.setOffline(true)
-            try await one.container.setAttributes([.tags(["red"])], of: "d/f")
-            try await one.settle()
-            one.setOffline(true)
-            try await cloud.damage("/Documents/d/f", of: one)
-            two.setOffline(false)
-            try await self.change(change, two)
+            let (one, two) = try await changed(change, cloud)
             try await two.container.put(Data("behind".utf8), at: "behind")
             pass(cloud)
             // What is not about it is not held up.
@@ -122,6 +115,21 @@ import Testing
         }
     }
 
+    /// The second device has changed what the first one, which is away, had changed before it was damaged.
+    private func changed(
+        _ change: Waiting, _ cloud: ContainerCloud
+    ) async throws -> (one: ContainerCloud.Device, two: ContainerCloud.Device) {
+        let (one, two) = try await devices(cloud)
+        two.setOffline(true)
+        try await one.container.setAttributes([.tags(["red"])], of: "d/f")
+        try await one.settle()
+        one.setOffline(true)
+        try await cloud.damage("/Documents/d/f", of: one)
+        two.setOffline(false)
+        try await self.change(change, two)
+        return (one, two)
+    }
+
     private func change(_ change: Waiting, _ device: ContainerCloud.Device) async throws {
         switch change {
         case .edit: try await device.container.put(Data("edited".utf8), at: "d/f")
@@ -133,14 +141,7 @@ import Testing
     /// Nobody comes who could heal it: what was to be changed is told, each of it, and makes no other item.
     @Test(arguments: Waiting.allCases) func whatNobodyHealsIsToldInTheEnd(_ change: Waiting) async throws {
         try await withContainers { cloud in
-            let (one, two) = try await devices(cloud)
-            two.setOffline(true)
-            try await one.container.setAttributes([.tags(["red"])], of: "d/f")
-            try await one.settle()
-            one.setOffline(true)
-            try await cloud.damage("/Documents/d/f", of: one)
-            two.setOffline(false)
-            try await self.change(change, two)
+            let (_, two) = try await changed(change, cloud)
             pass(cloud, 1800)
             let status = try await two.container.status()
             #expect(status.refused.count == 1 && status.refused.first?.error.code == .unknownItem)

@@ -43,6 +43,7 @@ extension DocumentTransaction {
         try store(item, replacing: old, &state)
         try refresh(item.name)
     }
+
     // MARK: Requests that wait
 
     /// How often a request was refused because an item is damaged that it changes. It is counted with its changes, and goes
