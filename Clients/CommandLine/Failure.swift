@@ -209,6 +209,9 @@ extension NephosCommand {
         Foundation.exit(failure.status.rawValue)
     }
 
+    /// Characters of a detail that a person is shown.
+    private static let shownMax = 1000
+
     private static func report(_ error: CloudError, _ status: ExitStatus) {
         if CommandLine.arguments.contains("--json") {
             let report = ErrorReport(
@@ -221,7 +224,9 @@ extension NephosCommand {
         } else {
             write("nephos: \(error.sentence)")
             for (name, value) in error.details.sorted(by: { $0.key < $1.key }) {
-                write("  \(name.replacing("_", with: " ")): \(inLine(value))")
+                // A name may be what is too long. In JSON it is whole.
+                let shown = value.count > shownMax ? "\(value.prefix(shownMax))…" : value
+                write("  \(name.replacing("_", with: " ")): \(inLine(shown))")
             }
             if let retryAfter = error.retryAfter { write("  try again in: \(describe(retryAfter))") }
         }

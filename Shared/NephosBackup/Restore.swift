@@ -80,29 +80,7 @@ public struct Restore {
     ///   `.configurationInvalid` (no keys), `.incompatibleVersion` (a newer release's), `.storageFailure` (damage, no
     ///   room), and what the observer throws.
     public func plan(_ snapshot: String?, _ observer: @escaping BackupObserver) throws -> Plan {
-        // Its services would not start.
-        guard !FileCopy.isLink(place.files.directory) else {
-            throw CloudError(
-                .configurationInvalid, "The deployment's folder is a link. Give the folder that it leads to.",
-                details: ["deployment": place.files.directory])
-        }
-        let (name, manifest) = try folder.find(snapshot)
-        let isUnfinished = folders.contains { UnfinishedRestore.isThere(in: $0) }
-        let replaced = ServiceName.all.filter {
-            access(place.database(of: $0), F_OK) == 0
-                || Deployment.contentServices.contains($0) && access(place.contentFolder(of: $0), F_OK) == 0
-        }
-        let isThere = access(place.files.rosterPath, F_OK) == 0
-        guard isInPlace || isUnfinished || replaced.isEmpty && (!isThere || isKept) else {
-            throw CloudError(
-                .alreadyExists,
-                "There is a deployment, or data of one. It was left as it is. To have it moved aside: --in-place",
-                details: [
-                    "deployment": place.files.directory, "data": place.dataFolder,
-                    "services": replaced.map(\.rawValue).joined(separator: " "),
-                ])
-        }
-        try requireStopped()
+        let (name, manifest, replaced) = try requireFree(for: snapshot)
         let files = try secrets(of: name, manifest)
         if var roster = try isKept ? place.files.roster() : roster(in: files) {
             try moving?(&roster)
@@ -119,10 +97,46 @@ public struct Restore {
         }
         let bytes = manifest.databaseBytes + manifest.segmentBytes
         let plan = Plan(
-            snapshot: name, manifest: manifest, replaced: replaced, replacesDeployment: isThere && !isKept,
+            snapshot: name, manifest: manifest, replaced: replaced, replacesDeployment: hasRoster && !isKept,
             bytes: bytes, freeBytes: FileCopy.freeBytes(at: place.dataFolder))
         try requireRoom(manifest)
         return plan
+    }
+
+    private var hasRoster: Bool { access(place.files.rosterPath, F_OK) == 0 }
+
+    /// Checks what can be checked in a moment and without the keys: that there is such a snapshot, and nothing in its way.
+    ///
+    /// - Parameter snapshot: Its name; nil: the newest.
+    /// - Returns: It, and the services of which there is something that it takes the place of.
+    /// - Throws: ``CloudError`` as ``plan(_:_:)`` does.
+    @discardableResult
+    public func requireFree(
+        for snapshot: String?
+    ) throws -> (name: String, manifest: Manifest, replaced: [ServiceName]) {
+        // Its services would not start.
+        guard !FileCopy.isLink(place.files.directory) else {
+            throw CloudError(
+                .configurationInvalid, "The deployment's folder is a link. Give the folder that it leads to.",
+                details: ["deployment": place.files.directory])
+        }
+        let (name, manifest) = try folder.find(snapshot)
+        let isUnfinished = folders.contains { UnfinishedRestore.isThere(in: $0) }
+        let replaced = ServiceName.all.filter {
+            access(place.database(of: $0), F_OK) == 0
+                || Deployment.contentServices.contains($0) && access(place.contentFolder(of: $0), F_OK) == 0
+        }
+        guard isInPlace || isUnfinished || replaced.isEmpty && (!hasRoster || isKept) else {
+            throw CloudError(
+                .alreadyExists,
+                "There is a deployment, or data of one. It was left as it is. To have it moved aside: --in-place",
+                details: [
+                    "deployment": place.files.directory, "data": place.dataFolder,
+                    "services": replaced.map(\.rawValue).joined(separator: " "),
+                ])
+        }
+        try requireStopped()
+        return (name, manifest, replaced)
     }
 
     private var isKept: Bool { if case .kept = keys { true } else { false } }

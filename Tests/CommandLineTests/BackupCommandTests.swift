@@ -78,6 +78,9 @@ import Testing
             #expect(try await house.nephos.run("backup", "verify", backups).status == 0)
 
             #expect(try await house.nephos.run("down").status == 0)
+            // Before anybody is asked for the key.
+            let there = try await house.nephos.run("restore", backups)
+            #expect(there.status == 1 && there.errors.contains("There is a deployment"), "\(there)")
             try FileManager.default.removeItem(atPath: house.deployment)
             let restored = try await house.nephos.run(
                 "restore", backups, "--recovery-key-stdin", input: try input(house, key))

@@ -342,6 +342,14 @@ import Testing
                 let none = try await two.run("docs", command, package + "/none")
                 #expect(none.status == 2 && none.errors.contains("package: /Documents/tree/Film.bundle"), "\(none)")
             }
+            for command in [
+                ["rm", package + "/Info.txt"], ["mv", package + "/Info.txt", "x"], ["cp", package + "/Info.txt", "x"],
+                ["versions", package + "/Info.txt"], ["publish", package + "/Info.txt"],
+            ] {
+                let refused = try await two.run(["docs"] + command)
+                #expect(
+                    refused.status == 2 && refused.errors.contains("what is in a package"), "\(command): \(refused)")
+            }
             for member in ["Contents", "link"] {
                 let wrong = try await two.run("docs", "cat", package + "/" + member)
                 #expect(wrong.status == 64 && wrong.errors.contains("package: /Documents/tree/Film.bundle"), "\(wrong)")
@@ -440,6 +448,12 @@ import Testing
                 #expect(
                     ended.output.contains("1 change was never sent, and waits here until this account signs in again."),
                     "\(ended)")
+                for command in ["status", "why"] {
+                    let said = try await person.run(command)
+                    #expect(
+                        said.status == 4 && (said.output + said.errors).contains("1 change of ann was never sent"),
+                        "\(said)")
+                }
             }
         }
     }

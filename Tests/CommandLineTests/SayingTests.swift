@@ -56,6 +56,17 @@ import Testing
             let made = try await one.run("docs", "mkdir", "-p", "old", "new")
             #expect(made.output == "Made /Documents/new. There already: /Documents/old.\n", "\(made)")
             #expect(try await one.run("docs", "mkdir", "old").output == "There already: /Documents/old.\n")
+            let json = try await one.run("docs", "mkdir", "old", "newer", "--json").output
+            #expect(json.contains(#""existing":["/Documents/old"]"#), "\(json)")
+        }
+    }
+
+    /// A name may be what is wrong, and long.
+    @Test func noErrorFillsTheTerminal() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let refused = try await house.person.run("kv", "set", String(repeating: "k", count: 50_000), "1")
+            #expect(refused.status != 0 && refused.errors.utf8.count < 4_000, "\(refused.errors.utf8.count)")
         }
     }
 

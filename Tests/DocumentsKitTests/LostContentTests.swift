@@ -62,6 +62,8 @@ import Testing
         try await withContainers { cloud in
             let bytes = SplitMix64.bytes(300_000, seed: 1)
             let (one, two) = try await devicesOfWhichOneCannotBringBack(bytes, at: "film", cloud)
+            let told = try await two.container.scope.status().refused.first?.error.message
+            #expect(told?.contains("A device that has one sends it by itself") == true)
             one.setOffline(false)
             try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
             try await one.settle()

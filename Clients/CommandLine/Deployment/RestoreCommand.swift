@@ -58,12 +58,14 @@ struct RestoreCommand: ParsableCommand {
     }
 
     func run() throws {
-        // Before anybody is asked for anything.
+        // All of it before anybody is asked for anything.
         try advertise.map { try AdvertiseCommand.requireReachable($0) }
         let backups = BackupFolder(folder)
         _ = try backups.snapshots()
-        var restore = Restore(from: backups, to: data.place(of: deployment), keys: try keys())
+        var restore = Restore(from: backups, to: data.place(of: deployment), keys: keepKeys ? .kept : .unknown)
         restore.isInPlace = inPlace
+        try restore.requireFree(for: snapshot)
+        restore.keys = try keys()
         let (host, port, isPerService, advertise) = (host, port, hostPerService, advertise)
         restore.moving = { roster in
             if host != nil || port != nil || isPerService {

@@ -146,7 +146,8 @@ extension DocumentsCommand {
                     there.isEmpty ? nil : "There already: \(listed(there.sorted().map(inLine))).",
                 ]
                 try await sent.wait(
-                    made, network, output, done: sentences.compactMap { $0 }.joined(separator: " "))
+                    made, network, output, existing: there.sorted(),
+                    done: sentences.compactMap { $0 }.joined(separator: " "))
             }
         }
     }

@@ -142,10 +142,8 @@ struct DocumentsCommand: AsyncParsableCommand {
 extension UbiquityContainer {
     /// - Throws: ``CloudError`` `.unknownItem`.
     func requireItem(at path: DocumentArgument) async throws -> DocumentEntry {
-        guard let item = try await item(at: path) else {
-            throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
-        }
-        return item
+        if let item = try await item(at: path) { return item }
+        throw try noItem(at: path)
     }
 }
 

@@ -65,9 +65,7 @@ extension DocumentsCommand {
                     do throws(CloudError) {
                         var found = try await container.item(at: path)
                         if found == nil { found = try await container.deletedPausedItem(at: path) }
-                        guard let item = found else {
-                            throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
-                        }
+                        guard let item = found else { throw try container.noItem(at: path) }
                         guard item.isPaused else {
                             idle.append(item)
                             continue

@@ -7,6 +7,8 @@ struct SentDocuments {
     private struct Report: Encodable {
         var state: String
         var items: [DocumentRow]
+        /// Folders that were to be made, and were there.
+        var existing: [String]?
         /// What was deleted in one go.
         var batch: String?
         var reason: String?
@@ -39,6 +41,7 @@ struct SentDocuments {
 
     /// - Parameters:
     ///   - items: What was changed, as it is here.
+    ///   - existing: Paths of those that were so already; nil: that is not what the command is about.
     ///   - failures: What of it could not be done.
     ///   - removed: Paths of what was ended by it, and is no item any more.
     ///   - isPut: Whether the items were to have contents that they may have had already, unsent.
@@ -48,13 +51,14 @@ struct SentDocuments {
     /// - Throws: ``CloudError`` of a refusal.
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
-        batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(), removed: [String] = [],
+        existing: [String]? = nil, batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(),
+        removed: [String] = [],
         isPut: Bool = false, then: (() async throws -> [String])? = nil,
         leaving others: [(items: [DocumentEntry], sent: SentDocuments)] = [],
         done: String
     ) async throws {
         var report = Report(
-            state: "queued", items: items.map(DocumentRow.init), batch: batch?.description,
+            state: "queued", items: items.map(DocumentRow.init), existing: existing, batch: batch?.description,
             failures: failures.isEmpty ? nil : failures.rows)
         guard failures.isEmpty || !items.isEmpty else {
             report.state = "failed"

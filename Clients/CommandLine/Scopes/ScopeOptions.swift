@@ -35,6 +35,7 @@ struct ScopeOptions: ParsableArguments {
                 && (name.map { scope.id.name == $0 } ?? true)
         }
         guard meant.isEmpty else { return meant }
+        if let left = try await session.leftUnsent { Standard.error("nephos: \(left)") }
         let account = try session.requireAccount()
         // That there is no such app comes before what it would have.
         if let app, !all.contains(where: { $0.id.app.rawValue == app }), service != nil || name != nil {

@@ -69,7 +69,7 @@ private struct DeviceStatus: Encodable {
         var account: String?
         var device: String?
         var deviceId: String?
-        /// Why the server has turned it away.
+        /// Why the server has turned it away; where nobody is signed in, what waits here for somebody to do so.
         var reason: String?
     }
 
@@ -98,7 +98,8 @@ private struct DeviceStatus: Encodable {
         let account = try session.account
         device = Device(
             home: session.home, account: account?.accountName, device: account?.deviceName,
-            deviceId: account?.deviceID.rawValue, reason: account?.ending?.message)
+            deviceId: account?.deviceID.rawValue,
+            reason: try await account == nil ? session.leftUnsent : account?.ending?.message)
         guard account != nil else { return }
         found = try await options.scopes(in: session, within: limit).each(in: session) { scope in
             let asked = try await Asked(scope, within: limit)
@@ -132,7 +133,9 @@ private struct DeviceStatus: Encodable {
 
     var text: String {
         guard let account = device.account, let name = device.device else {
-            return "Nobody is signed in on this device (\(inLine(device.home)))."
+            return
+                (["Nobody is signed in on this device (\(inLine(device.home)))."] + [device.reason].compactMap { $0 })
+                .joined(separator: "\n")
         }
         // One thing that is kept in step says itself what holds it up; of several it is said once, before them.
         let heldUpCount = found.count { $0.standing.cause?.message == device.reason }

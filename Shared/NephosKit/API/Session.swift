@@ -117,6 +117,14 @@ public final class Session: Sendable {
         }
     }
 
+    /// Whose the home is: who is signed in, or was last; nil: nobody ever was.
+    package var lastAccountName: String? {
+        get throws(CloudError) {
+            let session = try local.read { try Facts($0).session }
+            return session?.isPublic == true ? nil : session?.accountName
+        }
+    }
+
     /// What this device was called when the account was signed in here last; nil: another was, or nobody.
     package func lastDeviceName(of account: String) throws(CloudError) -> String? {
         let session = try local.read { try Facts($0).session }

@@ -41,6 +41,22 @@ extension DocumentTransaction {
         return place
     }
 
+    /// Of a path that leads nowhere.
+    func noItem(at path: DocumentPath) throws -> CloudError {
+        let isInPackage = try path.names.indices.dropFirst().contains { count in
+            guard case .item(let item)? = try place(DocumentPath(names: Array(path.names[..<count]))) else {
+                return false
+            }
+            return item.wire.kind == .package
+        }
+        return CloudError(
+            .unknownItem,
+            isInPackage
+                ? "Of what is in a package nothing is changed by itself. Get the package, change it, and put it again."
+                : "There is no such item.",
+            details: ["path": path.text])
+    }
+
     /// Where the item is, and whether a folder that it is in lies in the trash.
     ///
     /// - Returns: Nil: no way leads from the top to it.

@@ -174,11 +174,22 @@ extension DocumentsModel {
             refused.rendition = change.renditionName
             return refused
         }
-        try documents.recordRefusal(refused, of: position, error, now: engine.now)
+        let isWithoutBytes = error.details["chunk"] != nil && refused.allSatisfy { $0.version == nil }
+        try documents.recordRefusal(
+            refused, of: position, isWithoutBytes ? Self.lostContent(error) : error, now: engine.now)
         if position == operation.position { try documents.removeChanges(at: position) }
         guard !refused.isEmpty || changes.isEmpty else { return nil }
         let names = changes.compactMap { DocumentID(bytes: $0.item)?.name }
         return ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error)
+    }
+
+    /// It has offered what it knew of a file whose content it had not fetched. Another device's offer settles that.
+    private static func lostContent(_ error: CloudError) -> CloudError {
+        CloudError(
+            .unknownItem,
+            "The server has lost this content, and this device has no copy of it. A device that has one sends it by "
+                + "itself, as soon as it is connected, and this is settled then. Discard it only if none has.",
+            details: error.details)
     }
 
     /// What was made from a content that is refused is made from what that was made from; and of an item that could not

@@ -184,7 +184,7 @@ extension DocumentTransaction {
             throw CloudError(
                 .invalidArguments, "This folder is in every container, and stays as it is.",
                 details: ["path": path.text])
-        case nil: throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
+        case nil: throw try noItem(at: path)
         }
     }
 

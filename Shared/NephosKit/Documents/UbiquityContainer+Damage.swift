@@ -81,9 +81,7 @@ extension DocumentTransaction {
     fileprivate func longContents(
         of path: DocumentPath
     ) throws -> [(entry: DocumentEntry, contents: [WireDocumentContent])] {
-        guard let place = try place(path) else {
-            throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
-        }
+        guard let place = try place(path) else { throw try noItem(at: path) }
         var items: [(item: HeldDocument, path: DocumentPath)] = []
         if case .item(let item) = place { items.append((item, path)) }
         if place.isFolder { items += try descendants(of: place.id, at: path) }

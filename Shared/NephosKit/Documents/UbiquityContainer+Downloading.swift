@@ -87,7 +87,7 @@ extension UbiquityContainer {
         try change(ofCopies: { documents in
             for path in paths {
                 let path = try documents.path(path)
-                guard let place = try documents.place(path) else { throw Self.noItem(path) }
+                guard let place = try documents.place(path) else { throw try documents.noItem(at: path) }
                 try documents.setPinned(place.id, true)
                 try documents.touchAll(in: place, at: path)
                 if case .item(let item) = place, !item.isFolder { try documents.requestDownload(of: item) }
@@ -104,7 +104,7 @@ extension UbiquityContainer {
         try session.local.keepCopies(in: folder) { database in
             let documents = try documents(database)
             let path = try documents.path(path)
-            guard let place = try documents.place(path) else { throw Self.noItem(path) }
+            guard let place = try documents.place(path) else { throw try documents.noItem(at: path) }
             guard try documents.wishes().pins.contains(place.id) else {
                 throw CloudError(
                     .unknownItem, "This is not kept downloaded for its own sake.", details: ["path": path.text])
@@ -144,7 +144,7 @@ extension UbiquityContainer {
             let documents = try documents(database)
             documents.setWhole(whole)
             let place = try documents.path(path)
-            guard let top = try documents.place(place) else { throw Self.noItem(place) }
+            guard let top = try documents.place(place) else { throw try documents.noItem(at: place) }
             let items = try documents.files(at: path)
             for id in try documents.wishes().pins {
                 guard try id == top.id || top.isFolder && documents.isFolder(id, in: top.id) else { continue }
@@ -210,10 +210,6 @@ extension UbiquityContainer {
     fileprivate static let tooMany = CloudError(
         .limitExceeded, "These are too many files. Name the folders in it one by one.",
         details: ["maximum": "\(downloadsMax)"])
-
-    private static func noItem(_ path: DocumentPath) -> CloudError {
-        CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
-    }
 }
 
 /// For what only has to come.
@@ -237,9 +233,7 @@ extension DocumentTransaction {
     /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded`.
     fileprivate func files(at address: some DocumentAddressing) throws -> [HeldDocument] {
         let path = try path(address)
-        guard let place = try place(path) else {
-            throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
-        }
+        guard let place = try place(path) else { throw try noItem(at: path) }
         guard place.isFolder else { if case .item(let item) = place { return [item] } else { return [] } }
         let items = try descendants(of: place.id, at: path).map(\.item).filter(\.wire.hasContent)
         guard items.count <= UbiquityContainer.downloadsMax else {

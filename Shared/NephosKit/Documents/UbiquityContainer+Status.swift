@@ -71,9 +71,7 @@ extension UbiquityContainer {
         let scope = try await scope.status()
         return try read { documents in
             let path = try documents.path(path)
-            guard try documents.place(path) != nil else {
-                throw CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
-            }
+            guard try documents.place(path) != nil else { throw try documents.noItem(at: path) }
             return try documents.status(of: path, scope, uploading: progress.waiting)
         }
     }

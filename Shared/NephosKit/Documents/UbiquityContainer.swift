@@ -46,6 +46,11 @@ public final class UbiquityContainer: Sendable {
         }
     }
 
+    /// Why nothing can be done with what is at the path, where there is no item.
+    package func noItem(at path: some DocumentAddressing) throws(CloudError) -> CloudError {
+        try read { documents in try documents.noItem(at: documents.path(path)) }
+    }
+
     /// The item of this id, wherever it is, also in the trash; nil: there is none.
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does.
