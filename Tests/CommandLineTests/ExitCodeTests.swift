@@ -447,7 +447,7 @@ import Testing
         "docs renditions": (0, 0), "docs attributes": (0, 0), "docs conflicts": (0, 0), "docs set": (64, 64),
         "records ls": (0, 0), "records get": (0, 0), "records asset": (0, 0), "records query": (0, 0),
         "records conflicts": (0, 0),
-        "records refused": (0, 0), "records export": (0, 0), "records zones list": (0, 0),
+        "records refused": (0, 0), "records retry": (0, 0), "records export": (0, 0), "records zones list": (0, 0),
         "records save": (7, 4), "records delete": (7, 4), "records import": (7, 4), "records zones make": (7, 4),
         "records zones delete": (7, 4), "records changes": (7, 4), "records explain": (7, 4),
         "records index ls": (7, 4), "records index add": (7, 4), "records index remove": (7, 4),

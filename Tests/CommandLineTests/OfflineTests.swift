@@ -80,6 +80,15 @@ import Testing
                 #expect(time < limit, "\(command): \(time), without a look \(start)")
             }
             #expect(try await house.person.run("kv", "get", "colour").output == "red\n")
+            // The same once more has nothing new to send, and waits all the same.
+            let file = house.folder + "/film"
+            try Data("film".utf8).write(to: URL(fileURLWithPath: file))
+            for write in [["docs", "put", file, "film"], ["docs", "mkdir", "folder"]] {
+                for _ in 0..<2 {
+                    let kept = try await house.person.run(write + ["--json"])
+                    #expect(kept.status == 0 && kept.output.contains(#""state":"queued""#), "\(write): \(kept)")
+                }
+            }
 
             #expect(try await house.nephos.run("up").status == 0)
             #expect(try await house.person.run("kv", "sync").status == 0)

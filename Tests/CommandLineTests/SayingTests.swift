@@ -56,6 +56,8 @@ import Testing
             let made = try await one.run("docs", "mkdir", "-p", "old", "new")
             #expect(made.output == "Made /Documents/new. There already: /Documents/old.\n", "\(made)")
             #expect(try await one.run("docs", "mkdir", "old").output == "There already: /Documents/old.\n")
+            let within = try await one.run("docs", "mkdir", "-p", "a/b", "a", "a")
+            #expect(within.output == "Made /Documents/a/b, /Documents/a.\n", "\(within)")
             let json = try await one.run("docs", "mkdir", "old", "newer", "--json").output
             #expect(json.contains(#""existing":["/Documents/old"]"#), "\(json)")
         }

@@ -7,6 +7,29 @@ import Testing
 
 /// Conflicts are never dropped, and so there may only be so many.
 @Suite struct ConflictBoundTests {
+    /// Each that is refused stays, and one that saves without looking is refused without end.
+    @Test func beyondTheRoomForWhatWasRefusedNothingIsSentUntilSomeIsGivenUp() async throws {
+        try await withRecords { cloud in
+            let here = try await cloud.open()
+            try await here.settle()
+            try cloud.setPlan(bytes: 64 << 10)
+            let data = RecordValue.data(Data(repeating: 1, count: 900 << 10))
+            for name in 0..<40 { try await here.database.save(Record("r\(name)", ["d": data])) }
+            await #expect(throws: CloudError.self) {
+                try await here.database.waitUntilSent(timeout: .seconds(120))
+            }
+            let refused = try await here.database.refused()
+            #expect(refused.count == 37)
+            let pending = try await here.database.status().pending
+            #expect(pending.count == 3 && pending.first?.blocker == .thisDevice)
+            #expect(pending.first?.reason.contains("As much was refused as there is room for") == true)
+            try cloud.setPlan(bytes: 1 << 30)
+            #expect(try await here.database.dismissRefused([refused[0]]).count == 1)
+            try await here.settle()
+            #expect(try await here.contents().keys.sorted() == ["r37", "r38", "r39"])
+        }
+    }
+
     @Test func beyondTheRoomForConflictsNothingIsSentUntilSomeAreResolved() async throws {
         try await withRecords { cloud in
             let (here, there) = (try await cloud.open(), try await cloud.open())

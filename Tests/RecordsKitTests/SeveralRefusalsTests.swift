@@ -126,7 +126,93 @@ import Testing
         }
     }
 
+    // MARK: Over what was refused
+
+    /// The record that a save has given is changed and saved again, however that is: all of it goes, over what the server has.
+    @Test(arguments: [RecordSavePolicy.ifServerRecordUnchanged, .changedKeys, .allKeys], [false, true])
+    func whatIsSavedOverARefusedSaveTakesThatIn(_ policy: RecordSavePolicy, isNew: Bool) async throws {
+        try await withRecords { cloud in
+            let device = try await cloud.open()
+            if !isNew { try await device.database.save(Record("a", ["n": 0, "gone": 1])) }
+            try await device.settle()
+            var record = isNew ? Record("a", ["n": 0]) : try await read("a", on: device)
+            (record["first"], record["gone"], record.parent) = (1, nil, "nowhere")
+            record = try await device.database.save(record, policy: policy)
+            try await device.settle()
+            #expect(try await device.database.refused().count == 1)
+            (record["second"], record.parent) = (2, nil)
+            try await device.database.save(record, policy: policy)
+            try await device.settle()
+            #expect(try await device.contents()["a"] == ["n": 0, "first": 1, "second": 2])
+            #expect(try await device.database.refused().isEmpty)
+            #expect(try await device.database.conflicts().isEmpty)
+            #expect(try await device.proves())
+        }
+    }
+
+    /// With what it is saved over it may be refused once more, as one.
+    @Test func whatIsSavedOverARefusedSaveIsRefusedWithIt() async throws {
+        try await withRecords { cloud in
+            let device = try await cloud.open()
+            try await device.database.save(Record("a", ["n": 0]))
+            try await device.settle()
+            var record = try await read("a", on: device)
+            record.parent = "nowhere"
+            for field in ["first", "second"] {
+                record[field] = 1
+                record = try await device.database.save(record)
+                try await device.settle()
+            }
+            let refused = try await device.database.refused()
+            #expect(refused.count == 1 && refused.first?.record?["first"] == 1 && refused.first?.record?["second"] == 1)
+            var again = try #require(refused.first?.record)
+            again.parent = nil
+            try await device.database.save(again)
+            try await device.settle()
+            #expect(try await device.contents()["a"] == ["n": 0, "first": 1, "second": 1])
+            #expect(try await device.database.refused().isEmpty)
+        }
+    }
+
+    /// What is deleted over it is what the server has.
+    @Test(arguments: [false, true]) func whatIsDeletedOverARefusedSaveIsWhatThereIs(isNew: Bool) async throws {
+        try await withRecords { cloud in
+            let device = try await cloud.open()
+            if !isNew { try await device.database.save(Record("a", ["n": 0])) }
+            try await device.settle()
+            var record = isNew ? Record("a", ["n": 0]) : try await read("a", on: device)
+            record.parent = "nowhere"
+            record = try await device.database.save(record)
+            try await device.settle()
+            try await device.database.modify(saving: [], deleting: [record.id], seen: [record])
+            try await device.settle()
+            #expect(try await device.contents().isEmpty)
+            #expect(try await device.database.refused().isEmpty)
+            #expect(try await device.database.conflicts().isEmpty)
+        }
+    }
+
     // MARK: Deletions
+
+    /// A save by force is over whatever there is, and so is what deletes it: that it was deleted is not said of what is still
+    /// there.
+    @Test func aDeletionOverASaveByForceOfWhatThisDeviceDoesNotKnowIsDecidedByAPerson() async throws {
+        try await withRecords { cloud in
+            let device = try await cloud.open()
+            try await device.database.save(Record("a", ["n": 10]))
+            try await device.settle()
+            try cloud.setPlan(bytes: 64 << 10)
+            device.setOffline(true)
+            try await device.database.save(
+                Record("a", ["data": .data(Data(repeating: 7, count: 200 << 10))]), policy: .allKeys)
+            try await device.database.delete(RecordID("a"))
+            device.setOffline(false)
+            try await device.settle()
+            let isThere = try await device.contents()["a"] != nil
+            let undecided = try await device.database.conflicts().count + device.database.refused().count
+            #expect(!isThere || undecided > 0)
+        }
+    }
 
     /// One that was saved over what is refused already, and is refused by itself, goes with the deletion that came after it:
     /// what the server has is deleted.

@@ -55,6 +55,23 @@ import Testing
         #expect(try house.rows(of: "record_mendings") == 0)
     }
 
+    /// They cannot be read any more.
+    private func damage(_ names: String...) throws {
+        try house.cloud.storage(of: .records).write { transaction in
+            for name in names {
+                let body = try transaction.first(SQL("SELECT body FROM feed_items WHERE name = ?1"), [.text(name)]) {
+                    $0.blob(0)
+                }
+                let damaged = try #require(body).dropLast(4) + [1, 2, 3, 4]
+                try transaction.execute(
+                    SQL("UPDATE feed_items SET body = ?1 WHERE name = ?2"), [.blob(Array(damaged)), .text(name)])
+            }
+        }
+        house.cloud.crash(.records)
+        try house.cloud.start(.records)
+        pass()
+    }
+
     func pass() { house.cloud.network.run(for: .seconds(60)) }
 
     /// What was told of the deletions.
@@ -101,19 +118,23 @@ import Testing
         try here.save("a", ["n": .integer(2)], base: first)
         let newer = try #require(try here.list()["a"])
         try lose(since: copy())
-        try house.cloud.storage(of: .records).write { transaction in
-            let body = try transaction.first(SQL("SELECT body FROM feed_items WHERE name = 'a'"), []) { $0.blob(0) }
-            let damaged = try #require(body).dropLast(4) + [1, 2, 3, 4]
-            try transaction.execute(
-                SQL("UPDATE feed_items SET body = ?1 WHERE name = 'a'"), [.blob(Array(damaged))])
-        }
-        house.cloud.crash(.records)
-        try house.cloud.start(.records)
-        pass()
+        try damage("a")
         let outcome = try there.modify([.offer("a", older)])
         #expect(outcome.codes == [nil] && outcome.token.sequence == outcome.previousSequence)
         #expect(try there.modify([.offer("a", newer)]).codes == [nil])
         #expect(try here.list()["a"] == newer)
+    }
+
+    /// What it hangs on may be what nobody has any more.
+    @Test func aDamagedChildIsHealedThoughItsParentCannotBe() throws {
+        try here.modify([.save("parent"), .save("child", parent: "parent")])
+        let child = try #require(try here.list()["child"])
+        try lose(since: copy())
+        try damage("parent", "child")
+        let healed = try there.modify([.offer("child", child)])
+        #expect(healed.codes == [nil] && healed.token.sequence > healed.previousSequence)
+        // Nothing else is hung on what nobody can read.
+        #expect(try there.modify([.save("other", parent: "parent")]).codes == [.referenceViolation])
     }
 
     @Test func aDeletionIsRepeatedByWhoeverKnowsOfIt() throws {

@@ -40,14 +40,15 @@ struct Supervisor {
         var memory: MemoryUse?
     }
 
-    /// Runs until SIGTERM, SIGINT or SIGHUP, as far as those are not ignored, then stops the services, last first.
+    /// Runs until SIGTERM, or SIGINT or SIGHUP as far as those are not ignored, then stops the services, last first.
     ///
     /// - Throws: ``CloudError`` `.alreadyExists` when another one runs this deployment.
     func run() throws {
         var signals = sigset_t()
         sigemptyset(&signals)
         // What is ignored comes all the same while it is waited for, and is not meant to: nohup.
-        let ending = [SIGTERM, SIGINT, SIGHUP].filter { !Interrupt.ignores($0) }
+        // What begins it ends it by SIGTERM, whatever that was to others.
+        let ending = [SIGTERM] + [SIGINT, SIGHUP].filter { !Interrupt.ignores($0) }
         for signal in ending + [SIGCHLD] { sigaddset(&signals, signal) }
         pthread_sigmask(SIG_BLOCK, &signals, nil)
         // In the foreground, whoever reads what it says may go.

@@ -134,19 +134,21 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, _ in
                 let sent = try await SentDocuments(container)
                 var made: [DocumentEntry] = []
-                var there: Set<String> = []
+                // Before anything is made: a later one may lie in an earlier one, or be it.
+                var known: Set<DocumentID> = []
+                for path in paths { if let item = try? await container.item(at: path) { known.insert(item.id) } }
                 for path in paths {
-                    let known = try? await container.item(at: path)
-                    made.append(try await container.makeFolder(at: path, makesParents: parents))
-                    if let known, let folder = made.last, known.id == folder.id { there.insert(folder.path) }
+                    let folder = try await container.makeFolder(at: path, makesParents: parents)
+                    if !made.contains(where: { $0.id == folder.id }) { made.append(folder) }
                 }
-                let new = made.filter { !there.contains($0.path) }.map { inLine($0.path) }
+                let there = made.filter { known.contains($0.id) }.map(\.path).sorted()
+                let new = made.filter { !known.contains($0.id) }.map { inLine($0.path) }
                 let sentences = [
                     new.isEmpty ? nil : "Made \(listed(new)).",
-                    there.isEmpty ? nil : "There already: \(listed(there.sorted().map(inLine))).",
+                    there.isEmpty ? nil : "There already: \(listed(there.map(inLine))).",
                 ]
                 try await sent.wait(
-                    made, network, output, existing: there.sorted(),
+                    made, network, output, existing: there,
                     done: sentences.compactMap { $0 }.joined(separator: " "))
             }
         }

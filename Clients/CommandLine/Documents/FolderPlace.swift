@@ -38,9 +38,10 @@ extension DocumentsCommand.Get {
             }
             let file = mark.file(in: folder)
             let descriptor = file.withCString { open($0, O_WRONLY | O_CREAT | O_CLOEXEC, 0o666) }
-            let failure: CloudError? = descriptor < 0 ? Self.failure(file) : nil
+            // Another get of the same may have given it its place in between.
+            let failure: CloudError? = descriptor < 0 && errno != ENOENT ? Self.failure(file) : nil
             if descriptor >= 0 { close(descriptor) }
-            let isPlaced = failure == nil && folder.withCString { old in place.withCString { rename(old, $0) } } == 0
+            let isPlaced = descriptor >= 0 && folder.withCString { old in place.withCString { rename(old, $0) } } == 0
             guard !isPlaced else { return }
             _ = file.withCString { unlink($0) }
             _ = folder.withCString { rmdir($0) }

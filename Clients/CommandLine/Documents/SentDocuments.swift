@@ -84,6 +84,8 @@ struct SentDocuments {
         }
         if let unsent {
             var waits = try await isWaiting()
+            // The same may have waited already. What goes to the trash goes past that.
+            if batch == nil, !waits { waits = try await container.refreshed(items).contains { $0.pending != .none } }
             for other in others where !waits { waits = try await other.sent.isWaiting() }
             guard !waits else {
                 report.reason = unsent.reason

@@ -70,8 +70,8 @@ extension RecordsCommand {
         static let configuration = CommandConfiguration(
             abstract: "What the server did not take, for reasons that are no conflict.",
             discussion: """
-                It is kept until the record is saved again, or it is dismissed: nephos discard NAME. Once what was in the \
-                way is gone: nephos records refused --lines | nephos records import -
+                It is kept until it is saved again, or dismissed: nephos discard NAME. Once what was in the way is gone: \
+                nephos records retry
                 """)
 
         @OptionGroup var database: DatabaseOptions
@@ -104,13 +104,59 @@ extension RecordsCommand {
                     }
                     let options = self.database.options(database, session)
                     let zones = Set(found.map(\.id.zone)).sorted()
+                    let again = zones.map { zone in
+                        let option = zone == RecordZone.defaultName ? "" : " --zone=\(ShellCommand.word(zone))"
+                        return "nephos records retry\(options)\(option)"
+                    }
                     try StandardOutput.line(
                         """
                         \(table(["RECORD", "WHEN", "WHAT", "WHY"], rows))
                         Dismiss:    \(zones.map { "nephos discard\(database.scope(of: $0).options(session)) NAME" }.joined(separator: "\n            "))
-                        Save again: nephos records refused\(options) --lines | nephos records import\(options) -
+                        Save again: \(again.joined(separator: "\n            "))
                         """)
                 }
+            }
+        }
+    }
+}
+
+extension RecordsCommand {
+    struct Retry: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Save again what the server did not take, once what was in the way is gone.",
+            discussion: """
+                Each as it was: what was saved of the record meanwhile, on this device or another, is a conflict, and a \
+                person decides. A deletion that was refused is done again with nephos records delete. Exit code 2: \
+                nothing of that name was refused.
+                """)
+
+        @Argument(help: "Of these records (default: of all of the zone).") var names: [String] = []
+        @OptionGroup var database: DatabaseOptions
+        @OptionGroup var zone: ZoneOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await database.withDatabase(isOffline: network.offline) { database, _ in
+                try await database.refresh(zone.zone, network)
+                let all = try await database.refused(in: zone.zone)
+                if let missing = names.first(where: { name in !all.contains { $0.id.name == name } }) {
+                    throw CloudError(
+                        .unknownItem, "Nothing of this record was refused. See: nephos records refused",
+                        details: ["record": missing, "zone": zone.zone])
+                }
+                let found = names.isEmpty ? all : all.filter { names.contains($0.id.name) }
+                let records = found.compactMap(\.record)
+                if records.count < found.count {
+                    Standard.error("nephos: Deletions are done again with nephos records delete.")
+                }
+                let sent = try await SentRecords(database, zone: zone.zone)
+                // Of one record there may be several, each made from what there was.
+                for record in records { try await database.save(record) }
+                let saved = Set(records.map(\.id.name)).sorted()
+                let done =
+                    saved.isEmpty ? "There is nothing to save again." : "Saved \(listed(saved.map(inLine)))."
+                try await sent.wait(saved, network, output, done: done)
             }
         }
     }

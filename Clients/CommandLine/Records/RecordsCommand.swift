@@ -17,7 +17,8 @@ struct RecordsCommand: AsyncParsableCommand {
         subcommands: [
             Zones.self, List.self, Save.self, Get.self, Asset.self, Query.self, Delete.self, Changes.self,
             Conflicts.self,
-            Resolve.self, Refused.self, Export.self, Import.self, Explain.self, Index.self, Roles.self, Copy.self,
+            Resolve.self, Refused.self, Retry.self, Export.self, Import.self, Explain.self, Index.self, Roles.self,
+            Copy.self,
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions

@@ -15,26 +15,27 @@ struct SentRecords {
 
     private let database: RecordDatabase
     private let zone: String
-    /// What was a conflict before.
+    /// What was a conflict, and what was refused, before.
     private let conflicts: Set<RecordConflict>
+    private let refused: Set<Int64>
 
     init(_ database: RecordDatabase, zone: String) async throws {
         self.database = database
         self.zone = zone
         conflicts = try await Set(database.conflicts(in: zone))
+        refused = try await Set(database.refused(in: zone).map(\.number))
     }
 
     /// What became of records that were not taken: of each the error.
     func failures(of names: Set<String>) async throws -> [String: CloudError] {
         var failures: [String: CloudError] = [:]
-        for refused in try await database.refused(in: zone) where names.contains(refused.id.name) {
-            failures[refused.id.name] = refused.error
-        }
+        for one in try await database.refused(in: zone)
+        where names.contains(one.id.name) && !refused.contains(one.number) { failures[one.id.name] = one.error }
         for conflict in try await database.conflicts(in: zone)
         where names.contains(conflict.id.name) && !conflicts.contains(conflict) {
             failures[conflict.id.name] = CloudError(
                 .serverRecordChanged,
-                "Another device has saved the record meanwhile. Decide: nephos records conflicts",
+                "The record was saved otherwise meanwhile. Decide: nephos records conflicts",
                 details: ["record": conflict.id.name])
         }
         return failures
@@ -74,6 +75,9 @@ struct SentRecords {
         // What was saved before, and not taken: this is over what the server had instead.
         if try await database.conflicts(in: zone).contains(where: { names.contains($0.id.name) }) {
             Standard.error("nephos: There is a conflict that nobody has decided. See: nephos records conflicts")
+        }
+        if try await database.refused(in: zone).contains(where: { names.contains($0.id.name) }) {
+            Standard.error("nephos: What was refused of it before is listed still. See: nephos records refused")
         }
         report.state = "sent"
         try output.print(report, text: done)

@@ -107,6 +107,9 @@ extension WireDocumentChange {
 extension Preparation {
     /// Whether somebody wanted it so.
     var isByChoice: Bool { self == .paused || self == .behindPaused }
+
+    /// Whether somebody has to decide something first.
+    var isUndecided: Bool { self == .conflicts || self == .refusals }
 }
 
 extension StoreStatus.Pending {

@@ -14,7 +14,7 @@ struct RecordDraft {
     private let healsAssets: Bool
     private let makeTag: () -> Data
     private var changes: [RecordTransaction.Pending] = []
-    /// Numbers of what was refused, and is saved again as somebody has changed it.
+    /// Numbers of what was refused, and is done again by this: saved as somebody has changed it, or over which this is.
     private var savedAgain: Set<Int64> = []
 
     init(
@@ -70,7 +70,7 @@ struct RecordDraft {
         let pending = RecordTransaction.Pending(position: 0, change: change, ancestor: ancestor)
         let result = RecordTransaction.Pending.made(save, from: ancestor)
         _ = try ChangeRule.encoded(result)
-        changes.append(pending)
+        try append(pending)
         return RecordTransaction.Visible(record: result, isPending: true).made(id, result, nil)
     }
 
@@ -78,12 +78,15 @@ struct RecordDraft {
     mutating func delete(_ id: RecordID, as seen: Record? = nil) throws {
         let (current, waiting) = (try records.visible(id.name).record, try records.pending(of: id.name))
         // It is gone already, or about to go. Of a database that is not kept here only the server knows.
-        if current == nil, try !waiting.isEmpty || records.hasCopy && records.rows.state().synced { return }
+        if current == nil, try !waiting.isEmpty || records.hasCopy && records.rows.state().synced {
+            // It may have been refused as it was seen.
+            return try records.endRefusal(of: id.name, as: seen?.changeTag ?? Data())
+        }
         var change = WireRecordChange()
         change.record = id.name
         change.delete = WireDeleteRecord()
         if policy == .ifServerRecordUnchanged { change.delete.base = seen?.changeTag ?? current?.version ?? Data() }
-        changes.append(RecordTransaction.Pending(position: 0, change: change, ancestor: seen?.base ?? current))
+        try append(RecordTransaction.Pending(position: 0, change: change, ancestor: seen?.base ?? current))
     }
 
     /// - Parameter base: What is deleted, as it was seen; nil: there is nothing.
@@ -93,6 +96,13 @@ struct RecordDraft {
         change.record = id.name
         change.delete.base = base.version
         changes.append(RecordTransaction.Pending(position: 0, change: change, ancestor: base))
+    }
+
+    /// With what was refused of what it is made over, if that was.
+    private mutating func append(_ change: RecordTransaction.Pending) throws {
+        let (whole, refused) = try records.takingInRefused(change)
+        if let refused { savedAgain.insert(refused) }
+        changes.append(whole)
     }
 
     private static let otherType = CloudError(

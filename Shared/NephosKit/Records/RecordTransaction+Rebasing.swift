@@ -26,14 +26,37 @@ extension RecordTransaction {
         guard let former = refused.save, former.seal == 0, let next = try successor(of: refused)?.pending else {
             return false
         }
-        guard let save = next.save else {
-            try rebase(next, over: refused, former)
-            return true
-        }
+        guard let save = next.save else { return try rebase(next, over: refused, former) }
         return try rebase(next, save, over: refused, former)
     }
 
-    private func rebase(_ next: Pending, over refused: Pending, _ former: WireSaveRecord) throws {
+    /// A change that is made over a save that was refused before, as one with it: the server has only heard of what that was
+    /// made from.
+    ///
+    /// - Returns: It, and the number of the refused one; nil: none was.
+    /// - Throws: ``CloudError`` `.limitExceeded` when together they are more than a record has room for.
+    func takingInRefused(_ change: Pending) throws -> (whole: Pending, refused: Int64?) {
+        guard let refused = try refusals(of: change.change.record).first(where: { $0.isBase(change.change.base) }),
+            let former = refused.save
+        else { return (change, nil) }
+        var change = change
+        switch change.change.kind {
+        case .save(var save):
+            if !save.replace { save.take(in: former) }
+            save.base = former.base
+            change.change.save = save
+            try ChangeRule.check(change.change)
+        case .delete:
+            // Of one that was to be new the server has none: without a base whatever has the name by now would be deleted.
+            guard !former.base.isEmpty else { return (change, refused.number) }
+            change.change.delete.base = former.base
+        case nil: break
+        }
+        change.ancestor = refused.ancestor
+        return (change, refused.number)
+    }
+
+    private func rebase(_ next: Pending, over refused: Pending, _ former: WireSaveRecord) throws -> Bool {
         // The refused one may have been made over others that are refused, of which the server has none either.
         let all = try refusals(of: next.change.record)
         // Of what is refused by itself only what it was made over is noted.
@@ -44,13 +67,17 @@ extension RecordTransaction {
             var next = next
             next.change.delete.base = base
             next.ancestor = ancestor
-            return try put(next)
+            try put(next)
+            return true
         }
+        // By force it is saved over whatever there is, which this device may not know.
+        guard former.policy == .ifServerRecordUnchanged else { return false }
         // It was never there. Without a base whatever has the name by now would be deleted.
         try remove(next)
-        guard try pending(at: next.position).isEmpty else { return }
+        guard try pending(at: next.position).isEmpty else { return true }
         try removePending(at: next.position)
         try rows.removeOperation(at: next.position)
+        return true
     }
 
     private func rebase(

@@ -79,25 +79,34 @@ extension RecordTransaction {
     }
 
     /// What conflicts of a zone take, in bytes of their records, and how many there are, until nothing more of the zone
-    /// is sent: none is ever dropped, and each request may add some.
-    static let conflictBytesMax = 32 << 20
-    static let conflictsMax = 10_000
+    /// is sent: none is ever dropped, and each request may add some. Of what was refused as much.
+    static let undecidedBytesMax = 32 << 20
+    static let undecidedMax = 10_000
 
     func isFullOfConflicts() throws -> Bool {
+        try isFull(
+            "record_conflicts",
+            "coalesce(length(ancestor), 0) + coalesce(length(server), 0) + coalesce(length(client), 0)")
+    }
+
+    /// The same of what was refused.
+    func isFullOfRefusals() throws -> Bool {
+        try isFull("record_refusals", "coalesce(length(body), 0) + coalesce(length(ancestor), 0)")
+    }
+
+    private func isFull(_ table: String, _ bytes: String) throws -> Bool {
         let row = try Row.fetchOne(
             rows.cached(
-                "SELECT count(*) AS found, coalesce(sum(coalesce(length(ancestor), 0) + coalesce(length(server), 0) "
-                    + "+ coalesce(length(client), 0)), 0) AS bytes "
-                    + "FROM record_conflicts WHERE account = ?1 AND scope = ?2"),
+                "SELECT count(*) AS found, coalesce(sum(\(bytes)), 0) AS bytes FROM \(table) "
+                    + "WHERE account = ?1 AND scope = ?2"),
             arguments: [rows.account, rows.scope.name])
         guard let row else { return false }
-        return (row["found"] as Int) >= Self.conflictsMax || (row["bytes"] as Int) >= Self.conflictBytesMax
+        return (row["found"] as Int) >= Self.undecidedMax || (row["bytes"] as Int) >= Self.undecidedBytesMax
     }
 
     // MARK: Refusals
 
-    /// Keeps what was refused. There is no bound: all of it waited on this disk already, and nobody else has it. What was
-    /// saved over something that is refused already is one with it, for the reason that the first was refused for, in
+    /// Keeps what was refused: nobody else has it. What was saved over something that is refused already is one with it, for the reason that the first was refused for, in
     /// whichever order the two were. Whatever else was saved of the record is listed by itself.
     ///
     /// - Parameters:
@@ -136,6 +145,23 @@ extension RecordTransaction {
         var body: WireRecord?
         var ancestor: WireRecord?
         var error: CloudError
+
+        /// It as a save over what it was made from; nil: it is a deletion.
+        var save: WireSaveRecord? {
+            guard let body else { return nil }
+            let before = Dictionary((ancestor?.fields ?? []).map { ($0.name, $0) }) { $1 }
+            let left = Set(body.fields.map(\.name))
+            var save = WireSaveRecord()
+            (save.version, save.base, save.type) = (body.version, ancestor?.version ?? Data(), body.type)
+            save.fields = body.fields.filter { before[$0.name] != $0 }
+            for name in before.keys.sorted() where !left.contains(name) {
+                var gone = WireRecordField()
+                gone.name = name
+                save.fields.append(gone)
+            }
+            if body.parent != ancestor?.parent ?? "" { save.parent = body.parent }
+            return save
+        }
 
         /// Whether it is the save with this change tag, over which another was made.
         func isBase(_ version: Data) -> Bool { !version.isEmpty && body?.version == version }
@@ -220,19 +246,24 @@ extension RecordTransaction {
         return true
     }
 
-    /// Ends what was refused and is done again by this change: it has the same content, was made over it, or is what was
-    /// listed. What else was refused of the record stays.
+    /// Ends what was refused and is done again by this change: it has the same content, or is known to. What else was
+    /// refused of the record stays.
     ///
-    /// - Parameter isSavedAgain: Whether it was listed under the number, and is saved from there.
+    /// - Parameter isSavedAgain: Whether the one of this number is part of the change.
     func endRefusals(by change: Pending, _ isSavedAgain: (Int64) -> Bool) throws {
         let name = change.change.record
         let noted = try refusals(of: name)
         guard !noted.isEmpty else { return }
         let result = try client(of: change)
         for one in noted
-        where isSavedAgain(one.number) || one.isBase(change.change.base) || one.body.hasSameContent(as: result) {
+        where isSavedAgain(one.number) || one.body.hasSameContent(as: result) {
             try remove(one, of: name)
         }
+    }
+
+    /// The same of a save by its change tag.
+    func endRefusal(of name: String, as version: Data) throws {
+        for one in try refusals(of: name) where one.isBase(version) { try remove(one, of: name) }
     }
 
     /// Of all that was refused of the record by now.

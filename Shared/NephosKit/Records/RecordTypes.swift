@@ -133,7 +133,7 @@ public struct RefusedRecord: Sendable, Hashable, Identifiable {
     /// Why, with what to do.
     public var error: CloudError
     /// Names it among all that the device has been refused.
-    let number: Int64
+    package let number: Int64
 }
 
 /// What an app is told when records of a zone change from outside: as they are by now, read them.

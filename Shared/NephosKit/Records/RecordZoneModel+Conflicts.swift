@@ -98,7 +98,7 @@ extension RecordZoneModel {
 
     /// How a person saves again what was refused in the zone, all of it.
     var recoveryOfRefused: String {
-        "nephos records refused\(options) --lines | nephos records import\(options) -"
+        "nephos records retry\(options)"
     }
 
     /// What is longer is no line for a person to copy.

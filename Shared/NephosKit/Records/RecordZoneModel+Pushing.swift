@@ -12,10 +12,10 @@ extension RecordZoneModel {
         Set(operations.map(\.position))
     }
 
-    /// Nothing overtakes what waits for a person, and nothing is sent whose conflict there would be no room for, nor
-    /// before its assets are stored.
+    /// Nothing overtakes what waits for a person, and nothing is sent whose conflict or refusal there would be no room for,
+    /// nor before its assets are stored.
     func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
-        guard !operations.isEmpty, try !records(in: rows).isFullOfConflicts() else { return [] }
+        guard !operations.isEmpty, try lackOfRoom(in: rows) == nil else { return [] }
         let blocked = try rows.firstBlocked()?.position ?? .max
         let sendable = operations.filter { $0.position < blocked }
         let held = try waitingForAssets(among: sendable, in: rows)
@@ -28,10 +28,15 @@ extension RecordZoneModel {
 
     func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation] {
         guard !operations.isEmpty else { return [:] }
-        guard try records(in: rows).isFullOfConflicts() else {
-            return try waitingForAssets(among: operations, in: rows)
-        }
-        return Dictionary(operations.map { ($0.position, .conflicts) }) { $1 }
+        guard let lack = try lackOfRoom(in: rows) else { return try waitingForAssets(among: operations, in: rows) }
+        return Dictionary(operations.map { ($0.position, lack) }) { $1 }
+    }
+
+    /// What there is as much of as is kept; nil: of nothing.
+    private func lackOfRoom(in rows: ScopeTransaction) throws -> Preparation? {
+        let records = records(in: rows)
+        if try records.isFullOfConflicts() { return .conflicts }
+        return try records.isFullOfRefusals() ? .refusals : nil
     }
 
     func hasten() { uploads.hasten() }
@@ -40,10 +45,13 @@ extension RecordZoneModel {
 
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
         var zone = try WireZoneChanges(serializedBytes: operation.payload)
+        let (sent, isLast) = try records(in: rows).nextPart(at: operation.position)
+        // It says that all of them are made.
+        if !isLast { zone.clientToken = Data() }
         zone.zoneID =
             place.isPublic ? RecordLimits.defaultZone : String(rows.scope.path.dropFirst(container.count + 1))
         let records = records(in: rows)
-        zone.changes = try records.nextPart(at: operation.position).sent.map(\.change)
+        zone.changes = sent.map(\.change)
         if operation.head.sequence > 0 { zone.head = WireChangeToken(operation.head) }
         var request = WireModifyRecords()
         request.transferID = try records.upload(at: operation.position)?.transfer ?? Data()

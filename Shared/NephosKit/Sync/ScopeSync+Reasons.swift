@@ -9,6 +9,7 @@ enum Preparation: String, CaseIterable {
     case paused = "The sync of the item is paused. Resume it."
     case behindPaused = "It waits for an item whose sync is paused. Resume that."
     case conflicts = "As many conflicts as there is room for wait to be resolved. Resolve some."
+    case refusals = "As much was refused as there is room for. Save some of it again, or discard it."
 }
 
 extension ScopeSync {
@@ -47,7 +48,7 @@ extension ScopeSync {
         } else if let preparation {
             pending.state = preparation == .sending && operation.error == nil ? .inFlight : .waiting
             pending.reason = operation.error?.message ?? preparation.rawValue
-            let isHere = preparation.isByChoice || preparation == .conflicts
+            let isHere = preparation.isByChoice || preparation.isUndecided
             pending.blocker = isHere ? .thisDevice : operation.error.map(PushRules.blocker) ?? .network
             if isHere { pending.reason = preparation.rawValue }
             if operation.nextAttempt > now.time { pending.nextAttempt = operation.nextAttempt }

@@ -106,6 +106,8 @@ extension ZoneBatch {
         let before = try stored(name).state.record?.parent ?? ""
         guard !record.parent.isEmpty, !record.parent.hasSameBytes(as: before) else { return nil }
         var above = ItemName(record.parent)
+        // One that is damaged hangs there still, whatever can be read of the parent.
+        if try stored(name).state.isDamaged, try zone.rows.has(.child, to: above, of: name) { return nil }
         for _ in 0..<RecordLimits.parentsMax {
             guard above != name else {
                 return CloudError(.referenceViolation, "A record cannot be its own parent, nor its parents'.")

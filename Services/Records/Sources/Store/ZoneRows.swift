@@ -27,6 +27,8 @@ struct ZoneRows {
 
     private static let sources = SQL(
         "SELECT source FROM record_references WHERE \(key) AND target = ?4 AND kind = ?5 ORDER BY source LIMIT ?6")
+    private static let selectReference = SQL(
+        "SELECT 1 FROM record_references WHERE \(key) AND target = ?4 AND kind = ?5 AND source = ?6")
     private static let countSources = SQL(
         """
         SELECT COUNT(*) FROM (SELECT 1 FROM record_references WHERE \(key) AND target = ?4 AND kind = ?5 LIMIT ?6)
@@ -47,6 +49,13 @@ struct ZoneRows {
         try transaction.all(
             Self.sources, place + [.text(target.rawValue), .integer(kind.rawValue), .integer(Int64(limit))]
         ) { ItemName($0.text(0)) }
+    }
+
+    func has(_ kind: Reference, to target: ItemName, of source: ItemName) throws -> Bool {
+        try transaction.first(
+            Self.selectReference,
+            place + [.text(target.rawValue), .integer(kind.rawValue), .text(source.rawValue)]
+        ) { _ in true } != nil
     }
 
     /// How many records are deleted with the target; beyond what is allowed it is not counted.
