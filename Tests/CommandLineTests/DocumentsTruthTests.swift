@@ -451,7 +451,7 @@ import Testing
                 for command in ["status", "why"] {
                     let said = try await person.run(command)
                     #expect(
-                        said.status == 4 && (said.output + said.errors).contains("1 change of ann was never sent"),
+                        said.status != 0 && (said.output + said.errors).contains("1 change of ann was never sent"),
                         "\(said)")
                 }
             }

@@ -28,6 +28,7 @@ struct ScopeOptions: ParsableArguments {
     }
 
     func scopes(in session: Session, within limit: Duration) async throws -> [Scope] {
+        if let left = try await session.leftUnsent { Standard.error("nephos: \(left)") }
         let all = try await session.scopes()
         let meant = all.filter { scope in
             (app.map { scope.id.app.rawValue == $0 } ?? true)
@@ -35,7 +36,6 @@ struct ScopeOptions: ParsableArguments {
                 && (name.map { scope.id.name == $0 } ?? true)
         }
         guard meant.isEmpty else { return meant }
-        if let left = try await session.leftUnsent { Standard.error("nephos: \(left)") }
         let account = try session.requireAccount()
         // That there is no such app comes before what it would have.
         if let app, !all.contains(where: { $0.id.app.rawValue == app }), service != nil || name != nil {
