@@ -28,6 +28,8 @@ final class Batch {
         var now: Timestamp
         /// Former versions go by this one.
         var purgeTime: Timestamp
+        /// What is done now is kept from then on.
+        var retentionStart: Timestamp
         /// The batch.
         var operation: OperationID
     }
@@ -368,7 +370,10 @@ final class Batch {
                 if isThere { try rows.addChild(item, of: folder) } else { try rows.removeChild(item, of: folder) }
             }
         }
-        for (id, note) in trashed { try rows.setTrashed(id, note, for: container.trashRetention(containerClass)) }
+        let retention = container.trashRetention(containerClass)
+        for (id, note) in trashed {
+            try rows.setTrashed(id, note, until: keptSince(note?.trashed ?? 0).advanced(by: retention))
+        }
         for id in announced {
             try rows.setAnnounced(
                 id, until: (items[id] ?? nil).flatMap { AnnouncementRule.firstEnd(of: $0.announcements) })
@@ -400,7 +405,7 @@ final class Batch {
                 id: version, number: number, counted: counted(content.version, of: id),
                 maker: CountChanges.Maker(app: AppID(content.appID), device: DeviceID(content.deviceID)),
                 sealed: sealed),
-            committed: content.committed, of: id)
+            committed: Int64(clamping: keptSince(content.committed).nanoseconds), of: id)
     }
 
     /// Takes versions that are no more kept (``VersionRule``) of items that got another one: once an hour, and where there
