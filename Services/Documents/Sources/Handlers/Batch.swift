@@ -66,6 +66,8 @@ final class Batch {
     /// Which items a folder has besides (true) or no more (false).
     var children: [DocumentID: [DocumentID: Bool]] = [:]
     var versions: [(item: DocumentID, content: WireDocumentContent)] = []
+    /// Versions whose rows are damaged, as they are again.
+    var recovered: [(item: DocumentID, content: WireDocumentContent)] = []
     /// Further contents that come, and those whose place is taken by them or by nothing.
     var renditions: [(item: DocumentID, content: WireDocumentContent)] = []
     var formerRenditions: [(item: DocumentID, content: WireDocumentContent)] = []
@@ -381,6 +383,11 @@ final class Batch {
         for id in removed { try rows.addRemoval(of: id) }
         try EndedRows.add(removed, to: container.scope, in: container.transaction)
         for (id, content) in versions { try write(content, of: id) }
+        for (id, content) in recovered {
+            let version = [UInt8](content.version)
+            let sealed = try container.seal(content.serializedBytes(), as: .version(id, version))
+            try rows.setSealed(sealed, ofVersion: version, of: id)
+        }
         for (id, content) in formerRenditions { try rows.removeRendition([UInt8](content.version), of: id) }
         for (id, content) in renditions {
             let version = [UInt8](content.version)
