@@ -64,6 +64,27 @@ import Testing
         }
     }
 
+    /// The server's clock was ahead when it was made: it is deleted after that, and nobody reads of a time to come.
+    @Test func nothingIsDeletedInTheFuture() async throws {
+        try await withContainers { cloud in
+            func setClocks(ahead duration: Duration) {
+                for service in [ServiceName.identity, .documents] {
+                    cloud.simulation.use { $0.setClockOffset(of: service, duration) }
+                }
+            }
+            let one = try await cloud.open()
+            try await one.settle()
+            setClocks(ahead: .seconds(300))
+            try await one.container.put(Data("a".utf8), at: "a")
+            try await one.settle()
+            setClocks(ahead: .zero)
+            try await one.container.trash(["a"])
+            try await one.settle()
+            let trashed = try #require(try await one.container.deletedItems().first?.trashed)
+            #expect(trashed <= one.session.engine.stamp.now)
+        }
+    }
+
     @Test func whatIsDeletedComesBackAsOne() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())

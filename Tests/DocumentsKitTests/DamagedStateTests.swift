@@ -138,6 +138,79 @@ import Testing
         }
     }
 
+    /// Whoever waits, or looks again and again, has it sent anew: for as long as anybody would have to wait.
+    @Test func whatIsHastenedIsNotGivenUpSooner() async throws {
+        try await withContainers { cloud in
+            let (one, two) = try await changed(.rename, cloud)
+            for _ in 0..<60 {
+                two.container.scope.synchronize()
+                pass(cloud, 2)
+            }
+            #expect(try await two.container.status().refused.isEmpty)
+            one.setOffline(false)
+            pass(cloud)
+            try await expect(["d", "d/g"], [one, two])
+        }
+    }
+
+    /// Of two items that are damaged another device has the second: it need not wait for the first.
+    @Test func aChangeDoesNotWaitForWhatAnotherWaitsFor() async throws {
+        try await withContainers { cloud in
+            let (one, two) = try await devices(cloud)
+            try await one.container.put(Data("text".utf8), at: "d/g")
+            try await one.settle()
+            let third = try await cloud.open()
+            for device in [two, third] { try await device.settle() }
+            for device in [two, third] { device.setOffline(true) }
+            try await one.container.setAttributes([.tags(["red"])], of: "d/f")
+            try await one.settle()
+            one.setOffline(true)
+            try await cloud.damage("/Documents/d/f", of: one)
+            third.setOffline(false)
+            try await third.container.setAttributes([.tags(["red"])], of: "d/g")
+            try await third.container.scope.waitUntilSent(timeout: .seconds(60))
+            third.setOffline(true)
+            try await cloud.damage("/Documents/d/g", of: third)
+            two.setOffline(false)
+            for path in ["d/f", "d/g"] { try await two.container.setAttributes([.favouriteRank(7)], of: path) }
+            pass(cloud)
+            third.setOffline(false)
+            pass(cloud)
+            #expect(try await third.container.attributes(of: "d/g").favouriteRank == 7)
+            #expect(try await third.container.attributes(of: "d/g").tags == ["red"])
+            one.setOffline(false)
+            pass(cloud)
+            try await expect(["d", "d/f", "d/g"], [one, two, third])
+            #expect(try await one.container.attributes(of: "d/f").favouriteRank == 7)
+        }
+    }
+
+    /// However many wait, and though they are all that is looked at first.
+    @Test func manyChangesThatWaitHoldNothingElseUp() async throws {
+        try await withContainers { cloud in
+            let (one, two) = try await devices(cloud)
+            let names = (0..<50).map { "n\($0)" }
+            for name in names { try await one.container.put(Data(name.utf8), at: name) }
+            for device in [one, two] { try await device.settle() }
+            two.setOffline(true)
+            for name in names { try await one.container.setAttributes([.tags(["red"])], of: name) }
+            try await one.settle()
+            one.setOffline(true)
+            for name in names { try await cloud.damage("/Documents/" + name, of: one) }
+            two.setOffline(false)
+            for name in names { try await two.container.setAttributes([.favouriteRank(7)], of: name) }
+            pass(cloud, 60)
+            try await two.container.put(Data("behind".utf8), at: "behind")
+            pass(cloud)
+            let third = try await cloud.open()
+            try await third.container.scope.waitUntilCurrent(timeout: .seconds(60))
+            #expect(try await third.paths().contains("/Documents/behind"))
+            one.setOffline(false)
+            pass(cloud)
+            try await expect(["behind", "d", "d/f"] + names.sorted(), [one, two, third])
+        }
+    }
+
     /// Nobody comes who could heal it: what was to be changed is told, each of it, and makes no other item.
     @Test(arguments: Waiting.allCases) func whatNobodyHealsIsToldInTheEnd(_ change: Waiting) async throws {
         try await withContainers { cloud in

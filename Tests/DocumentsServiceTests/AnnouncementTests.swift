@@ -2,6 +2,7 @@ import Foundation
 import NephosBus
 import NephosCore
 import NephosSimulation
+import NephosStorage
 import NephosWire
 import Testing
 
@@ -76,6 +77,45 @@ import Testing
         }
         try there.apply([.announce(late, Data(ContainerDevice.makeID().bytes), length: 1)])
         #expect(try here.item(late).announcements.count == 1)
+    }
+
+    private func announcements() throws -> Int64 {
+        try house.cloud.storage(of: .documents).write {
+            try $0.first(SQL("SELECT COUNT(*) FROM document_announcements"), []) { $0.integer(0) } ?? 0
+        }
+    }
+
+    /// It goes with its folder, or for its age.
+    @Test func ofWhatIsGoneNothingIsSaidToCome() throws {
+        let folder = try here.makeFolder("folder")
+        let (within, trashed) = (try here.makeFile("a", in: folder), try here.makeFile("b"))
+        for id in [within, trashed] {
+            try here.apply([.announce(id, Data(ContainerDevice.makeID().bytes), length: 5_000_000)])
+        }
+        #expect(try announcements() == 2)
+        try here.apply([.trash(folder), .remove(folder), .trash(trashed)])
+        house.cloud.network.run(for: .seconds(90))
+        #expect(try announcements() == 1)
+        house.cloud.skip(.seconds(31 * 86_400), of: .documents)
+        house.cloud.network.run(for: .seconds(90))
+        #expect(try announcements() == 0)
+    }
+
+    /// As an earlier release has left them, at any rate: none of them is looked for in all of the container.
+    @Test func whatIsSaidOfManyThatAreGoneEndsAtOnce() throws {
+        try here.makeFile("a")
+        try house.cloud.storage(of: .documents).write { transaction in
+            for _ in 0..<50 {
+                try transaction.execute(
+                    SQL(
+                        "INSERT INTO document_announcements SELECT DISTINCT partition_number, owner, container, ?1, 7 "
+                            + "FROM document_children"),
+                    [.blob(ContainerDevice.makeID().bytes)])
+            }
+        }
+        let isFewer = { [self] in (try? announcements()).map { $0 < 50 } ?? true }
+        #expect(house.cloud.network.run(within: .seconds(90), until: isFewer))
+        #expect(try announcements() == 0)
     }
 
     // MARK: Of items that are not there yet

@@ -213,22 +213,21 @@ import Testing
     // MARK: Retention
 
     /// A stream's seven days, and what the operator says; what lies there already keeps its time.
-    @Test func whatLiesInTheTrashStaysForAsLongAsItsContainerSays() throws {
-        for (days, trash) in [(UInt32(0), UInt32(7)), (2, 2), (90, 90)] {
-            try house.define("T.shared", .stream, trashDays: days, versionDays: 3)
-            #expect(try here.info().trashDays == trash && here.info().versionDays == 3)
-            let folder = try here.makeFolder("\(days)")
-            try here.apply([.trash(folder)])
-            // What is said later is for what comes later.
-            try house.define("T.shared", .stream, trashDays: 1)
-            for (offset, isThere) in [(Int(trash) - 1, true), (Int(trash) + 1, false)] {
-                house.cloud.skip(.seconds(offset * 24 * 3600), of: .documents)
-                house.cloud.network.run(for: .seconds(90))
-                house.cloud.setClockOffset(of: .documents, .zero)
-                let device = try house.device()
-                device.container = "T.shared"
-                #expect(try device.list().keys.contains(folder) == isThere, "\(days), \(offset)")
-            }
+    @Test(arguments: [(0, 7), (2, 2), (90, 90)] as [(UInt32, UInt32)])
+    func whatLiesInTheTrashStaysForAsLongAsItsContainerSays(_ days: UInt32, _ trash: UInt32) throws {
+        try house.define("T.shared", .stream, trashDays: days, versionDays: 3)
+        #expect(try here.info().trashDays == trash && here.info().versionDays == 3)
+        let folder = try here.makeFolder("folder")
+        try here.apply([.trash(folder)])
+        // What is said later is for what comes later.
+        try house.define("T.shared", .stream, trashDays: 1)
+        for (offset, isThere) in [(Int(trash) - 1, true), (Int(trash) + 1, false)] {
+            house.cloud.skip(.seconds(offset * 24 * 3600), of: .documents)
+            house.cloud.network.run(for: .seconds(90))
+            house.cloud.setClockOffset(of: .documents, .zero)
+            let device = try house.device()
+            device.container = "T.shared"
+            #expect(try device.list().keys.contains(folder) == isThere, "\(offset)")
         }
         #expect(try house.retention("T.shared") == [1, 0])
     }

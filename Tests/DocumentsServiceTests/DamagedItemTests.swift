@@ -254,6 +254,74 @@ import Testing
         house.cloud.network.run(for: .seconds(1))
         try other.apply([offer(before, id)])
         #expect(try device.item(id) == before)
+        // Nor does its version stay unreadable, which is kept when another takes its place.
+        #expect(try device.versions(of: id).map(\.text) == ["second"])
+        house.cloud.setClockOffset(of: .documents, .zero)
+        try device.apply([.replace(id, .inline("third", base: before.content.version))])
+        #expect(try device.versions(of: id).map(\.text) == ["third", "second"])
+    }
+
+    /// In the history that was lost one folder lay in the other; by now it is the other way about. Or there is no room.
+    @Test(arguments: [true, false]) func whatHasNoRoomWhereItWasIsWholeWhereItLies(_ isWithin: Bool) throws {
+        let (folder, other) = (try device.makeFolder("folder"), try device.makeFolder("other"))
+        var before = try device.item(folder)
+        before.parent = Data(other.bytes)
+        if isWithin {
+            try device.apply([.place(other, "other", in: folder)])
+        } else {
+            try device.makeFile("within", in: other)
+            try change(
+                "UPDATE document_folders SET item_count = \(DocumentLimits.folderCountMax) WHERE folder = ?1",
+                [.blob(other.bytes)])
+        }
+        try damage(folder)
+        let change = try offer(before, folder)
+        try device.apply([change])
+        #expect(try DocumentID(bytes: device.item(folder).parent) == .documents)
+        #expect(try device.names()["folder"] == folder)
+    }
+
+    /// It was made by a clock that was ahead, and deleted by its rows: it came into the trash after that.
+    @Test func whatIsHealedInTheTrashWasDeletedAfterItWasMade() throws {
+        house.cloud.setClockOffset(of: .documents, .seconds(300))
+        let id = try device.makeFile("f")
+        let before = try device.item(id)
+        house.cloud.setClockOffset(of: .documents, .zero)
+        try damage(id)
+        let trash = WireDocumentChange.trash(id)
+        try device.apply([trash])
+        try device.apply([offer(before, id)])
+        let note = try device.item(id).trash
+        #expect(note.trashed >= before.placed && note.batch == trash.trash.batch)
+        #expect(note.deviceID == device.mover.device.rawValue)
+        // By its row, too.
+        try damage(id)
+        try device.apply([offer(before, id)])
+        #expect(try device.item(id).trash == note)
+    }
+
+    /// The item changes before its digest is put right: the folders above have what it was in theirs, and lose that.
+    @Test func aDamagedDigestIsNoDamageToTheFoldersAbove() throws {
+        let folder = try device.makeFolder("folder")
+        let ids = try (0..<3).map { try device.makeFile("\($0)", in: folder) }
+        try change("UPDATE feed_items SET digest = zeroblob(32) WHERE name = ?1", [.text(ids[1].name.rawValue)])
+        try device.apply([.attributes(ids[1]) { $0.tags.tags = ["red"] }])
+        try device.apply([.place(ids[2], "c", in: .documents), .trash(ids[0])])
+        _ = try changes()
+        house.cloud.network.run(for: .seconds(10))
+        let list = try digests(of: folder)
+        #expect(list.entries.count == 2)
+        let sum = try list.entries.reduce(into: SetDigest.empty) { sum, entry in
+            sum.add(try #require(SetDigest(bytes: [UInt8](entry.digest))))
+        }
+        #expect([UInt8](list.folderDigest) == sum.bytes)
+    }
+
+    private func digests(of folder: DocumentID) throws -> WireListItemDigestsReply {
+        var request = WireListItemDigests()
+        request.container = device.container
+        request.folder = Data(folder.bytes)
+        return try device.call("ListItemDigests", request, as: WireListItemDigestsReply.self)
     }
 
     /// To find where a damaged file lay all of the container is gone through: one such file at a time.

@@ -79,6 +79,48 @@ import Testing
         #expect(try device.versions(of: changed).map(\.text) == ["last", "of the leap", "5"])
     }
 
+    /// A machine without a battery begins years ago and hears later what time it is: what was done meanwhile is as old as what
+    /// was done before it, and not as the clock said.
+    @Test func whatIsDoneWhileTheClockIsBehindIsNotGoneOnceItIsSet() throws {
+        try house.define("T.shared", .stream)
+        let (file, changed) = (try here.makeFile("file"), try here.makeFile("changed", "0"))
+        skip(.seconds(40 * 86_400))
+        house.cloud.network.run(for: .seconds(400))
+        house.cloud.crash(.documents)
+        setClocks(ahead: .seconds(-40 * 365 * 86_400))
+        try house.cloud.start(.documents)
+        house.cloud.network.run(for: .seconds(30))
+        let (streaming, device) = (try house.device(), try house.device())
+        streaming.container = "T.shared"
+        try streaming.makeFile("photo")
+        try device.apply([.trash(file)])
+        for number in 1...3 { try write("\(number)", to: changed, as: device) }
+        setClocks(ahead: .seconds(40 * 86_400))
+        house.cloud.network.run(for: .seconds(400))
+        #expect(try rows().prefix(2) == [1, 1])
+        let later = try house.device()
+        try write("4", to: changed, as: later)
+        #expect(try later.versions(of: changed).map(\.text) == ["4", "3", "2", "1", "0"])
+        // It has its time all the same.
+        skip(.seconds(31 * 86_400))
+        house.cloud.network.run(for: .seconds(400))
+        #expect(try rows().prefix(2) == [0, 0])
+    }
+
+    /// Files are made while the clock is ahead, and deleted when it is right again: they stay in the trash for no longer.
+    @Test func whatWasMadeByAClockThatWasAheadIsInTheTrashForAsLong() throws {
+        setClocks(ahead: .seconds(3 * 365 * 86_400))
+        let file = try house.device().makeFile("a")
+        setClocks(ahead: .zero)
+        try here.apply([.trash(file)])
+        skip(.seconds(29 * 86_400))
+        house.cloud.network.run(for: .seconds(400))
+        #expect(try rows()[0] == 1)
+        skip(.seconds(2 * 86_400))
+        house.cloud.network.run(for: .seconds(400))
+        #expect(try rows()[0] == 0)
+    }
+
     /// Links are good, and tokens, as long as the clock says.
     @Test func aLinkIsNoGoodByAClockThatIsAhead() throws {
         let link = try here.publish(here.makeFile("a"), seconds: 7 * 86_400)

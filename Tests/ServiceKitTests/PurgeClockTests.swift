@@ -221,6 +221,37 @@ import Testing
         #expect(lag(clock) == 10 * 86_400)
     }
 
+    /// It may be where it was at any moment, and nothing of the time between is old then.
+    @Test(arguments: [false, true]) func whatIsNotedWhileTheClockIsBehindIsKeptFromWhereItWas(_ restarts: Bool) throws {
+        var clock = try start()
+        try run(clock, for: Self.hour * 30)
+        let before = machine.now
+        #expect(clock.retentionStart == before)
+        machine.set(ahead: .zero - Self.day * 400)
+        if restarts {
+            machine.restart(after: Self.hour)
+            clock = try start()
+        }
+        try run(clock, for: Self.hour)
+        #expect(clock.now == machine.now && clock.retentionStart >= before.advanced(by: .zero - .seconds(600)))
+        machine.set(ahead: Self.day * 400)
+        #expect(clock.now == machine.now && clock.retentionStart == machine.now)
+    }
+
+    /// Nor is anything kept for longer where the clock was not believed.
+    @Test func whatIsNotedAfterALeapIsKeptFromThenOn() throws {
+        let clock = try start()
+        try run(clock, for: Self.hour * 30)
+        machine.set(ahead: Self.day * 400)
+        try run(clock, for: Self.hour)
+        machine.set(ahead: .zero - Self.day * 400)
+        #expect(clock.retentionStart == machine.now)
+        // What was behind for a day is believed.
+        machine.set(ahead: .zero - Self.day * 40)
+        try run(clock, for: Self.hour * 25)
+        #expect(clock.retentionStart == machine.now)
+    }
+
     @Test func itIsWrittenDownNowAndThenAndAfterALeapAtOnce() throws {
         let clock = try start()
         let row = try #require(clock.unsaved())

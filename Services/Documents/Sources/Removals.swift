@@ -87,6 +87,7 @@ extension DocumentsService {
         for id in children {
             try container.rows.removeChild(id, of: folder)
             try container.rows.setTrashed(id, nil)
+            try container.rows.setAnnounced(id, until: nil)
             try container.rows.addRemoval(of: id)
             try giveBackItem(id, in: container)
             if let item = try container.transaction.item(container.scope, id.name), !item.deleted {
@@ -149,6 +150,7 @@ extension DocumentsService {
     ) throws -> (place: FolderDigests.Place?, wasSearched: Bool) {
         let rows = container.rows
         try rows.setTrashed(id, nil)
+        try rows.setAnnounced(id, until: nil)
         try giveBackItem(id, in: container)
         guard let stored = try container.transaction.item(container.scope, id.name), !stored.deleted else {
             return (nil, false)

@@ -55,14 +55,25 @@ extension DocumentTransaction {
             CREATE INDEX document_changes_healing ON document_changes (position) WHERE healings > 0;
             """)
 
+    /// Since when, in milliseconds since 1970; 0: never.
+    static let healingsSince = LocalMigration(
+        name: "documents: healings since",
+        sql: "ALTER TABLE document_changes ADD COLUMN healings_since INTEGER NOT NULL DEFAULT 0")
+
     /// Counts that a request was refused once more because an item is damaged that it changes.
     ///
-    /// - Returns: How often by now.
-    func countHealing(at position: Int64) throws -> Int {
-        try cached("UPDATE document_changes SET healings = healings + 1 WHERE position = ?1")
-            .execute(arguments: [position])
-        return try Int.fetchOne(
-            cached("SELECT max(healings) FROM document_changes WHERE position = ?1"), arguments: [position]) ?? 0
+    /// - Returns: How often by now, and since when, which is never in the future: the clock may have been ahead.
+    func countHealing(at position: Int64, now: Timestamp) throws -> (count: Int, since: Timestamp) {
+        try cached(
+            "UPDATE document_changes SET healings = healings + 1, healings_since = "
+                + "CASE WHEN healings_since BETWEEN 1 AND ?2 THEN healings_since ELSE ?2 END WHERE position = ?1"
+        ).execute(arguments: [position, Int64(clamping: now.milliseconds)])
+        let row = try Row.fetchOne(
+            cached("SELECT max(healings), min(healings_since) FROM document_changes WHERE position = ?1"),
+            arguments: [position])
+        return (
+            row?[0] as Int? ?? 0, Timestamp(milliseconds: UInt64(clamping: row?[1] as Int64? ?? 0))
+        )
     }
 
     /// The requests that wait for an item to be whole again.

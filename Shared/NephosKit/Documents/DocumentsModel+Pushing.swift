@@ -27,22 +27,32 @@ extension DocumentsModel {
         return operations.filter { held[$0.position] == nil }
     }
 
-    /// What waits for a damaged item comes last, with what is about the same: it holds nothing else up.
+    /// What waits for a damaged item holds nothing up but what is about the same. It comes last: what is due, then what has
+    /// its pause, by the ends of these; what is about the same as that is left out meanwhile.
     private func behindOthers(
         _ documents: DocumentTransaction, _ operations: [OutboxOperation]
     ) throws -> [OutboxOperation] {
         let waiting = try documents.waitingForHealing()
         guard !waiting.isEmpty else { return operations }
-        var held = HeldBack()
-        var last: [OutboxOperation] = []
+        var (held, heldByPause) = (HeldBack(), HeldBack())
+        var (due, paused): ([OutboxOperation], [OutboxOperation]) = ([], [])
+        let now = engine.now
         let first = try operations.filter { operation in
             let footprint = try footprints.footprint(of: operation, documents)
-            guard waiting.contains(operation.position) || held.concerns(footprint) else { return true }
+            let waits = waiting.contains(operation.position)
+            guard waits || held.concerns(footprint) else { return true }
             held.add(footprint, isForContent: false)
-            last.append(operation)
+            if heldByPause.concerns(footprint) {
+                heldByPause.add(footprint, isForContent: false)
+            } else if waits, operation.nextAttempt > now {
+                heldByPause.add(footprint, isForContent: false)
+                paused.append(operation)
+            } else {
+                due.append(operation)
+            }
             return false
         }
-        return first + last
+        return first + due + paused.sorted { ($0.nextAttempt, $0.position) < ($1.nextAttempt, $1.position) }
     }
 
     func preparations(

@@ -109,8 +109,9 @@ extension DocumentsModel {
         return engine.backoff(attempts: sendings)
     }
 
-    /// How often a request is sent again for an item that is damaged there: for a quarter of an hour, about.
-    private static let healingsMax = 20
+    /// For how long a request is sent again for an item that is damaged there, and how often at least: whoever hastens it
+    /// does not give it up sooner, nor a device that sleeps.
+    private static let healingMax: (time: Duration, count: Int) = (.seconds(900), 20)
 
     /// The service cannot read an item that the request changes. What this device has of it goes before, if it is what the
     /// service had; else another device may have it.
@@ -124,9 +125,9 @@ extension DocumentsModel {
         let heals = try healsFirst(id, error, in: documents)
         // What is on its way nobody has to know before it has come.
         guard heals || !request.changes.allSatisfy(\.announces) else { return nil }
-        let healings = try documents.countHealing(at: operation.position)
-        guard healings <= Self.healingsMax else { return nil }
-        return heals && healings == 1 ? .zero : engine.backoff(attempts: healings)
+        let (count, since) = try documents.countHealing(at: operation.position, now: engine.now)
+        guard count <= Self.healingMax.count || engine.now.since(since) < Self.healingMax.time else { return nil }
+        return heals && count == 1 ? .zero : engine.backoff(attempts: count)
     }
 
     /// - Returns: Whether what this device has of it goes before.

@@ -127,7 +127,13 @@ public final class UbiquityContainer: Sendable {
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does.
     public func deletedItems() async throws(CloudError) -> [DeletedDocuments] {
-        try read { try $0.deleted() }
+        let now = session.engine.stamp.now
+        return try read { try $0.deleted() }.map { deleted in
+            var deleted = deleted
+            // What was made by a clock that was ahead is noted as deleted after that.
+            deleted.trashed = deleted.trashed.map { min($0, now) }
+            return deleted
+        }
     }
 
     /// Where the address leads, whether something is there or not.

@@ -46,6 +46,10 @@ public final class PurgeClock: Sendable {
     /// At most the wall clock's time.
     public var now: Timestamp { read { $0.now } }
 
+    /// From when on what is noted now is kept, for as long as it is to be: the wall clock's time. While that is behind where
+    /// it was before, it may be there again at any moment, and ``now`` with it: then it is from there on.
+    public var retentionStart: Timestamp { read { $0.retentionStart } }
+
     /// How far it is behind the wall clock: zero, unless that has leapt ahead.
     var lag: Duration { read { $0.lag } }
 

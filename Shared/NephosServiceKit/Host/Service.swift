@@ -124,6 +124,9 @@ public protocol ServiceRuntime: AnyObject {
     /// The time by which things go for their age (``PurgeClock``): what is removed because it is old asks this one, not the
     /// wall clock. On any thread.
     var purgeTime: Timestamp { get }
+    /// From when on what is noted now is kept: what goes for its age by ``purgeTime`` is as old as that, and not as the wall
+    /// clock says, which may be behind. On any thread.
+    var retentionStart: Timestamp { get }
     var roster: Roster { get }
     var secrets: ServiceSecrets { get }
     /// What this service's sockets prove who it is with.

@@ -299,6 +299,7 @@ public final class ServiceHost: ServiceRuntime {
     // MARK: ServiceRuntime
 
     public var purgeTime: Timestamp { purgeClock.now }
+    public var retentionStart: Timestamp { purgeClock.retentionStart }
 
     public func address(of peer: Peer) -> String? { requests?.socket?.address(of: peer) }
 

@@ -46,6 +46,8 @@ struct Steadiness {
     }
 
     var now: Timestamp { wall.advanced(by: .zero - lag) }
+    /// Where ``now`` may be at once again: where it was before it went back, if that lies ahead.
+    var retentionStart: Timestamp { former.map { max(wall, $0.seen.advanced(by: .zero - $0.lag)) } ?? wall }
     var row: Row { Row(last: sight, former: former) }
     private var sight: Sight { Sight(seen: wall, lag: lag, steady: steadyBefore + passed - start.passed) }
 

@@ -29,7 +29,8 @@ extension DocumentsService {
             container, try container.rules(),
             by: Batch.Writer(
                 app: caller.app, device: caller.device, now: context.now,
-                purgeTime: runtime?.purgeTime ?? context.now, operation: context.id))
+                purgeTime: runtime?.purgeTime ?? context.now,
+                retentionStart: runtime?.retentionStart ?? context.now, operation: context.id))
         // Also where the batch is refused for it.
         defer { if !batch.damaged.isEmpty { found(batch.damaged, in: container.scope) } }
         let isRepeat = try decide(request, batch)

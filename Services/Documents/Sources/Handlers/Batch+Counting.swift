@@ -30,7 +30,7 @@ extension Batch {
             now.note(writer.operation)
             if known == nil, sizes[id] == nil, let item, item.kind != .coming {
                 now.maker = item.made.maker
-                let made = Timestamp(stamped: item.made.made)
+                let made = keptSince(item.made.made)
                 if item.kind != .folder { now.ends = containerClass.itemLifetime.map { made.advanced(by: $0) } }
             }
             changes.add(Int64(clamping: bytes) - Int64(clamping: now.bytes), by: now.maker)

@@ -118,15 +118,11 @@ extension Batch {
             item.conflicts = try recoveredConflicts(request, beside: item.content, of: id)
             item.renditions = try recoveredRenditions(request, of: id)
         }
-        let folder = try folder(of: request, asked, from: place, id)
-        item.parent = Data(folder.bytes)
         try leave(id, at: place)
-        if let note = try trashNote(of: id) {
-            (item.name, item.trash) = (request.name, note)
-            try DocumentNameRule.check([UInt8](request.name))
-        } else {
-            item.name = Data(try take([UInt8](request.name), in: folder, for: id, .rename))
-        }
+        let note = try trashNote(of: id)
+        let (folder, name) = try room(for: request, asked, from: place, id, isInTrash: note != nil)
+        (item.parent, item.name) = (Data(folder.bytes), Data(name))
+        if let note { item.trash = try noted(note, of: id, placed: item.placed) }
         if place.parent != folder {
             if let former = place.parent { children[former, default: [:]][id] = false }
             children[folder, default: [:]][id] = true
@@ -136,16 +132,39 @@ extension Batch {
         if item.kind == .folder { try raise(folder, above: id) }
     }
 
-    /// Where it was; if that is gone, or too deep by now, then where the person finds it.
-    private func folder(
-        of request: WireCreateItem, _ asked: DocumentID, from place: FolderDigests.Place, _ id: DocumentID
-    ) throws -> DocumentID {
-        do {
-            try checkFolder(asked, moved: request.kind == .folder && place.parent != asked ? id : nil)
-            return asked
-        } catch let error as CloudError
-            where error.code == .unknownItem || error.code == .limitExceeded && error.details["depth_max"] != nil
-        { return containerClass.hasDocuments ? .documents : .top }
+    /// Where it was, and what it is called there; if that is gone, has no room, or lies within it by now, then where its
+    /// rows say that it lies; and else where the person finds it.
+    private func room(
+        for request: WireCreateItem, _ asked: DocumentID, from place: FolderDigests.Place, _ id: DocumentID,
+        isInTrash: Bool
+    ) throws -> (folder: DocumentID, name: [UInt8]) {
+        let name = [UInt8](request.name)
+        try DocumentNameRule.check(name)
+        for folder in [asked, place.parent].compactMap(\.self) {
+            let found: [UInt8]?
+            do {
+                found = try whereThereIsRoom {
+                    try checkFolder(folder, moved: request.kind == .folder && place.parent != folder ? id : nil)
+                    // What lies in the trash has no name that anybody could want.
+                    return isInTrash ? name : try take(name, in: folder, for: id, .rename)
+                }
+            } catch let error as CloudError where error.code == .unknownItem { continue }
+            if let found { return (folder, found) }
+        }
+        let folder = containerClass.hasDocuments ? DocumentID.documents : .top
+        return (folder, isInTrash ? name : try take(name, in: folder, for: id, .rename))
+    }
+
+    /// With what it lies in the trash, now that it is known when it came to its place: whoever deleted it by its rows did
+    /// not know.
+    private func noted(_ note: WireTrashNote, of id: DocumentID, placed: Int64) throws -> WireTrashNote {
+        guard note.trashed < placed, !note.batch.isEmpty else { return note }
+        var note = note
+        note.trashed = placed
+        note.seal = try Stamp(app: note.appID, device: note.deviceID, time: placed)
+            .seal(.deletion(note.batch), of: id, in: container)
+        trashed[id] = note
+        return note
     }
 
     /// Whether the device has another state than what is damaged: what it has was not written there, or a content has come
@@ -185,8 +204,10 @@ extension Batch {
         guard try isKnown(content.version, of: id) else { return try commit(content, of: id) }
         let row = try container.rows.version([UInt8](content.version), of: id)
         if let known = try row.flatMap({ try container.open($0, of: id) }) { return known }
-        // Its row is damaged too, and what that counts stays as it is.
-        return try signed(content, of: id) { .content($0) }
+        // Its row is damaged too. What that counts stays as it is; what it uses is known again.
+        let signed = try signed(content, of: id) { .content($0) }
+        if row != nil { recovered.append((id, signed)) }
+        return signed
     }
 
     private func recoveredConflicts(

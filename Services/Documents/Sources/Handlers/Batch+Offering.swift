@@ -42,9 +42,12 @@ extension Batch {
 
     /// What was done since the restore may leave no room for what was lost: the item stays as it is in that, and what else
     /// is offered of it, a newer content above all, comes to it all the same.
-    private func whereThereIsRoom(_ body: () throws -> Void) throws {
+    ///
+    /// - Returns: Nil: there is none.
+    @discardableResult
+    func whereThereIsRoom<Value>(_ body: () throws -> Value) throws -> Value? {
         let before = (places, counts)
-        do { try body() } catch let error as CloudError
+        do { return try body() } catch let error as CloudError
             where [.limitExceeded, .constraintViolation, .alreadyExists].contains(error.code)
         {
             // What is looked at for the whole batch is no matter of this item.
@@ -52,6 +55,7 @@ extension Batch {
                 throw error
             }
             (places, counts) = before
+            return nil
         }
     }
 

@@ -28,6 +28,8 @@ final class Batch {
         var now: Timestamp
         /// Former versions go by this one.
         var purgeTime: Timestamp
+        /// What is done now is kept from then on.
+        var retentionStart: Timestamp
         /// The batch.
         var operation: OperationID
     }
@@ -64,6 +66,8 @@ final class Batch {
     /// Which items a folder has besides (true) or no more (false).
     var children: [DocumentID: [DocumentID: Bool]] = [:]
     var versions: [(item: DocumentID, content: WireDocumentContent)] = []
+    /// Versions whose rows are damaged, as they are again.
+    var recovered: [(item: DocumentID, content: WireDocumentContent)] = []
     /// Further contents that come, and those whose place is taken by them or by nothing.
     var renditions: [(item: DocumentID, content: WireDocumentContent)] = []
     var formerRenditions: [(item: DocumentID, content: WireDocumentContent)] = []
@@ -368,7 +372,10 @@ final class Batch {
                 if isThere { try rows.addChild(item, of: folder) } else { try rows.removeChild(item, of: folder) }
             }
         }
-        for (id, note) in trashed { try rows.setTrashed(id, note, for: container.trashRetention(containerClass)) }
+        let retention = container.trashRetention(containerClass)
+        for (id, note) in trashed {
+            try rows.setTrashed(id, note, until: keptSince(note?.trashed ?? 0).advanced(by: retention))
+        }
         for id in announced {
             try rows.setAnnounced(
                 id, until: (items[id] ?? nil).flatMap { AnnouncementRule.firstEnd(of: $0.announcements) })
@@ -376,6 +383,11 @@ final class Batch {
         for id in removed { try rows.addRemoval(of: id) }
         try EndedRows.add(removed, to: container.scope, in: container.transaction)
         for (id, content) in versions { try write(content, of: id) }
+        for (id, content) in recovered {
+            let version = [UInt8](content.version)
+            let sealed = try container.seal(content.serializedBytes(), as: .version(id, version))
+            try rows.setSealed(sealed, ofVersion: version, of: id)
+        }
         for (id, content) in formerRenditions { try rows.removeRendition([UInt8](content.version), of: id) }
         for (id, content) in renditions {
             let version = [UInt8](content.version)
@@ -400,7 +412,7 @@ final class Batch {
                 id: version, number: number, counted: counted(content.version, of: id),
                 maker: CountChanges.Maker(app: AppID(content.appID), device: DeviceID(content.deviceID)),
                 sealed: sealed),
-            committed: content.committed, of: id)
+            committed: Int64(clamping: keptSince(content.committed).nanoseconds), of: id)
     }
 
     /// Takes versions that are no more kept (``VersionRule``) of items that got another one: once an hour, and where there

@@ -13,6 +13,7 @@ extension Container {
         _ items: [ChangedItem], touched: [FeedItem] = [], digestKey: [UInt8],
         _ places: (DocumentID) throws -> (former: FolderDigests.Place?, now: FolderDigests.Place?)
     ) throws -> ScopeChange {
+        let formerKey = try setting()?.digestKey
         typealias Standing = (place: FolderDigests.Place, share: SetDigest)
         var folders = FolderDigests(rows)
         var moved: [(id: DocumentID, former: Standing?, now: Standing?)] = []
@@ -20,7 +21,9 @@ extension Container {
             let stored = try item.stored(in: self, digestKey: digestKey)
             guard let id = DocumentID(item.name) else { return stored }
             let (place, now) = try places(id)
-            let before = try transaction.item(scope, item.name).flatMap { $0.deleted ? nil : $0.digest }
+            let before = try transaction.item(scope, item.name).flatMap { row in
+                try row.deleted ? nil : share(of: row, digestKey: formerKey)
+            }
             let former: Standing? = before.flatMap { share in place.map { ($0, share) } }
             let after: Standing? = now.map { ($0, stored.digest) }
             if former?.place == after?.place {
@@ -41,6 +44,13 @@ extension Container {
                 item.name, of: scope, written: written, movedTo: change.token.sequence, in: transaction)
         }
         return change
+    }
+
+    /// What the item has in its folders' digests: by what it is, since its row's digest may be damaged, and is then put right
+    /// without a word to them. Of one that is damaged itself only the row says it.
+    private func share(of row: FeedItem, digestKey: [UInt8]?) throws -> SetDigest {
+        guard let digestKey, let body = try? opener().open(row.body, as: .item(row.name)) else { return row.digest }
+        return SetDigest(ofItem: row.name, body: body, key: digestKey)
     }
 }
 

@@ -137,6 +137,12 @@ extension Batch {
         return note
     }
 
+    /// From when on what was done at that time is kept. What is done now, or was by a clock that was ahead, is as old as the
+    /// service says: the one is not gone at once, and the other does not stay for years.
+    func keptSince(_ time: Int64) -> Timestamp {
+        time < writer.now.nanoseconds ? Timestamp(stamped: time) : writer.retentionStart
+    }
+
     private func isOwn(_ stamp: Stamp, _ seal: UInt64, _ deed: Stamp.Deed, of id: DocumentID) throws -> Bool {
         isHealing
             ? try stamp.isOwn(seal, deed, of: id, in: container)

@@ -198,16 +198,17 @@ struct ContainerRows {
 
     /// - Parameters:
     ///   - note: Nil: it is not in the trash any more.
-    ///   - retention: How long it stays there.
-    func setTrashed(_ item: DocumentID, _ note: WireTrashNote?, for retention: Duration = .zero) throws {
+    ///   - end: When it is removed from there.
+    func setTrashed(
+        _ item: DocumentID, _ note: WireTrashNote?, until end: Timestamp = Timestamp(milliseconds: 0)
+    ) throws {
         let values = place + [.blob(item.bytes)]
         guard let note else { return _ = try transaction.execute(Self.deleteTrashed, values) }
-        let time = Timestamp(stamped: note.trashed)
         try transaction.execute(
             Self.insertTrashed,
             values + [
-                .integer(Int64(clamping: time.milliseconds)),
-                .integer(Int64(clamping: time.advanced(by: retention).milliseconds)),
+                .integer(Int64(clamping: Timestamp(stamped: note.trashed).milliseconds)),
+                .integer(Int64(clamping: end.milliseconds)),
                 .blob(try note.serializedBytes()),
             ])
     }

@@ -41,7 +41,7 @@ extension KeyValueService {
             transaction.charge(rows: canonical.reshapedBytes / 16)
             let push = try Push(canonical, context, into: store, now: clock.read(context.now))
             try push.check(configuration.limits)
-            let reply = try push.write(context)
+            let reply = try push.write(context, keepingFrom: runtime?.retentionStart ?? context.now)
             try keepClock(transaction)
             guard reply.isWorthKeeping else { return reply.frame() }
             return try StoredReplies.remember(reply, to: context, of: store)
@@ -186,7 +186,9 @@ struct Push: ~Copyable {
     }
 
     /// Stores what was accepted as one change, keeps what lost, and publishes.
-    func write(_ context: RequestContext) throws -> PushReply {
+    ///
+    /// - Parameter start: What lost is kept from then on.
+    func write(_ context: RequestContext, keepingFrom start: Timestamp) throws -> PushReply {
         var reply = PushReply(token: head.token, previousSequence: head.token.sequence)
         reply.outcomes.reserveCapacity(writes.count)
         var rows: [FeedItem] = []
@@ -199,7 +201,7 @@ struct Push: ~Copyable {
             case .accepted(let timestamp):
                 let stamp = MergeRule.Stamp(timestamp: timestamp, device: write.offered.device)
                 if stamp.timestamp != write.offered.timestamp { reply.isAsOffered = false }
-                if let loser = overwritten(write, by: stamp, context) { losers.append(loser) }
+                if let loser = overwritten(write, by: stamp, at: start) { losers.append(loser) }
                 if digestKey == nil { digestKey = try store.makeDigestKey() }
                 rows.append(try row(write, stamp, digestKey ?? []))
                 changed.append(ChangedKey(key: write.key, stamp: stamp, value: write.value))
@@ -214,7 +216,7 @@ struct Push: ~Copyable {
                 let current = try write.requireCurrent()
                 reply.outcomes.append(try superseded(by: current, &valueBytesLeft))
                 if !isEqual {
-                    losers.append(try loser(write, to: current.stamp, context, digestKey))
+                    losers.append(try loser(write, to: current.stamp, at: start, digestKey))
                     reply.isWorthKeeping = true
                 }
             }
@@ -256,7 +258,7 @@ struct Push: ~Copyable {
     /// A value of another device, which the caller may not have seen; or one of the same device that has stood for
     /// a while.
     private func overwritten(
-        _ write: Write, by winner: MergeRule.Stamp, _ context: RequestContext
+        _ write: Write, by winner: MergeRule.Stamp, at time: Timestamp
     ) -> KeyHistory.Entry? {
         guard write.previousSize != nil, let previous = write.current?.stamp else { return nil }
         // Kept, it would take the very room that deleting it is to make.
@@ -272,11 +274,11 @@ struct Push: ~Copyable {
         }
         return KeyHistory.Entry(
             loser: current, mark: Self.mark(of: current.digest), lostConflict: false, winner: winner,
-            recordedAt: context.now)
+            recordedAt: time)
     }
 
     private func loser(
-        _ write: Write, to winner: MergeRule.Stamp, _ context: RequestContext, _ digestKey: [UInt8]?
+        _ write: Write, to winner: MergeRule.Stamp, at time: Timestamp, _ digestKey: [UInt8]?
     ) throws -> KeyHistory.Entry {
         let sealed = try write.value.map { try store.seal($0, as: .value(key: write.key, write.offered)) }
         let loser = StoredKey(key: write.key, stamp: write.offered, sealed: sealed, size: write.value?.count ?? 0)
@@ -287,7 +289,7 @@ struct Push: ~Copyable {
         // A device knows its own later write; only what another one wrote meanwhile it had not seen.
         return KeyHistory.Entry(
             loser: loser, mark: Self.mark(of: digest), lostConflict: winner.device != write.offered.device,
-            winner: winner, recordedAt: context.now)
+            winner: winner, recordedAt: time)
     }
 
     /// Tells the write from others under its stamp, as two copies of one device make them: a digest has the value in

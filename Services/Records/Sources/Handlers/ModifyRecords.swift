@@ -186,7 +186,7 @@ extension RecordsService {
         }
         guard isWritten else { return outcome }
         if !batch.isEmpty {
-            let written = try batch.write(at: context.now)
+            let written = try batch.write(keepingFrom: runtime?.retentionStart ?? context.now)
             try keepTombstones(of: batch)
             try count(-written.freed, in: batch.zone.scope, batch.zone.transaction)
             // Of a public database readers are told what has changed, and nobody's device.

@@ -9,8 +9,9 @@ private import SwiftProtobuf
 extension ZoneBatch {
     /// Writes records, and the rows beside them. What is written for good was counted before (``growth()``).
     ///
+    /// - Parameter start: What is overwritten is kept from then on.
     /// - Returns: What readers of the feed are told, the change, and how many bytes became free besides.
-    func write(at now: Timestamp) throws -> (told: [ChangedItem], change: ScopeChange, freed: Int64) {
+    func write(keepingFrom start: Timestamp) throws -> (told: [ChangedItem], change: ScopeChange, freed: Int64) {
         let digestKey = try zone.madeDigestKey()
         var items: [FeedItem] = []
         var told: [ChangedItem] = []
@@ -52,7 +53,7 @@ extension ZoneBatch {
         zone.charge(bytes: items.reduce(0) { $0 + $1.body.count })
         let freed =
             try indexed
-            + RecordHistory(rows: zone.rows).add(kept, at: now) { body, record, number in
+            + RecordHistory(rows: zone.rows).add(kept, at: start) { body, record, number in
                 try zone.seal(body, as: .history(of: record, number))
             } noted: { name, number in
                 guard keepsAssets else { return }
