@@ -434,16 +434,30 @@ extension DeviceEngine {
 
     private func turnAway(_ error: CloudError) {
         guard let session, session.signedIn, !session.revoked else { return }
-        do throws(CloudError) {
-            try changeSession { session, _ in
-                session.revoked = true
-                session.wasCopied = error.details["reason"] == "copied"
-            }
-        } catch {
-            if error.code == .operationCancelled { return checkForeign() }
-            logger.error("session could not be saved", error)
-        }
+        guard keepEnding(error) else { return checkForeign() }
         router.stop()
         for scope in scopes { scope.turnedAway() }
+    }
+
+    /// That this device is turned away holds, and is said, also while it cannot be saved.
+    ///
+    /// - Parameter attempts: How often that was tried.
+    /// - Returns: False: another process has signed in or out.
+    private func keepEnding(_ error: CloudError, attempts: Int = 0) -> Bool {
+        func end(_ session: inout SessionRecord) {
+            session.revoked = true
+            session.wasCopied = error.details["reason"] == "copied"
+        }
+        do throws(CloudError) { try changeSession { session, _ in end(&session) } } catch let failure {
+            guard failure.code != .operationCancelled, var session else { return false }
+            logger.error("session could not be saved", failure)
+            end(&session)
+            self.session = session
+            loop.schedule(after: backoff(attempts: attempts + 1)) { [weak self] in
+                guard let self, !stopped, self.session == session else { return }
+                _ = keepEnding(error, attempts: attempts + 1)
+            }
+        }
+        return true
     }
 }
