@@ -19,9 +19,35 @@ import Testing
         #expect(refused?.code == .storageFailure && refused?.message == LocalFailure.full)
         try disk.empty()
         try secrets.reserveRoom()
-        #expect(secrets.hasOthers(than: "before"))
+        #expect(try files(in: disk.folder) == 2)
         secrets.releaseRoom()
-        #expect(!secrets.hasOthers(than: "before"))
+        #expect(try files(in: disk.folder) == 1)
+    }
+
+    private func files(in folder: String) throws -> Int {
+        try FileManager.default.contentsOfDirectory(atPath: folder).count { $0.hasSuffix(".secret.json") }
+    }
+
+    /// It knows nothing of the sign-in that the other is at.
+    @Test func aProcessThatStartsLeavesTheRoomThatAnotherHasTaken() throws {
+        let folder = NSTemporaryDirectory() + "nephos-home-\(UUID().uuidString)"
+        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: folder) }
+        let (first, second) = (SecretFile(home: folder), SecretFile(home: folder))
+        try first.reserveRoom()
+        #expect(!second.hasOthers(than: "kept"))
+        second.removeOthers(than: "kept")
+        try second.reserveRoom()
+        second.releaseRoom()
+        #expect(try files(in: folder) == 1)
+        // What a crash has left goes once no sign-in can be at it any more.
+        for name in try FileManager.default.contentsOfDirectory(atPath: folder) {
+            try FileManager.default.setAttributes(
+                [.modificationDate: Date(timeIntervalSinceNow: -600)], ofItemAtPath: folder + "/" + name)
+        }
+        #expect(second.hasOthers(than: "kept"))
+        second.removeOthers(than: "kept")
+        #expect(try files(in: folder) == 0)
     }
 
     @Test func aSignOutNamesTheAppWhoseChangesWait() throws {

@@ -18,6 +18,8 @@ final class Device {
     var changes: [ChangeNotification] = []
     /// What was told of who is signed in.
     var accountEvents: [UbiquityIdentityToken?] = []
+    /// What was told of the account's plan.
+    var storageNotices: [StorageNotice] = []
     /// How often a key pair was made.
     var madeKeys: Int { keyCount.value }
     private let keyCount = Count()
@@ -62,8 +64,8 @@ final class Device {
             switch event {
             case .change(_, let notification): self?.changes.append(notification)
             case .accountChanged(let session): self?.accountEvents.append(session?.ubiquityIdentityToken)
+            case .storage(let notice): self?.storageNotices.append(notice)
             case .didFetchChanges: self?.changesAtFetches.append(self?.changes.count ?? 0)
-            default: break
             }
         }
         try engine.start()

@@ -1,5 +1,7 @@
 import Foundation
+import NephosBus
 import NephosCore
+import NephosSimulation
 import Synchronization
 import Testing
 
@@ -42,5 +44,61 @@ import Testing
         secrets.fails.withLock { $0 = false }
         device.engine.checkForeign()
         #expect(device.engine.session?.deviceName == "elsewhere")
+    }
+
+    /// Also where this process writes to the session before it looks: it goes on with what is there now.
+    @Test func newAddressesThatAnotherProcessHasSavedAreConnectedTo() throws {
+        let home = "nephos-foreign-\(UUID().uuidString)"
+        let device = try Device(local: try LocalStore(inMemory: home))
+        try device.signIn()
+        device.network.run(for: .seconds(1))
+        let other = try LocalStore(inMemory: home)
+        try other.write { database in
+            var session = try #require(try Facts(database).session)
+            for index in session.services.indices { session.services[index].nextPublicKey = "next" }
+            try Facts(database).setSession(session)
+        }
+        device.cloud.requests = []
+        try device.engine.changeSession { session, _ in session.deviceName = "renamed" }
+        device.network.run(for: .seconds(1))
+        device.engine.checkForeign()
+        device.network.run(for: .seconds(1))
+        #expect(device.engine.session?.services.first?.nextPublicKey == "next")
+        #expect(device.cloud.requests("Subscribe").count == 2)
+        #expect(device.engine.session?.deviceName == "renamed")
+        // Its own changes are no news.
+        device.cloud.requests = []
+        try device.engine.changeSession { session, _ in session.deviceName = "renamed again" }
+        device.network.run(for: .seconds(1))
+        #expect(device.cloud.requests.isEmpty)
+    }
+
+    @Test func aDeviceThatIsTurnedAwaySaysSoThoughThatCannotBeSaved() throws {
+        let isFull = Fullness()
+        let local = try LocalStore { name in
+            if name == "save", isFull.isFull.withLock({ $0 }) { throw POSIXError(.ENOSPC) }
+        }
+        let device = try Device(local: local)
+        try device.signIn()
+        device.network.run(for: .seconds(1))
+        isFull.isFull.withLock { $0 = true }
+        let revoked = CloudError(.deviceRevoked, "Revoked.", details: ["reason": "copied"])
+        device.cloud.overrides["ReadChanges"] = { _ in .failure(revoked) }
+        device.store.driver.pull()
+        device.network.run(for: .seconds(10))
+        #expect(device.engine.session?.ending?.details["reason"] == "copied")
+        #expect(try device.store.status().problem?.code == .deviceRevoked)
+        func saved() throws -> SessionRecord? { try local.read { try Facts($0).session } }
+        #expect(try saved()?.revoked == false)
+        isFull.isFull.withLock { $0 = false }
+        device.network.run(for: .seconds(70))
+        #expect(try saved()?.revoked == true && saved()?.wasCopied == true)
+        try device.restart()
+        #expect(device.engine.session?.ending?.details["reason"] == "copied")
+    }
+
+    /// Whether the disk has room for nothing more.
+    private final class Fullness: Sendable {
+        let isFull = Mutex(false)
     }
 }

@@ -26,9 +26,8 @@ import Testing
     }
 
     /// Open and in step, at a turn of its own.
-    private func current(inFlightMax: Int = 2, isHarmlessTwice: Bool = false) -> ScopeSync {
+    private func current(inFlightMax: Int = 2) -> ScopeSync {
         var options = ScopeSync.Options()
-        options.isHarmlessTwice = isHarmlessTwice
         options.writer = 7
         options.pushesInFlightMax = inFlightMax
         var sync = ScopeSync(options: options, generator: SplitMix64(seed: 1))
@@ -148,20 +147,13 @@ import Testing
         #expect(try #require(pause(collect(&other, [waiting], at: back))) <= .seconds(60))
     }
 
-    @Test func whatWasRefusedForItsRateKeepsItsIdUnlessAnotherIsHarmless() throws {
+    @Test func whatWasRefusedForItsRateKeepsItsId() throws {
         var sync = current()
-        let kept = sent(&sync, operation(1), at: moment())
-        let failed = fail(
-            &sync, kept, CloudError(.requestRateLimited, "Later.", retryAfter: .seconds(30)), at: moment())
-        let repeated = try #require(updated(failed))
-        #expect(repeated.state == .sent && repeated.id == kept.id)
-        #expect(pause(collect(&sync, [repeated], at: moment())) == .seconds(30))
-        sync = current(isHarmlessTwice: true)
         let sent = sent(&sync, operation(1), at: moment())
         let limited = CloudError(.requestRateLimited, "Later.", retryAfter: .seconds(30))
         let actions = fail(&sync, sent, limited, at: moment())
         let waiting = try #require(updated(actions))
-        #expect(waiting.state == .unsent && waiting.id != sent.id)
+        #expect(waiting.state == .sent && waiting.id == sent.id)
         #expect(actions.contains(.endWaiters(pausedFor: .seconds(30), limited, pulling: false)))
         #expect(pause(collect(&sync, [waiting], at: moment())) == .seconds(30))
     }

@@ -187,6 +187,46 @@ import Testing
         #expect(try ended?.get() == SignedOut(isTold: true, unsentCount: 0))
     }
 
+    /// What another process learns while the server is told.
+    @Test func aSignOutKeepsWhatWasLearnedWhileItWentOn() throws {
+        let home = try Home()
+        let (device, other, app) = (home.device, try home.other(), AppID("app.two"))
+        device.cloud.lossy = ["SignOut"]
+        var ended: Result<SignedOut, CloudError>?
+        device.engine.signOut(timeout: .seconds(5)) { ended = $0 }
+        device.network.run(for: .seconds(1))
+        try other.engine.changeSession { session, _ in session.setStore("store.of.two", of: app) }
+        device.network.run(for: .seconds(6))
+        #expect(try ended?.get().isTold == false)
+        #expect(device.engine.session?.signedIn == false)
+        #expect(device.engine.session?.storeIDs == ["app.one": "store.one", "app.two": "store.of.two"])
+        #expect(try device.local.read { try Facts($0).session } == device.engine.session)
+    }
+
+    @Test(arguments: [false, true])
+    func aSignOutThatAnotherProcessWasQuickerThanSaysHowTheHomeIs(isAnotherSignIn: Bool) throws {
+        let home = try Home()
+        let (device, other) = (home.device, try home.other())
+        device.cloud.lossy = ["SignOut"]
+        var (ended, endedThere): (Result<SignedOut, CloudError>?, Result<SignedOut, CloudError>?)
+        device.engine.signOut(timeout: .seconds(5)) { ended = $0 }
+        if isAnotherSignIn {
+            becomeAnother(device.cloud)
+            try other.signIn("bert")
+        } else {
+            other.engine.signOut(timeout: .seconds(2)) { endedThere = $0 }
+        }
+        device.network.run(for: .seconds(6))
+        if isAnotherSignIn {
+            let refusal = #expect(throws: CloudError.self) { try #require(ended).get() }
+            #expect(refusal?.code == .operationCancelled)
+            #expect(device.engine.session?.accountName == "bert" && device.engine.session?.signedIn == true)
+        } else {
+            #expect(try ended?.get() == SignedOut(isTold: false, unsentCount: 0) && endedThere?.get() == ended?.get())
+            #expect(device.engine.session?.signedIn == false)
+        }
+    }
+
     @Test func aLateAnswerSaysNothingOfWhatHasTakenItsOperationsPlace() throws {
         let device = try Device.ready()
         device.cloud.overrides["PushKeys"] = { _ in .failure(CloudError(.internalError, "Failed.")) }

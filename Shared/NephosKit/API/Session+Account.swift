@@ -109,13 +109,20 @@ extension Session {
     /// Tells when the plan becomes fuller than 80, 90 or 95 percent, or emptier
     /// again; the present state first, if it has ever been worth a word.
     public var storageNotices: AsyncStream<StorageNotice> {
-        let source = subscribe {
-            if case .storage = $0 { true } else { false }
-        }
+        let (engine, events) = (engine, events)
         return AsyncStream { continuation in
             let task = Task {
-                for await event in source {
-                    if case .storage(let notice) = event { continuation.yield(notice) }
+                // Both on the loop: what is told after the present state is heard, and nothing twice.
+                let begun: (StorageNotice?, AsyncStream<DeviceEvent>)? = try? await engine.perform {
+                    engine, completion in
+                    let source = events.subscribe { if case .storage = $0 { true } else { false } }
+                    completion(.success((engine.home.storageNotice, source)))
+                }
+                if let (present, source) = begun {
+                    if let present { continuation.yield(present) }
+                    for await event in source {
+                        if case .storage(let notice) = event { continuation.yield(notice) }
+                    }
                 }
                 continuation.finish()
             }

@@ -17,7 +17,7 @@ public final class Session: Sendable {
     let engine: EngineHandle
     /// Called where it saves something; see ``DeviceOptions/fault``.
     let fault: (@Sendable (String) throws -> Void)?
-    private let events = EventBroadcast()
+    let events = EventBroadcast()
 
     /// The home that is meant where none is named: `$NEPHOS_HOME`, or `~/.nephos`.
     public static var defaultHome: String {

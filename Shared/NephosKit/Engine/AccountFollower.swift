@@ -17,10 +17,22 @@ final class AccountFollower {
         case following
     }
 
+    /// How the plan is asked for.
+    private enum Fetch {
+        case none
+        /// Again: something was heard since it was asked.
+        case asking(again: Bool)
+        /// It was not answered.
+        case resting(any LoopTimer)
+    }
+
     private unowned let engine: DeviceEngine
     private var client: RequestClient?
     /// On this connection.
     private var state = State.asking
+    private var fetching = Fetch.none
+    /// The account's head that was heard of last; `.zero`: nobody knew it; nil: none was.
+    private var head: ChangeToken?
     /// Whether the server has said so, on this connection.
     var isFollowing: Bool {
         if client != nil, case .following = state { true } else { false }
@@ -55,8 +67,7 @@ final class AccountFollower {
             switch reply.result.decoded(as: WireSubscribeReply.self) {
             case .success(let reply):
                 state = .following
-                // Nothing was ever said: there is nothing to ask about.
-                if reply.heads.contains(where: { $0.token.sequence > 0 }) { fetch() }
+                for head in reply.heads { heard(head) }
             case .failure(let error):
                 if error.code == .tokenExpired || error.code == .notAuthenticated, let app {
                     engine.tokens.discard(token, of: app)
@@ -86,11 +97,26 @@ final class AccountFollower {
 
     func end() {
         if case .resting(let timer) = state { timer.cancel() }
-        state = .asking
+        if case .resting(let timer) = fetching { timer.cancel() }
+        (state, fetching, head) = (.asking, .none, nil)
         client = nil
     }
 
+    /// Where the account's scope is.
+    func heard(_ heard: WireScopeHead) {
+        guard ServiceName(heard.service) == .identity, heard.owner == engine.session?.accountID.rawValue else { return }
+        let token = heard.unknown ? .zero : ChangeToken(heard.token)
+        // Nothing was ever said: there is nothing to ask about.
+        let isNews = heard.unknown ? head == nil : token.sequence > 0 && token != head
+        head = token
+        if isNews { fetch() }
+    }
+
+    /// Notices were left out.
+    func lagged() { if isFollowing { fetch() } }
+
     func receive(_ notification: WireNotification) {
+        head = ChangeToken(notification.token)
         // Several changes in one, or one too large to travel along.
         if notification.changes.isEmpty
             || notification.changes.contains(where: { $0.item == "storage" && $0.body.isEmpty })
@@ -104,15 +130,36 @@ final class AccountFollower {
         }
     }
 
+    /// Asks for what is not in any notice, until that is answered.
     private func fetch() {
-        guard let app else { return }
-        engine.call(.identity, WireReadStorage(), as: WireReadStorageReply.self, app: app) { [weak self] result, _ in
-            // Without a plan nothing is known, which is not a plan of nothing.
-            guard let self, case .success(let reply) = result, reply.hasPlan else { return }
-            engine.home.tell(
-                StorageNotice(
-                    planBytes: reply.plan.sizeBytes, usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },
-                    level: Int(reply.level)))
+        guard let app, let client else { return }
+        switch fetching {
+        case .none: break
+        case .asking: return fetching = .asking(again: true)
+        case .resting(let timer): timer.cancel()
         }
+        fetching = .asking(again: false)
+        engine.call(.identity, WireReadStorage(), as: WireReadStorageReply.self, app: app) {
+            [weak self, weak client] result, _ in
+            guard let self, let client, client === self.client, case .asking(let again) = fetching else { return }
+            fetching = .none
+            switch result {
+            case .failure(let error):
+                if error.code.retry != .never { fetchLater() }
+            case .success(let reply):
+                // Without a plan nothing is known, which is not a plan of nothing.
+                if reply.hasPlan {
+                    engine.home.tell(
+                        StorageNotice(
+                            planBytes: reply.plan.sizeBytes, usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },
+                            level: Int(reply.level)))
+                }
+                if again { fetch() }
+            }
+        }
+    }
+
+    private func fetchLater() {
+        fetching = .resting(engine.loop.schedule(after: Self.retryPause) { [weak self] in self?.fetch() })
     }
 }

@@ -244,10 +244,14 @@ extension DeviceEngine {
             return (previous, session)
         }
         try switched(to: session)
-        // What was kept of the other's contents is nobody's now.
-        if let previous, previous.accountID != account { sweepContents() }
-        if previous?.accountID != account || previous?.signedIn != true { announceAccountChange() }
+        announce(session, after: previous)
         return session
+    }
+
+    /// Tells who has the home now, and gives up what was kept of another's contents, which is nobody's any more.
+    func announce(_ session: SessionRecord, after previous: SessionRecord?) {
+        if let previous, previous.accountID != session.accountID { sweepContents() }
+        if previous?.accountID != session.accountID || previous?.signedIn != true { announceAccountChange() }
     }
 
     /// Puts a session in the place of the one that is there. In a transaction, so that no other process clears the
@@ -351,28 +355,32 @@ extension DeviceEngine {
         }
     }
 
-    /// - Returns: How many requests stay here unsent: while the server was asked any process may have written.
+    /// - Parameter session: As it was when the server was first asked; any process may have written since.
+    /// - Returns: How many requests stay here unsent.
+    /// - Throws: ``CloudError`` `.operationCancelled` when another process has signed somebody in.
     private func signedOut(_ session: SessionRecord) throws(CloudError) -> Int {
         var kept = DeviceSecrets()
         kept.keys = try secrets.load(session.secrets).keys
-        var next = session
-        next.signedIn = false
-        next.identityToken = ""
-        next.secrets = makeOperationID().description
-        let (ended, secrets) = (next, kept)
-        let unsentCount: Int? = try local.write { database in
-            // Another process may have signed somebody else in.
-            guard try Facts(database).session?.secrets == session.secrets else { return nil }
-            try change(to: ended, secrets, database)
-            try fault("sign-out.commit")
-            return try unsentChanges(of: ended, database).reduce(0) { $0 + $1.requestCount }
+        let (name, secrets) = (makeOperationID().description, kept)
+        let (ended, unsentCount): (SessionRecord?, Int) = try local.write { database in
+            guard var ended = try Facts(database).session else { return (nil, 0) }
+            if ended.secrets == session.secrets {
+                ended.signedIn = false
+                ended.identityToken = ""
+                ended.secrets = name
+                try change(to: ended, secrets, database)
+                try fault("sign-out.commit")
+            }
+            return (ended, try unsentChanges(of: ended, database).reduce(0) { $0 + $1.requestCount })
         }
-        guard let unsentCount else {
-            checkForeign()
-            return 0
+        if let ended, ended.secrets == name {
+            try switched(to: ended)
+            announceAccountChange()
+            return unsentCount
         }
-        try switched(to: ended)
-        announceAccountChange()
+        // Another process was quicker.
+        checkForeign()
+        guard let ended, !ended.signedIn, ended.accountID == session.accountID else { throw Self.replaced }
         return unsentCount
     }
 }
@@ -426,16 +434,30 @@ extension DeviceEngine {
 
     private func turnAway(_ error: CloudError) {
         guard let session, session.signedIn, !session.revoked else { return }
-        do throws(CloudError) {
-            try changeSession { session, _ in
-                session.revoked = true
-                session.wasCopied = error.details["reason"] == "copied"
-            }
-        } catch {
-            if error.code == .operationCancelled { return checkForeign() }
-            logger.error("session could not be saved", error)
-        }
+        guard keepEnding(error) else { return checkForeign() }
         router.stop()
         for scope in scopes { scope.turnedAway() }
+    }
+
+    /// That this device is turned away holds, and is said, also while it cannot be saved.
+    ///
+    /// - Parameter attempts: How often that was tried.
+    /// - Returns: False: another process has signed in or out.
+    private func keepEnding(_ error: CloudError, attempts: Int = 0) -> Bool {
+        func end(_ session: inout SessionRecord) {
+            session.revoked = true
+            session.wasCopied = error.details["reason"] == "copied"
+        }
+        do throws(CloudError) { try changeSession { session, _ in end(&session) } } catch let failure {
+            guard failure.code != .operationCancelled, var session else { return false }
+            logger.error("session could not be saved", failure)
+            end(&session)
+            self.session = session
+            loop.schedule(after: backoff(attempts: attempts + 1)) { [weak self] in
+                guard let self, !stopped, self.session == session else { return }
+                _ = keepEnding(error, attempts: attempts + 1)
+            }
+        }
+        return true
     }
 }

@@ -15,12 +15,7 @@ extension DeviceEngine {
     ) {
         do throws(CloudError) {
             try local.requireWritable()
-            guard session?.signedIn != true || session?.isPublic == true else {
-                throw CloudError(
-                    .constraintViolation,
-                    "This home has an account, which may read the public database. Sign out first.",
-                    details: ["account": session?.accountName ?? ""])
-            }
+            try requireNoAccount(session)
             try local.read { try requireNothingUnsent($0) { $0.isPublic } }
             var keys = DeviceSecrets()
             keys.keys = try freshKeys()
@@ -42,6 +37,13 @@ extension DeviceEngine {
         }
     }
 
+    private func requireNoAccount(_ session: SessionRecord?) throws(CloudError) {
+        guard let session, session.signedIn, !session.isPublic else { return }
+        throw CloudError(
+            .constraintViolation, "This home has an account, which may read the public database. Sign out first.",
+            details: ["account": session.accountName])
+    }
+
     private func begin(
         _ reply: WireIssuePublicTokenReply, _ identity: SessionRecord.Service, _ keys: DeviceSecrets
     ) throws(CloudError) -> SessionRecord {
@@ -56,16 +58,20 @@ extension DeviceEngine {
         var kept = keys
         kept.accessTokens = [app.appID: tokens.stamp(reply.accessToken)]
         let (session, secrets) = (next, kept)
-        try local.write { database in
+        let previous = try local.write { database in
             let previous = try Facts(database).session
+            // Somebody may have signed in while the server was asked.
+            try requireNoAccount(previous)
             try requireNothingUnsent(database) { $0.isPublic }
             if let previous, !previous.isPublic {
                 try ScopeTransaction.removeAll(of: previous.accountID, database)
                 try Facts(database).setHasContentsLeft(true)
             }
             try change(to: session, secrets, database)
+            return previous
         }
         try switched(to: session)
+        announce(session, after: previous)
         return session
     }
 }

@@ -32,13 +32,22 @@ extension DeviceEngine {
     ///
     /// - Throws: ``CloudError`` `.operationCancelled` when another process has signed in or out.
     func changeSession(_ change: (inout SessionRecord, Database) throws -> Void) throws(CloudError) {
-        let name = session?.secrets
-        session = try local.write { database in
+        let before = session
+        let found: SessionRecord
+        (found, session) = try local.write { database in
             let facts = Facts(database)
-            guard var session = try facts.session, session.secrets == name else { throw Self.otherSignIn }
+            guard let found = try facts.session, found.secrets == before?.secrets else { throw Self.otherSignIn }
+            var session = found
             try change(&session, database)
             try facts.setSession(session)
-            return session
+            return (found, session)
+        }
+        guard let before, found.isReached(otherwiseThan: before) else { return }
+        // What another process has saved is here already when ``checkForeign()`` looks. Whoever changes the session is in
+        // the middle of something.
+        loop.schedule(after: .zero) { [weak self] in
+            guard let self, !stopped, session?.secrets == found.secrets else { return }
+            reconnect(session: session)
         }
     }
 
@@ -78,6 +87,13 @@ extension DeviceEngine {
             }
         } catch { return logger.error("session could not be saved", error) }
         reconnect(session: session)
+    }
+}
+
+extension SessionRecord {
+    /// Whether the connections that were made for the other are not what this one asks for.
+    fileprivate func isReached(otherwiseThan other: SessionRecord) -> Bool {
+        services != other.services || identity != other.identity || revoked && !other.revoked
     }
 }
 

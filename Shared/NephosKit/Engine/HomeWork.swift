@@ -148,6 +148,12 @@ final class HomeWork {
         }
     }
 
+    /// What the app was told last of the account's plan.
+    var storageNotice: StorageNotice? {
+        let account = engine.session?.accountID
+        return notice.flatMap { $0.account == account ? $0.notice : nil }
+    }
+
     /// Tells this process's app, and all others.
     func tell(_ notice: StorageNotice) {
         guard hear(notice) else { return }
@@ -157,12 +163,11 @@ final class HomeWork {
 
     /// Tells this process's app, unless it knows: several may have said it.
     private func hear(_ notice: StorageNotice) -> Bool {
-        let account = engine.session?.accountID
-        let told = self.notice.flatMap { $0.account == account ? $0.notice : nil }
+        let told = storageNotice
         guard notice.level != told?.level ?? 0 || notice.planBytes != told?.planBytes ?? notice.planBytes else {
             return false
         }
-        self.notice = (account, notice)
+        self.notice = (engine.session?.accountID, notice)
         engine.onEvent(.storage(notice))
         return true
     }
@@ -276,9 +281,7 @@ final class HomeWork {
             guests[peer] = Guest()
             // What was written before it was known here.
             line?.send(.written, to: peer)
-            if let notice, notice.account == engine.session?.accountID {
-                line?.send(.storage(HomeMessage.StorageState(notice.notice)), to: peer)
-            }
+            if let storageNotice { line?.send(.storage(HomeMessage.StorageState(storageNotice)), to: peer) }
         case .written:
             engine.checkForeign()
             // The other guests know from here.

@@ -137,6 +137,11 @@ final class TokenKeeper {
         } catch { engine.logger.error("the secret file could not be changed", error) }
     }
 
+    /// The server accepts what is in hand no more.
+    func discardHeld(of app: AppID) {
+        if let held = tokens[app.rawValue] { discard(held.token, of: app) }
+    }
+
     private func renew(_ app: AppID, _ completion: @escaping Completion) {
         waiting.append((app, completion))
         guard !refreshing else { return }

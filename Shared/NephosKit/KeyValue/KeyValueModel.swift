@@ -24,8 +24,6 @@ final class KeyValueModel: ScopeModel {
     func adjust(_ options: inout ScopeSync.Options) {
         options.pagesMax = 1 << 14
         options.readingBytesMax = 64 << 20
-        // A write that was stored loses to whatever was written after it.
-        options.isHarmlessTwice = true
     }
 
     func place(in session: SessionRecord?) -> LocalScope { LocalStore.scope(of: app, session: session).local }

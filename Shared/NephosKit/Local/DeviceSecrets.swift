@@ -181,8 +181,12 @@ package final class SecretFile: SecretStore {
             ? ENOSPC : 0
     }
 
-    /// Among the secrets, so that one that a crash has left goes with those that nobody needs.
-    private var roomPath: String { path("room") }
+    /// Among the secrets, so that one that a crash has left goes with those that nobody needs. Each process has its own.
+    private let roomName = "\(SecretFile.room)-\(UUID().uuidString)"
+    private var roomPath: String { path(roomName) }
+    private static let room = "room"
+    /// For so long a sign-in or sign-out may need what it has taken.
+    private static let roomPatience: TimeInterval = 300
     /// The secrets and the transaction that names them are much smaller.
     private static let roomBytes = 256 << 10
 
@@ -202,7 +206,16 @@ package final class SecretFile: SecretStore {
         let kept = name.map(path)
         let names = (try? FileManager.default.contentsOfDirectory(atPath: home)) ?? []
         return names.filter { $0.hasPrefix("device.") && $0.hasSuffix(Self.suffix) }.map { "\(home)/\($0)" }
-            .filter { $0 != kept }
+            .filter { $0 != kept && !isRoomInUse($0) }
+    }
+
+    /// Whether this is the room for secrets that another process may be about to save.
+    private func isRoomInUse(_ path: String) -> Bool {
+        guard path.hasPrefix("\(home)/device.\(Self.room)"),
+            let taken = try? FileManager.default.attributesOfItem(atPath: path)[.modificationDate] as? Date
+        else { return false }
+        // A clock that was set back makes none last.
+        return abs(taken.timeIntervalSinceNow) < Self.roomPatience
     }
 
     package func tryLock() throws(CloudError) -> Bool {

@@ -73,7 +73,11 @@ package final class LocalStore: Sendable {
         var configuration = Configuration()
         configuration.busyMode = .timeout(10)
         // Of a container of some ten thousand items the indexes fit.
-        configuration.prepareDatabase { try $0.execute(sql: "PRAGMA cache_size = -16384") }
+        configuration.prepareDatabase { database in
+            try database.execute(sql: "PRAGMA cache_size = -16384")
+            // Before anything is staged there: else the file would stay as large as it ever was, while this process runs.
+            try database.execute(sql: "PRAGMA temp.auto_vacuum = FULL")
+        }
         let pool = try DatabasePool(path: path, configuration: configuration)
         // GRDB sets NORMAL after it has switched to WAL; an accepted write must survive a power cut.
         try pool.writeWithoutTransaction { database in

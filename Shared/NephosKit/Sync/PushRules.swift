@@ -32,18 +32,14 @@ enum PushRules {
     /// - Parameters:
     ///   - pause: How long to wait before it is tried again, where the server does not say.
     ///   - isOutdated: Whether a new id would say another time than the one that failed.
-    ///   - isHarmlessTwice: See ``ScopeSync/Options/isHarmlessTwice``.
-    static func outcome(
-        of error: CloudError, pause: Duration, isOutdated: Bool, isHarmlessTwice: Bool = false
-    ) -> PushOutcome {
+    static func outcome(of error: CloudError, pause: Duration, isOutdated: Bool) -> PushOutcome {
         switch error.code {
         case .operationReused: .renew
         case .operationExpired: isOutdated ? .renew : .thaw(after: pause)
         // It says nothing of earlier attempts: a repeat is refused before anybody looks whether it was stored. Under
-        // another id it would be carried out once more, and undo what came after it.
-        case .requestRateLimited:
-            isHarmlessTwice
-                ? .thaw(after: error.retryAfter ?? pause) : .repeatLater(after: error.retryAfter ?? pause)
+        // another id it would be carried out once more, and undo what came after it; also a write with a timestamp, which
+        // the server has cut back if it was ahead, and knows no more.
+        case .requestRateLimited: .repeatLater(after: error.retryAfter ?? pause)
         // Also of a locked account: nobody knows until when, and whoever comes next asks anew.
         case .notAuthenticated, .deviceRevoked, .tokenNotBound, .notSignedIn, .missingEntitlement, .permissionFailure,
             .accountTemporarilyUnavailable, .incompatibleVersion, .unknownMethod:

@@ -263,7 +263,9 @@ final class ScopeDriver {
         case .apply(let pages):
             attempt(
                 { try self.write { try self.apply(pages, in: $0) } },
-                { self.sync.applied($0, wasListing: pages.isListing) }, { self.sync.applyFailed($0) })
+                { self.sync.applied($0, wasListing: pages.isListing) },
+                // It may have failed for want of the room that these take.
+                { [.unstage] + self.sync.applyFailed($0) })
         case .receive(let segment):
             attempt(
                 { try self.write { try self.apply(segment, in: $0) } },

@@ -122,7 +122,7 @@ extension ScopeSync {
         let outcome = PushRules.outcome(
             of: error,
             pause: Backoff.pause(attempts: max(failed.attempts, failures, 1), using: &generator),
-            isOutdated: ServerTime.isOutdated(failed.id, now: now.time), isHarmlessTwice: options.isHarmlessTwice)
+            isOutdated: ServerTime.isOutdated(failed.id, now: now.time))
         var operation = failed
         operation.error = error
         var actions: [Action] = []

@@ -93,8 +93,6 @@ struct ScopeSync {
         var readingBytesMax = Int.max
         /// Operations in flight.
         var pushesInFlightMax = 32
-        /// The service knows by what an operation says that it has it already, as by a timestamp; else by its id alone.
-        var isHarmlessTwice = false
         /// Marks what this process writes, among all that share the home.
         var writer: Int64 = 0
     }

@@ -274,11 +274,13 @@ final class SubscriptionRouter {
         if delivery.lagging, delivery.heads.isEmpty {
             for driver in engine.scopes { driver.pull() }
         }
+        if delivery.lagging { account.lagged() }
         if delivery.heartbeat { compare(Int(delivery.scopeCount)) }
         if delivery.hasEnded { ended(CloudError(delivery.ended)) }
     }
 
     private func route(_ head: WireScopeHead, lagging: Bool = false, isAnswer: Bool = false) {
+        account.heard(head)
         for driver in drivers(of: head.service, head.owner, head.scope) {
             if lagging || head.unknown {
                 driver.pull()
@@ -303,13 +305,12 @@ final class SubscriptionRouter {
     private func ended(_ error: CloudError) {
         if error.code == .deviceRevoked { return engine.turnedAway(error) }
         account.end()
+        if error.code == .tokenExpired {
+            // Before anybody asks for another, which may serve for all of the app's scopes.
+            for app in Set(subscriptions.keys.map(\.app)).sorted() { engine.tokens.discardHeld(of: app) }
+        }
         for followed in subscriptions.keys.sorted() {
             subscriptions[followed]?.active = false
-            if error.code == .tokenExpired {
-                engine.tokens.token(for: followed.app) { [weak self] result in
-                    if case .success(let token) = result { self?.engine.tokens.discard(token, of: followed.app) }
-                }
-            }
             // A subscription on its way was sent before this and may be lost.
             subscriptions[followed]?.inFlight = false
             subscribe(followed)
