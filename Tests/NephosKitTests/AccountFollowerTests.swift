@@ -162,26 +162,24 @@ import Testing
     }
 
     /// As an app does that has opened its stores first.
-    @Test func whoListensLateIsToldHowThePlanIs() async throws {
+    @Test(.timeLimit(.minutes(1))) func whoListensLateIsToldHowThePlanIs() async throws {
         try await withSessionCloud { house in
             let session = try await house.openSignedIn()
-            try await house.wait {
+            @Sendable func tell(_ levels: [Int]) async throws {
                 try await session.engine.perform { engine, completion in
-                    for level in [80, 95] {
+                    for level in levels {
                         engine.home.tell(StorageNotice(planBytes: 100, usedBytes: UInt64(level), level: level))
                     }
                     completion(.success(()))
                 }
             }
-            let notices = session.storageNotices
             let levels = try await house.wait {
+                try await tell([80, 95])
                 var levels: [Int] = []
-                for await notice in notices {
+                for await notice in session.storageNotices {
                     levels.append(notice.level)
                     guard levels.count < 2 else { break }
-                    session.engine.execute { engine in
-                        engine.home.tell(StorageNotice(planBytes: 100, usedBytes: 100, level: 100))
-                    }
+                    try await tell([100])
                 }
                 return levels
             }
