@@ -99,7 +99,7 @@ extension Transfers {
         }
         // Of what was put and is refused here nothing else would tell that it is dead.
         try ChunkIndex.noteLengths(with: batch.groups.flatMap(\.chunks), in: transaction)
-        try fillings.save(until: now.advanced(by: configuration.retention))
+        try fillings.save(until: host.retentionStart.advanced(by: configuration.retention))
         return Receiving.Committed(
             errors: errors, standings: fillings.standings,
             writings: try writings(of: batch, at: now, host, in: transaction), repeated: repeated)

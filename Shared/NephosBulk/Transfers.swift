@@ -356,7 +356,7 @@ public final class Transfers {
             let reservation = try host.storage.reserve(
                 request.uploadBytes, under: upload.id, for: place.owner, at: place.partition, on: place.room,
                 app: place.app, device: caller.device, account: caller.account,
-                until: context.now.advanced(by: configuration.retention), now: context.now, in: transaction)
+                until: host.retentionStart.advanced(by: configuration.retention), now: context.now, in: transaction)
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)
             writing = try self.writing(
                 of: caller.account, in: place.partition, at: context.now, host, in: transaction)

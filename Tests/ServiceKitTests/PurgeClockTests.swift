@@ -233,7 +233,9 @@ import Testing
             clock = try start()
         }
         try run(clock, for: Self.hour)
-        #expect(clock.now == machine.now && clock.retentionStart >= before.advanced(by: .zero - .seconds(600)))
+        #expect(clock.now == machine.now && clock.retentionStart >= before.advanced(by: Self.hour - .seconds(600)))
+        try run(clock, for: Self.hour * 10)
+        #expect(clock.retentionStart >= before.advanced(by: Self.hour * 11 - .seconds(600)))
         machine.set(ahead: Self.day * 400)
         #expect(clock.now == machine.now && clock.retentionStart == machine.now)
     }

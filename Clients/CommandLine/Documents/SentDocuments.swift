@@ -28,14 +28,14 @@ struct SentDocuments {
     /// What was refused before, and what waited: of that somebody else may hear.
     private let refused: Set<Refusal>
     private let waiting: Set<String>
-    /// What waited, by the requests.
-    private let requests: Set<OperationID>
+    /// What waited, by the requests' places.
+    private let requests: Set<Int64>
 
     init(_ container: UbiquityContainer) async throws {
         self.container = container
         let status = try await container.scope.status()
         refused = Set(status.refused.map(Refusal.init))
-        requests = Set(status.pending.map(\.id))
+        requests = Set(status.pending.map(\.position))
         waiting = try await container.waitingPaths()
     }
 
@@ -85,9 +85,12 @@ struct SentDocuments {
         if let unsent {
             var waits = try await isWaiting()
             // The same may have waited already. What goes to the trash goes past that.
-            if batch == nil, !waits { waits = try await container.refreshed(items).contains { $0.pending != .none } }
+            if batch == nil, !waits {
+                waits = try await container.refreshed(items).contains { $0.pending != .none && !$0.isPaused }
+            }
             for other in others where !waits { waits = try await other.sent.isWaiting() }
             guard !waits else {
+                try await requireAccepted(items.map(\.path) + removed)
                 report.reason = unsent.reason
                 return try output.print(report, text: unsent.text(done, consequence: stays))
             }
@@ -149,12 +152,12 @@ struct SentDocuments {
     /// Whether something waits that this command has asked for, as far as that is known.
     private func isWaiting() async throws -> Bool {
         let pending = try await container.scope.status().pending
-        return pending.count >= Self.pendingMax || pending.contains { !requests.contains($0.id) }
+        return pending.count >= Self.pendingMax || pending.contains { !requests.contains($0.position) }
     }
 
     /// What this command has asked for, and a pause keeps here.
     private func held() async throws -> [StoreStatus.Pending] {
-        try await container.scope.status().pending.filter { $0.isByChoice && !requests.contains($0.id) }
+        try await container.scope.status().pending.filter { $0.isByChoice && !requests.contains($0.position) }
     }
 
     /// - Throws: ``CloudError`` of the first refusal of what this command has done. The others, and those of what waited

@@ -140,19 +140,27 @@ extension RecordsCommand {
             try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network)
                 let all = try await database.refused(in: zone.zone)
-                if let missing = names.first(where: { name in !all.contains { $0.id.name == name } }) {
+                let meant = Set(names.map { ItemName($0) })
+                if let missing = meant.subtracting(all.map { ItemName($0.id.name) }).min() {
                     throw CloudError(
                         .unknownItem, "Nothing of this record was refused. See: nephos records refused",
-                        details: ["record": missing, "zone": zone.zone])
+                        details: ["record": missing.rawValue, "zone": zone.zone])
                 }
-                let found = names.isEmpty ? all : all.filter { names.contains($0.id.name) }
+                let found = names.isEmpty ? all : all.filter { meant.contains(ItemName($0.id.name)) }
                 let records = found.compactMap(\.record)
                 if records.count < found.count {
                     Standard.error("nephos: Deletions are done again with nephos records delete.")
                 }
                 let sent = try await SentRecords(database, zone: zone.zone)
-                // Of one record there may be several, each made from what there was.
-                for record in records { try await database.save(record) }
+                // Of one record there may be several, each made from what there was: in rounds then. What refers to others
+                // goes with them.
+                var left = records
+                while !left.isEmpty {
+                    var round: Set<ItemName> = []
+                    let isFirst = left.map { round.insert(ItemName($0.id.name)).inserted }
+                    try await database.saveSome(zip(left, isFirst).filter(\.1).map(\.0))
+                    left = zip(left, isFirst).filter { !$0.1 }.map(\.0)
+                }
                 let saved = Set(records.map(\.id.name)).sorted()
                 let done =
                     saved.isEmpty ? "There is nothing to save again." : "Saved \(listed(saved.map(inLine)))."
@@ -163,6 +171,20 @@ extension RecordsCommand {
 }
 
 extension RecordDatabase {
+    /// Saves records, in as few requests as there is room for.
+    fileprivate func saveSome(_ records: [Record]) async throws {
+        let limit = RecordLimits.itemsMax
+        guard records.count <= limit else {
+            try await saveSome(Array(records[..<limit]))
+            return try await saveSome(Array(records[limit...]))
+        }
+        do { try await modify(saving: records, deleting: [], atomically: false) } catch {
+            guard error.code == .limitExceeded, records.count > 1 else { throw error }
+            try await saveSome(Array(records[..<(records.count / 2)]))
+            try await saveSome(Array(records[(records.count / 2)...]))
+        }
+    }
+
     /// The zone that is meant, or all in which there is something to decide.
     func zoneNames(_ zone: String?) async throws -> [String] {
         if let zone { return [zone] }

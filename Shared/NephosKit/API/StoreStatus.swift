@@ -19,6 +19,8 @@ public struct StoreStatus: Sendable {
 
         /// The request's, under which it is repeated.
         public var id: OperationID
+        /// Its place among all that waits in this home: that stays, where what was refused goes on under another id.
+        package var position: Int64
         /// What it writes, all or none.
         public var keys: [ItemName]
         /// How far it is.

@@ -117,6 +117,8 @@ final class AccountFollower {
 
     func receive(_ notification: WireNotification) {
         head = ChangeToken(notification.token)
+        // What is being asked was perhaps read before this.
+        if case .asking = fetching { fetching = .asking(again: true) }
         // Several changes in one, or one too large to travel along.
         if notification.changes.isEmpty
             || notification.changes.contains(where: { $0.item == "storage" && $0.body.isEmpty })
@@ -147,6 +149,7 @@ final class AccountFollower {
             case .failure(let error):
                 if error.code.retry != .never { fetchLater() }
             case .success(let reply):
+                if again { return fetch() }
                 // Without a plan nothing is known, which is not a plan of nothing.
                 if reply.hasPlan {
                     engine.home.tell(
@@ -154,7 +157,6 @@ final class AccountFollower {
                             planBytes: reply.plan.sizeBytes, usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },
                             level: Int(reply.level)))
                 }
-                if again { fetch() }
             }
         }
     }

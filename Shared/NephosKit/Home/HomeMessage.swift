@@ -126,7 +126,8 @@ extension HeldStanding {
     /// Why the operation waits, by the process that would send it.
     func describe(_ operation: OutboxOperation, items: [ItemName]) -> StoreStatus.Pending {
         var described = StoreStatus.Pending(
-            id: operation.id, keys: items, state: .waiting, reason: "It is about to be sent.", blocker: .thisDevice,
+            id: operation.id, position: operation.position, keys: items, state: .waiting,
+            reason: "It is about to be sent.", blocker: .thisDevice,
             attempts: operation.attempts, nextAttempt: nil, since: operation.created, error: operation.error)
         guard let told = pending.first(where: { $0.position == operation.position }) else { return described }
         described.state = StoreStatus.Pending.State(rawValue: told.state) ?? .waiting

@@ -62,7 +62,7 @@ extension RecordDatabase {
     ///   - seen: Of what is deleted, as it was read: others' saves since then are conflicts; without, those since what is
     ///     here.
     ///   - clientToken: What the server tells this device again (``clientChangeToken(in:timeout:)``), of each zone, once
-    ///     all of them are carried out, if they are not atomic also where some fail: 1 to 1024 bytes; nil: what it was told before stays.
+    ///     the changes are made, all of them: 1 to 1024 bytes; nil: what it was told before stays.
     /// - Returns: The records, in their order, with their new change tags.
     /// - Throws: ``CloudError`` `.limitExceeded` (too much at once: divide it), `.invalidArguments` (a name that none
     ///   can have, a record twice, another type than the record has, a field that is to be encrypted and is there

@@ -26,7 +26,8 @@ extension ScopeSync {
         isSynced: Bool, isServerHeard: Bool, at now: Moment
     ) -> StoreStatus.Pending {
         var pending = StoreStatus.Pending(
-            id: operation.id, keys: items, state: .waiting, reason: "It is about to be sent.", blocker: .thisDevice,
+            id: operation.id, position: operation.position, keys: items, state: .waiting,
+            reason: "It is about to be sent.", blocker: .thisDevice,
             attempts: operation.attempts, nextAttempt: nil, since: operation.created, error: operation.error)
         let wait = outbox.wait(for: operation, at: now)
         if let problem, Self.needsSomebody(problem) {

@@ -39,15 +39,20 @@ struct Steadiness {
     private var former: Sight?
     /// When it went back; nil: before a stop.
     private var wentBack: Duration?
+    private let begun: Duration
 
     init(wall: Timestamp, passed: Duration) {
-        (self.wall, self.passed) = (wall, passed)
+        (self.wall, self.passed, begun) = (wall, passed, passed)
         start = (wall, passed)
     }
 
     var now: Timestamp { wall.advanced(by: .zero - lag) }
-    /// Where ``now`` may be at once again: where it was before it went back, if that lies ahead.
-    var retentionStart: Timestamp { former.map { max(wall, $0.seen.advanced(by: .zero - $0.lag)) } ?? wall }
+    /// Where ``now`` may be at once again: where it was before it went back, if that lies ahead, and by as much further as
+    /// has passed since. What is done meanwhile is not all done in one moment.
+    var retentionStart: Timestamp {
+        guard let former else { return wall }
+        return max(wall, former.seen.advanced(by: passed - (wentBack ?? begun) - former.lag))
+    }
     var row: Row { Row(last: sight, former: former) }
     private var sight: Sight { Sight(seen: wall, lag: lag, steady: steadyBefore + passed - start.passed) }
 

@@ -204,9 +204,9 @@ extension Batch {
         guard try isKnown(content.version, of: id) else { return try commit(content, of: id) }
         let row = try container.rows.version([UInt8](content.version), of: id)
         if let known = try row.flatMap({ try container.open($0, of: id) }) { return known }
-        // Its row is damaged too. What that counts stays as it is; what it uses is known again.
+        // Its row is damaged too. What that counts stays as it is; what it uses is known again, where it is as it was.
         let signed = try signed(content, of: id) { .content($0) }
-        if row != nil { recovered.append((id, signed)) }
+        if row != nil, signed.seal == content.seal { recovered.append((id, signed)) }
         return signed
     }
 

@@ -198,7 +198,8 @@ extension RecordsService {
             outcome.token = WireChangeToken(written.change.token)
             outcome.previousSequence = written.change.previousSequence
         }
-        if !request.clientToken.isEmpty {
+        // It says that all of them are made. What failed may be sent once more, and has it again then.
+        if !request.clientToken.isEmpty, failures.isEmpty {
             try batch.zone.rows.setClientToken([UInt8](request.clientToken), of: caller.device, at: context.now)
         }
         outcome.cascaded = try batch.cascaded.map(\.name).filter { try batch.isVisible($0) }
