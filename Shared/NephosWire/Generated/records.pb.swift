@@ -757,7 +757,8 @@ public nonisolated struct WireZoneChanges: Sendable {
   /// Clears the value of `head`. Subsequent reads from it will return its default value.
   public mutating func clearHead() {self._head = nil}
 
-  /// What the service tells this device again with the zone (ZoneInfo), if the changes are made: 1024 bytes at most.
+  /// What the service tells this device again with the zone (ZoneInfo), if all of the changes are made: 1024 bytes
+  /// at most.
   public var clientToken: Data = Data()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
