@@ -97,6 +97,35 @@ import Testing
         #expect(device.engine.session?.ending?.details["reason"] == "copied")
     }
 
+    /// Its home is another process's too, which knows nothing of it.
+    @Test func whoIsTurnedAwayStaysSoWhateverAnotherProcessSaves() throws {
+        let (home, isFull) = ("nephos-foreign-\(UUID().uuidString)", Fullness())
+        let local = try LocalStore(inMemory: home) { name in
+            if name == "save", isFull.isFull.withLock({ $0 }) { throw POSIXError(.ENOSPC) }
+        }
+        let device = try Device(local: local)
+        try device.signIn()
+        device.network.run(for: .seconds(1))
+        isFull.isFull.withLock { $0 = true }
+        device.cloud.overrides["ReadChanges"] = { _ in .failure(CloudError(.deviceRevoked, "Revoked.")) }
+        device.store.driver.pull()
+        device.network.run(for: .seconds(10))
+        #expect(device.engine.session?.revoked == true)
+        let other = try LocalStore(inMemory: home)
+        try other.write { database in
+            var session = try #require(try Facts(database).session)
+            session.deviceName = "renamed"
+            try Facts(database).setSession(session)
+        }
+        device.engine.checkForeign()
+        #expect(device.engine.session?.revoked == true && device.engine.session?.deviceName == "renamed")
+        #expect(try device.store.status().problem?.code == .deviceRevoked)
+        // Whatever is saved next has it.
+        isFull.isFull.withLock { $0 = false }
+        try device.engine.changeSession { session, _ in session.deviceName = "again" }
+        #expect(try local.read { try Facts($0).session }?.revoked == true)
+    }
+
     /// Whether the disk has room for nothing more.
     private final class Fullness: Sendable {
         let isFull = Mutex(false)

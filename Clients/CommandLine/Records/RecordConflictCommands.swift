@@ -152,6 +152,9 @@ extension RecordsCommand {
                     Standard.error("nephos: Deletions are done again with nephos records delete.")
                 }
                 let sent = try await SentRecords(database, zone: zone.zone)
+                guard !records.isEmpty else {
+                    return try sent.sayNothing(output, "There is nothing to save again.")
+                }
                 // Of one record there may be several, each made from what there was: in rounds then. What refers to others
                 // goes with them.
                 var left = records
@@ -162,9 +165,7 @@ extension RecordsCommand {
                     left = zip(left, isFirst).filter { !$0.1 }.map(\.0)
                 }
                 let saved = Set(records.map(\.id.name)).sorted()
-                let done =
-                    saved.isEmpty ? "There is nothing to save again." : "Saved \(listed(saved.map(inLine)))."
-                try await sent.wait(saved, network, output, done: done)
+                try await sent.wait(saved, network, output, done: "Saved \(listed(saved.map(inLine))).")
             }
         }
     }

@@ -83,6 +83,11 @@ struct SentRecords {
         try output.print(report, text: done)
     }
 
+    /// There was nothing to change.
+    func sayNothing(_ output: OutputOptions, _ text: String) throws {
+        try output.print(Report(state: "sent", records: [], zone: zone), text: text)
+    }
+
     /// Waits for as long as assets move.
     ///
     /// - Returns: Why not all of it was sent; nil: it was.

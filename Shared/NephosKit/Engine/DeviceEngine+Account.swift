@@ -454,7 +454,7 @@ extension DeviceEngine {
             end(&session)
             self.session = session
             loop.schedule(after: backoff(attempts: attempts + 1)) { [weak self] in
-                guard let self, !stopped, self.session == session else { return }
+                guard let self, !stopped, self.session?.secrets == session.secrets else { return }
                 _ = keepEnding(error, attempts: attempts + 1)
             }
         }

@@ -37,7 +37,7 @@ extension DeviceEngine {
         (found, session) = try local.write { database in
             let facts = Facts(database)
             guard let found = try facts.session, found.secrets == before?.secrets else { throw Self.otherSignIn }
-            var session = found
+            var session = found.stillEnded(as: before)
             try change(&session, database)
             try facts.setSession(session)
             return (found, session)
@@ -91,6 +91,14 @@ extension DeviceEngine {
 }
 
 extension SessionRecord {
+    /// With the end that the other has under the same secrets: it may not have been saved yet.
+    fileprivate func stillEnded(as other: SessionRecord?) -> SessionRecord {
+        guard let other, other.revoked, other.secrets == secrets, !revoked else { return self }
+        var ended = self
+        (ended.revoked, ended.wasCopied) = (true, other.wasCopied)
+        return ended
+    }
+
     /// Whether the connections that were made for the other are not what this one asks for.
     fileprivate func isReached(otherwiseThan other: SessionRecord) -> Bool {
         services != other.services || identity != other.identity || revoked && !other.revoked
@@ -126,8 +134,8 @@ extension DeviceEngine {
         do throws(CloudError) {
             let version = try local.foreignVersion()
             guard version != foreignVersion else { return }
-            let now = try local.read { try Facts($0).session }
             let before = session
+            let now = try local.read { try Facts($0).session }?.stillEnded(as: before)
             if now != before {
                 session = now
                 // What cannot be read now is looked for again: both are noted only when all is known.
