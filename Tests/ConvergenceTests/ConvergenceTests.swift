@@ -14,19 +14,19 @@ import Testing
 /// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_FIRST_SEED=S` where they begin, `NEPHOS_SEED=S` tries one.
 @Suite struct ConvergenceTests {
     @Test func everyHistoryConverges() async {
-        let failures = await History.failures(of: 80, suite: "ConvergenceTests")
+        let failures = await History.failures(of: 60, suite: "ConvergenceTests")
         for failure in failures.prefix(10) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 
     @Test func historiesConvergeOverStorageThatCompletesLater() async {
-        let failures = await LateHistory.failures(of: 25, suite: "historiesConvergeOverStorageThatCompletesLater")
+        let failures = await LateHistory.failures(of: 20, suite: "historiesConvergeOverStorageThatCompletesLater")
         for failure in failures.prefix(10) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 
     @Test func historiesConvergeThoughServicesForgetPartitions() async {
-        let failures = await ForgetfulHistory.failures(of: 30, suite: "historiesConvergeThoughServicesForgetPartitions")
+        let failures = await ForgetfulHistory.failures(of: 20, suite: "historiesConvergeThoughServicesForgetPartitions")
         for failure in failures.prefix(10) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }

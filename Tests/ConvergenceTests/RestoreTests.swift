@@ -14,7 +14,7 @@ import Testing
 /// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_FIRST_SEED=S` where they begin, `NEPHOS_SEED=S` tries one.
 @Suite struct RestoreTests {
     @Test func noHistoryWithRestoresLosesWhatADeviceHas() async {
-        let failures = await RestoreHistory.failures(of: 45, suite: "RestoreTests")
+        let failures = await RestoreHistory.failures(of: 35, suite: "RestoreTests")
         for failure in failures.prefix(10) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }

@@ -29,7 +29,7 @@ import Testing
     }
 
     @Test func everyHistoryOfRecordsConverges() async {
-        let conflicts = await run(8, "everyHistoryOfRecordsConverges") { seed in
+        let conflicts = await run(6, "everyHistoryOfRecordsConverges") { seed in
             let history = try RecordHistory(seed: seed)
             try await history.run()
             return history.conflictCount
