@@ -169,8 +169,7 @@ import Testing
                 house)
         }
         #expect(try sendOne()?.failure.code == .requestRateLimited)
-        for service in TestCloud.services { house.cloud.skip(.seconds(20 * 3600), of: service) }
-        house.cloud.network.run(for: .seconds(60))
+        house.cloud.network.run(for: .seconds(20 * 3600))
         #expect(try sendOne()?.kind == .stored)
     }
 
