@@ -144,13 +144,13 @@ final class Warehouses: @unchecked Sendable {
     }
 
     @Test func noHistoryExceedsThePlanThoughServicesForgetPartitions() async {
-        let failures = await ForgetfulLedgerHistory.failures(of: 60, suite: "LedgerTests")
+        let failures = await ForgetfulLedgerHistory.failures(of: 25, suite: "LedgerTests")
         for failure in failures.prefix(5) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 
     @Test func noHistoryExceedsThePlanOrLosesSpace() async {
-        let failures = await LedgerHistory.failures(of: 150, suite: "LedgerTests")
+        let failures = await LedgerHistory.failures(of: 60, suite: "LedgerTests")
         for failure in failures.prefix(5) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
