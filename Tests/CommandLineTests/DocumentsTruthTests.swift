@@ -446,8 +446,10 @@ import Testing
                 #expect(try await person.run("docs", "put", file, "--offline").status == 0)
                 let ended = try await person.run("sign-out", "--keep-unsent")
                 #expect(
-                    ended.output.contains("1 change was never sent, and waits here until this account signs in again."),
+                    ended.output.contains(
+                        "1 change of ann was never sent, and waits here until this account signs in again."),
                     "\(ended)")
+                #expect(try await person.run("status", "--json").output.contains(#""unsent":1"#))
                 for command in ["status", "why"] {
                     let said = try await person.run(command)
                     #expect(

@@ -60,9 +60,8 @@ struct RestoreCommand: ParsableCommand {
     func run() throws {
         // All of it before anybody is asked for anything.
         try advertise.map { try AdvertiseCommand.requireReachable($0) }
-        let backups = BackupFolder(folder)
-        _ = try backups.snapshots()
-        var restore = Restore(from: backups, to: data.place(of: deployment), keys: keepKeys ? .kept : .unknown)
+        var restore = Restore(
+            from: BackupFolder(folder), to: data.place(of: deployment), keys: keepKeys ? .kept : .unknown)
         restore.isInPlace = inPlace
         try restore.requireFree(for: snapshot)
         restore.keys = try keys()

@@ -155,34 +155,40 @@ extension RecordsCommand {
                 guard !records.isEmpty else {
                     return try sent.sayNothing(output, "There is nothing to save again.")
                 }
-                // Of one record there may be several, each made from what there was: in rounds then. What refers to others
-                // goes with them.
-                var left = records
-                while !left.isEmpty {
-                    var round: Set<ItemName> = []
-                    let isFirst = left.map { round.insert(ItemName($0.id.name)).inserted }
-                    try await database.saveSome(zip(left, isFirst).filter(\.1).map(\.0))
-                    left = zip(left, isFirst).filter { !$0.1 }.map(\.0)
-                }
+                for round in Self.rounds(of: records) { try await database.saveInParts(round) }
                 let saved = Set(records.map(\.id.name)).sorted()
                 try await sent.wait(saved, network, output, done: "Saved \(listed(saved.map(inLine))).")
             }
+        }
+
+        /// What refers to others goes with them. Of one record there may be several, each made from what there was: a request
+        /// has one of them.
+        private static func rounds(of records: [Record]) -> [[Record]] {
+            var rounds: [[Record]] = []
+            var counts: [ItemName: Int] = [:]
+            for record in records {
+                let round = counts[ItemName(record.id.name), default: 0]
+                counts[ItemName(record.id.name)] = round + 1
+                if round == rounds.count { rounds.append([]) }
+                rounds[round].append(record)
+            }
+            return rounds
         }
     }
 }
 
 extension RecordDatabase {
     /// Saves records, in as few requests as there is room for.
-    fileprivate func saveSome(_ records: [Record]) async throws {
+    fileprivate func saveInParts(_ records: [Record]) async throws {
         let limit = RecordLimits.itemsMax
         guard records.count <= limit else {
-            try await saveSome(Array(records[..<limit]))
-            return try await saveSome(Array(records[limit...]))
+            try await saveInParts(Array(records[..<limit]))
+            return try await saveInParts(Array(records[limit...]))
         }
         do { try await modify(saving: records, deleting: [], atomically: false) } catch {
             guard error.code == .limitExceeded, records.count > 1 else { throw error }
-            try await saveSome(Array(records[..<(records.count / 2)]))
-            try await saveSome(Array(records[(records.count / 2)...]))
+            try await saveInParts(Array(records[..<(records.count / 2)]))
+            try await saveInParts(Array(records[(records.count / 2)...]))
         }
     }
 

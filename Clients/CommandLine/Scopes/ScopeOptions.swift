@@ -23,12 +23,13 @@ struct ScopeOptions: ParsableArguments {
     func withScopes<Result: Sendable>(
         within limit: Duration, _ body: ([Scope], Session) async throws -> Result
     ) async throws -> Result {
-        try await device.withSession { session in try await body(try await scopes(in: session, within: limit), session)
+        try await device.withSession { session in
+            if let left = try await session.leftUnsent { Standard.error("nephos: \(left.text)") }
+            return try await body(try await scopes(in: session, within: limit), session)
         }
     }
 
     func scopes(in session: Session, within limit: Duration) async throws -> [Scope] {
-        if let left = try await session.leftUnsent { Standard.error("nephos: \(left)") }
         let all = try await session.scopes()
         let meant = all.filter { scope in
             (app.map { scope.id.app.rawValue == $0 } ?? true)

@@ -69,8 +69,10 @@ private struct DeviceStatus: Encodable {
         var account: String?
         var device: String?
         var deviceId: String?
-        /// Why the server has turned it away; where nobody is signed in, what waits here for somebody to do so.
+        /// Why the server has turned it away.
         var reason: String?
+        /// Where nobody is signed in: how many requests wait here for their account to do so.
+        var unsent: Int?
     }
 
     private struct Line: Encodable {
@@ -92,14 +94,16 @@ private struct DeviceStatus: Encodable {
     private enum Keys: CodingKey { case device, scopes }
 
     private let device: Device
+    private let left: LeftUnsent?
     private var found: [(scope: Scope, standing: Standing, status: StoreStatus, conflicts: Int)] = []
 
     init(_ session: Session, _ options: ScopeOptions, within limit: Duration) async throws {
         let account = try session.account
+        left = try await session.leftUnsent
         device = Device(
             home: session.home, account: account?.accountName, device: account?.deviceName,
             deviceId: account?.deviceID.rawValue,
-            reason: try await account == nil ? session.leftUnsent : account?.ending?.message)
+            reason: account?.ending?.message, unsent: left?.count)
         guard account != nil else { return }
         found = try await options.scopes(in: session, within: limit).each(in: session) { scope in
             let asked = try await Asked(scope, within: limit)
@@ -133,9 +137,8 @@ private struct DeviceStatus: Encodable {
 
     var text: String {
         guard let account = device.account, let name = device.device else {
-            return
-                (["Nobody is signed in on this device (\(inLine(device.home)))."] + [device.reason].compactMap { $0 })
-                .joined(separator: "\n")
+            let nobody = "Nobody is signed in on this device (\(inLine(device.home)))."
+            return [nobody, left?.text].compactMap { $0 }.joined(separator: "\n")
         }
         // One thing that is kept in step says itself what holds it up; of several it is said once, before them.
         let heldUpCount = found.count { $0.standing.cause?.message == device.reason }

@@ -66,16 +66,26 @@ extension Session {
         return account
     }
 
-    /// What the account that was signed in last has left here unsent, in a sentence; nil: nothing, or one is signed in.
-    var leftUnsent: String? {
+    /// What the account that was signed in last has left here unsent; nil: nothing, or one is signed in.
+    var leftUnsent: LeftUnsent? {
         get async throws(CloudError) {
             guard try account == nil, let name = try lastAccountName else { return nil }
             let count = try await unsentChanges().reduce(0) { $0 + $1.requestCount }
-            guard count > 0 else { return nil }
-            return
-                "\(count) \(count == 1 ? "change" : "changes") of \(inLine(name)) \(count == 1 ? "was" : "were") never "
-                + "sent, and \(count == 1 ? "waits" : "wait") here until this account signs in again."
+            return count > 0 ? LeftUnsent(account: name, count: count) : nil
         }
+    }
+}
+
+/// Requests that wait in a home for their account to sign in again.
+struct LeftUnsent {
+    var account: String
+    var count: Int
+
+    var text: String {
+        let (changes, verb) = count == 1 ? ("change", "was") : ("changes", "were")
+        return
+            "\(count) \(changes) of \(inLine(account)) \(verb) never sent, and \(count == 1 ? "waits" : "wait") here until "
+            + "this account signs in again."
     }
 }
 

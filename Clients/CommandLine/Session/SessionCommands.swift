@@ -87,20 +87,11 @@ struct SignOutCommand: AsyncParsableCommand {
                 Signed out of \(account.accountName) on this device. The server could not be told, and lists the \
                 device as signed in until another one revokes it: nephos devices revoke \(account.deviceID)
                 """
-            try output.print(report, text: text + Self.kept(ended.unsentCount))
+            // It was asked for, or was written in this moment.
+            let kept =
+                ended.unsentCount > 0 ? [LeftUnsent(account: account.accountName, count: ended.unsentCount).text] : []
+            try output.print(report, text: ([text] + kept).joined(separator: "\n"))
         }
-    }
-}
-
-extension SignOutCommand {
-    /// What stays here unsent, if anything does: it was asked for, or was written in this moment.
-    fileprivate static func kept(_ count: Int) -> String {
-        guard count > 0 else { return "" }
-        return """
-
-            \(count) \(count == 1 ? "change was" : "changes were") never sent, and \(count == 1 ? "waits" : "wait") \
-            here until this account signs in again.
-            """
     }
 }
 

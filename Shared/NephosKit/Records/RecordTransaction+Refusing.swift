@@ -106,8 +106,9 @@ extension RecordTransaction {
 
     // MARK: Refusals
 
-    /// Keeps what was refused: nobody else has it. What was saved over something that is refused already is one with it, for the reason that the first was refused for, in
-    /// whichever order the two were. Whatever else was saved of the record is listed by itself.
+    /// Keeps what was refused: nobody else has it. What was saved over something that is refused already is one with it, for
+    /// the reason that the first was refused for, in whichever order the two were. Whatever else was saved of the record is
+    /// listed by itself.
     ///
     /// - Parameters:
     ///   - client: What was to be; nil: deleted.
@@ -255,8 +256,7 @@ extension RecordTransaction {
         let noted = try refusals(of: name)
         guard !noted.isEmpty else { return }
         let result = try client(of: change)
-        for one in noted
-        where isSavedAgain(one.number) || one.body.hasSameContent(as: result) {
+        for one in noted where isSavedAgain(one.number) || one.body.hasSameContent(as: result) {
             try remove(one, of: name)
         }
     }

@@ -45,12 +45,12 @@ extension RecordZoneModel {
 
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
         var zone = try WireZoneChanges(serializedBytes: operation.payload)
-        let (sent, isLast) = try records(in: rows).nextPart(at: operation.position)
+        let records = records(in: rows)
+        let (sent, isLast) = try records.nextPart(at: operation.position)
         // It says that all of them are made.
         if !isLast { zone.clientToken = Data() }
         zone.zoneID =
             place.isPublic ? RecordLimits.defaultZone : String(rows.scope.path.dropFirst(container.count + 1))
-        let records = records(in: rows)
         zone.changes = sent.map(\.change)
         if operation.head.sequence > 0 { zone.head = WireChangeToken(operation.head) }
         var request = WireModifyRecords()
