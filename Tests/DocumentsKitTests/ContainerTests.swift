@@ -112,6 +112,23 @@ import Testing
         }
     }
 
+    /// What was deleted last comes back first, also while the server has heard of none of it.
+    @Test func whatIsDeletedOfflineComesBackInItsOrder() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            let names = (1...8).map { "\($0)" }
+            for name in names { try await one.container.put(Data(name.utf8), at: name) }
+            try await one.settle()
+            one.setOffline(true)
+            for name in names { try await one.container.trash([name]) }
+            #expect(try await one.container.deletedItems().flatMap(\.items).map(\.name) == names.reversed())
+            for name in names.reversed() {
+                #expect(try await one.container.restore().map(\.name) == [name])
+            }
+        }
+    }
+
     @Test func ofTwoContentsNoneIsLost() async throws {
         try await withContainers { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())

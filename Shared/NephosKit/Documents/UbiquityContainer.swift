@@ -242,13 +242,19 @@ extension DocumentTransaction {
         let targets = Dictionary(trashed.map { ($0.wire.trash.batch, $0.wire.trash.movedTo) }) { first, _ in first }
         let items = try trashed.compactMap { try entry($0) }
         let batches = Dictionary(grouping: items) { $0.trashBatch ?? $0.id }
+        // Of two that the server has not heard of the one is newer that waits behind the other.
+        let turns = try batches.mapValues { items in
+            try items.compactMap { try waitingPositions(of: $0.id)?.upperBound }.max() ?? 0
+        }
         return batches.map { batch, items in
             let target = targets[batch.wire] ?? ""
             return DeletedDocuments(
                 batch: batch, trashed: items.compactMap(\.trashed).max(), movedTo: target.isEmpty ? nil : target,
                 items: items)
         }.sorted { left, right in
-            guard let first = left.trashed else { return right.trashed != nil || left.batch < right.batch }
+            guard let first = left.trashed else {
+                return right.trashed != nil || turns[left.batch] ?? 0 > turns[right.batch] ?? 0
+            }
             guard let second = right.trashed else { return false }
             return (second, left.batch) < (first, right.batch)
         }
