@@ -130,6 +130,30 @@ import Testing
             let conflicts = try await one.run("records", "conflicts", "--json").output
             for field in ["first", "second"] { #expect(conflicts.contains(#""\#(field)":1"#), "\(conflicts)") }
             #expect(try await one.run("records", "get", "a").output.contains("5"))
+            #expect(try await one.run("records", "retry", "--zone", "nosuch").status == 2)
+        }
+    }
+
+    /// Of several that were refused the newest is the record, and what else was taken is said.
+    @Test func ofWhatWasRefusedTheNewestIsTheRecord() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let one = house.person
+            #expect(try await one.run("records", "save", "a", "n=0", "--type", "T").status == 0)
+            for number in 1...3 {
+                #expect(try await one.run("records", "save", "a", "n=\(number)", "--parent", "nowhere").status == 1)
+            }
+            #expect(try await one.run("records", "save", "b", "--type", "T", "--parent", "never").status == 1)
+            #expect(try await one.run("records", "save", "c", "--type", "T", "--parent", "nowhere").status == 1)
+            #expect(try await one.run("records", "save", "nowhere", "--type", "T").status == 0)
+            let again = try await one.run("records", "retry")
+            #expect(again.status == 1 && again.errors.contains("The others were taken: c"), "\(again)")
+            let read = try await one.run("records", "get", "a", "--json").output
+            #expect(read.contains(#""n":3"#), "\(read)")
+            // Whoever signs out hears what is nowhere but here.
+            let ended = try await one.run("sign-out")
+            #expect(ended.output.contains("of ann were refused or met others"), "\(ended)")
+            #expect(try await one.run("status").status == 4)
         }
     }
 

@@ -104,7 +104,7 @@ extension RecordsCommand {
                     }
                     let options = self.database.options(database, session)
                     let zones = Set(found.map(\.id.zone)).sorted()
-                    let again = zones.map { zone in
+                    let again = Set(found.filter { $0.record != nil }.map(\.id.zone)).sorted().map { zone in
                         let option = zone == RecordZone.defaultName ? "" : " --zone=\(ShellCommand.word(zone))"
                         return "nephos records retry\(options)\(option)"
                     }
@@ -112,7 +112,7 @@ extension RecordsCommand {
                         """
                         \(table(["RECORD", "WHEN", "WHAT", "WHY"], rows))
                         Dismiss:    \(zones.map { "nephos discard\(database.scope(of: $0).options(session)) NAME" }.joined(separator: "\n            "))
-                        Save again: \(again.joined(separator: "\n            "))
+                        Save again: \(again.isEmpty ? "-" : again.joined(separator: "\n            "))
                         """)
                 }
             }
@@ -125,8 +125,8 @@ extension RecordsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Save again what the server did not take, once what was in the way is gone.",
             discussion: """
-                Each as it was: what was saved of the record meanwhile, on this device or another, is a conflict, and a \
-                person decides. A deletion that was refused is done again with nephos records delete. Exit code 2: \
+                Each as it was, of several of one record the newest first: what was saved of the record meanwhile, on this \
+                device or another, is a conflict, and a person decides. A deletion that was refused is done again with nephos records delete. Exit code 2: \
                 nothing of that name was refused.
                 """)
 
@@ -140,6 +140,7 @@ extension RecordsCommand {
             try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network)
                 let all = try await database.refused(in: zone.zone)
+                if all.isEmpty { try await database.requireDownloaded(zone.zone) }
                 let meant = Set(names.map { ItemName($0) })
                 if let missing = meant.subtracting(all.map { ItemName($0.id.name) }).min() {
                     throw CloudError(
@@ -162,17 +163,17 @@ extension RecordsCommand {
         }
 
         /// What refers to others goes with them. Of one record there may be several, each made from what there was: a request
-        /// has one of them.
+        /// has one of them, and the first the newest, which is to be the record.
         private static func rounds(of records: [Record]) -> [[Record]] {
             var rounds: [[Record]] = []
             var counts: [ItemName: Int] = [:]
-            for record in records {
+            for record in records.reversed() {
                 let round = counts[ItemName(record.id.name), default: 0]
                 counts[ItemName(record.id.name)] = round + 1
                 if round == rounds.count { rounds.append([]) }
                 rounds[round].append(record)
             }
-            return rounds
+            return rounds.map(\.parentsFirst)
         }
     }
 }

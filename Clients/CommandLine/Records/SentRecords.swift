@@ -68,6 +68,8 @@ struct SentRecords {
         }
         let failures = try await failures(of: Set(names))
         if let name = names.first(where: { failures[$0] != nil }), var error = failures[name] {
+            let taken = names.filter { failures[$0] == nil }
+            if !taken.isEmpty { Standard.error("nephos: The others were taken: \(listed(taken.map(inLine)))") }
             error.details["record"] = name
             if failures.count > 1 { error.details["refused"] = "\(failures.count)" }
             throw error

@@ -136,16 +136,8 @@ extension RecordTransaction.Pending {
     /// So that they can be made one after the other: saves before deletions, parents before their children, and what is
     /// deleted before its parent.
     static func inOrder(_ changes: [Self]) -> [Self] {
-        let parents = Dictionary(changes.map { ($0.change.record, $0.parent) }) { $1 }
-        func depth(_ change: Self) -> Int {
-            var (depth, above) = (0, change.parent)
-            while let name = above, let next = parents[name], depth < RecordLimits.parentsMax {
-                depth += 1
-                above = next
-            }
-            return depth
-        }
-        let all = changes.enumerated().map { (offset: $0, depth: depth($1), change: $1) }
+        let depths = ParentDepths(changes.map { ($0.change.record, $0.parent) })
+        let all = changes.enumerated().map { (offset: $0, depth: depths.depth(under: $1.parent), change: $1) }
         let saves = all.filter { !$0.change.isDeletion }.sorted { ($0.depth, $0.offset) < ($1.depth, $1.offset) }
         let deletions = all.filter(\.change.isDeletion).sorted { ($1.depth, $0.offset) < ($0.depth, $1.offset) }
         return (saves + deletions).map(\.change)
@@ -168,6 +160,33 @@ extension RecordTransaction.Pending {
     fileprivate var parent: String? {
         if case .save(let save)? = change.kind, save.hasParent { return save.parent.isEmpty ? nil : save.parent }
         return ancestor?.parentName
+    }
+}
+
+/// How many of some records lie above one of them.
+struct ParentDepths {
+    private let parents: [ItemName: ItemName?]
+
+    init(_ records: [(name: String, parent: String?)]) {
+        parents = Dictionary(records.map { (ItemName($0.name), $0.parent.map { ItemName($0) }) }) { $1 }
+    }
+
+    func depth(under parent: String?) -> Int {
+        var (depth, above) = (0, parent.map { ItemName($0) })
+        while let name = above, let next = parents[name], depth < RecordLimits.parentsMax {
+            depth += 1
+            above = next
+        }
+        return depth
+    }
+}
+
+extension Sequence where Element == Record {
+    /// So that they can be saved in several requests: what belongs to another comes after that.
+    package var parentsFirst: [Record] {
+        let depths = ParentDepths(map { ($0.id.name, $0.parent) })
+        return enumerated().map { (offset: $0, depth: depths.depth(under: $1.parent), record: $1) }
+            .sorted { ($0.depth, $0.offset) < ($1.depth, $1.offset) }.map(\.record)
     }
 }
 
