@@ -155,7 +155,7 @@ private struct ErrorReport: Encodable {
     /// A number where the detail is one by its name: what somebody has named may look like one.
     struct Detail: Encodable {
         private static let numbers: Set<String> = [
-            "pending", "unsent", "deletions", "damaged", "maximum", "bytes", "capacity", "pid", "port",
+            "pending", "unsent", "refused", "deletions", "damaged", "maximum", "bytes", "capacity", "pid", "port",
             "free_attempts", "new_devices_per_hour",
         ]
         private static let endings = ["_max", "_min", "_bytes", "_milliseconds"]

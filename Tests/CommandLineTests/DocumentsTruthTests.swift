@@ -348,7 +348,7 @@ import Testing
             ] {
                 let refused = try await two.run(["docs"] + command)
                 #expect(
-                    refused.status == 2 && refused.errors.contains("what is in a package"), "\(command): \(refused)")
+                    refused.status == 64 && refused.errors.contains("A package is one item"), "\(command): \(refused)")
             }
             for member in ["Contents", "link"] {
                 let wrong = try await two.run("docs", "cat", package + "/" + member)

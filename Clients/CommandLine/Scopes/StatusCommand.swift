@@ -73,6 +73,8 @@ private struct DeviceStatus: Encodable {
         var reason: String?
         /// Where nobody is signed in: how many requests wait here for their account to do so.
         var unsent: Int?
+        /// And how much of it was refused, or conflicts with others.
+        var undecided: Int?
     }
 
     private struct Line: Encodable {
@@ -103,7 +105,7 @@ private struct DeviceStatus: Encodable {
         device = Device(
             home: session.home, account: account?.accountName, device: account?.deviceName,
             deviceId: account?.deviceID.rawValue,
-            reason: account?.ending?.message, unsent: left?.count)
+            reason: account?.ending?.message, unsent: left?.count, undecided: left?.undecidedCount)
         guard account != nil else { return }
         found = try await options.scopes(in: session, within: limit).each(in: session) { scope in
             let asked = try await Asked(scope, within: limit)
@@ -153,7 +155,7 @@ private struct DeviceStatus: Encodable {
     }
 
     func end(needsAccount: Bool) throws(ExitStatus) {
-        if needsAccount, device.account == nil { throw ExitStatus.refused }
+        if needsAccount || left != nil, device.account == nil { throw ExitStatus.refused }
         try found.map(\.standing).end()
     }
 }

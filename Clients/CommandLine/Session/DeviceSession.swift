@@ -71,21 +71,29 @@ extension Session {
         get async throws(CloudError) {
             guard try account == nil, let name = try lastAccountName else { return nil }
             let count = try await unsentChanges().reduce(0) { $0 + $1.requestCount }
-            return count > 0 ? LeftUnsent(account: name, count: count) : nil
+            let undecided = try await undecidedCount()
+            return count + undecided > 0 ? LeftUnsent(account: name, count: count, undecidedCount: undecided) : nil
         }
     }
 }
 
-/// Requests that wait in a home for their account to sign in again.
+/// What waits in a home for its account to sign in again.
 struct LeftUnsent {
     var account: String
+    /// Requests that were never sent.
     var count: Int
+    /// What was refused, or conflicts with others.
+    var undecidedCount: Int
 
     var text: String {
-        let (changes, verb) = count == 1 ? ("change", "was") : ("changes", "were")
-        return
-            "\(count) \(changes) of \(inLine(account)) \(verb) never sent, and \(count == 1 ? "waits" : "wait") here until "
-            + "this account signs in again."
+        func these(_ count: Int, _ what: String) -> String {
+            "\(count) \(count == 1 ? "change" : "changes") of \(inLine(account)) \(count == 1 ? "was" : "were") \(what), "
+                + "and \(count == 1 ? "waits" : "wait") here until this account signs in again."
+        }
+        return [
+            count > 0 ? these(count, "never sent") : nil,
+            undecidedCount > 0 ? these(undecidedCount, "refused or met others") : nil,
+        ].compactMap { $0 }.joined(separator: "\n")
     }
 }
 

@@ -88,9 +88,9 @@ struct SignOutCommand: AsyncParsableCommand {
                 device as signed in until another one revokes it: nephos devices revoke \(account.deviceID)
                 """
             // It was asked for, or was written in this moment.
-            let kept =
-                ended.unsentCount > 0 ? [LeftUnsent(account: account.accountName, count: ended.unsentCount).text] : []
-            try output.print(report, text: ([text] + kept).joined(separator: "\n"))
+            let left = try await session.leftUnsent
+            report.undecided = left?.undecidedCount ?? 0
+            try output.print(report, text: [text, left?.text].compactMap { $0 }.joined(separator: "\n"))
         }
     }
 }
@@ -166,6 +166,8 @@ private struct SessionReport: Encodable {
     var serverTold: Bool?
     /// Of a sign-out: how many requests stay here unsent.
     var unsent: Int?
+    /// Of a sign-out: how much stays here that was refused, or conflicts with others.
+    var undecided: Int?
     /// Why the server has turned this device away.
     var reason: String?
 

@@ -47,6 +47,22 @@ extension Session {
     }
 }
 
+extension Session {
+    /// How many changes of the account were refused, or conflict with others, and are nowhere but here, also of one that has
+    /// signed out.
+    package func undecidedCount() async throws(CloudError) -> Int {
+        try await engine.perform { engine, completion in
+            completion(
+                Result { () throws(CloudError) in
+                    try engine.local.read { database in
+                        guard let session = try Facts(database).session else { return 0 }
+                        return try engine.undecidedCount(of: session, database)
+                    }
+                })
+        }
+    }
+}
+
 extension DeviceEngine {
     func unsentChanges(of session: SessionRecord, _ database: Database) throws -> [UnsentChanges] {
         try Row.fetchAll(

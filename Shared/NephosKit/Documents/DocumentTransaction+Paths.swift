@@ -49,12 +49,12 @@ extension DocumentTransaction {
             }
             return item.wire.kind == .package
         }
-        return CloudError(
-            .unknownItem,
-            isInPackage
-                ? "Of what is in a package nothing is changed by itself. Get the package, change it, and put it again."
-                : "There is no such item.",
-            details: ["path": path.text])
+        return isInPackage
+            ? CloudError(
+                .invalidArguments,
+                "A package is one item: what is in it is not changed, copied or looked after by itself. Get the package, "
+                    + "change it, and put it again.", details: ["path": path.text])
+            : CloudError(.unknownItem, "There is no such item.", details: ["path": path.text])
     }
 
     /// Where the item is, and whether a folder that it is in lies in the trash.
