@@ -15,13 +15,14 @@ struct NephosCommand: AsyncParsableCommand {
 
             Characters that cannot be seen, or that a terminal takes for commands, are printed as \\u{...}.
             """,
-        version: "0.1.0",
+        version: serviceKitVersion,
         subcommands: [],
         groupedSubcommands: [
             CommandGroup(
                 name: "Deployment",
                 subcommands: [
                     InitCommand.self, UpCommand.self, DownCommand.self, LogsCommand.self, AdvertiseCommand.self,
+                    SettingsCommand.self,
                 ]),
             CommandGroup(
                 name: "Administration",

@@ -39,8 +39,8 @@ struct UnknownCommand {
         return nil
     }
 
-    /// - Returns: Nil: none is like it.
-    private static func nearest(to word: String, of names: [String]) -> String? {
+    /// The name that a misspelt word was meant for; nil when none is similar.
+    static func nearest(to word: String, of names: [String]) -> String? {
         let distances = names.map { (distance: distance(word, $0), name: $0) }
         let allowed = max(1, min(3, word.count / 2))
         return distances.filter { $0.distance <= allowed }.min { $0 < $1 }?.name

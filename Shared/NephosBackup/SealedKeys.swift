@@ -4,7 +4,7 @@ public import NephosCore
 internal import NephosFiles
 public import NephosServiceKit
 
-/// A deployment's files as they go along with a snapshot: the roster and all secrets.
+/// A deployment's files as they go along with a snapshot: the roster, the settings and all secrets.
 struct DeploymentSecrets: Codable {
     /// Names and bytes, as they lie in the deployment's folder.
     var files: [String: Data]
@@ -15,7 +15,9 @@ struct DeploymentSecrets: Codable {
     /// What they may have, sealed: 16 MiB.
     static let sealedBytesMax = 16 << 20
 
-    /// The files that make a deployment.
+    private static let settings = "settings"
+
+    /// The files that every deployment has.
     static func names(_ roster: Roster) -> [String] {
         ["roster.json", "operator.secret.json"] + roster.services.map { $0.service + ".secret.json" }
     }
@@ -29,6 +31,7 @@ struct DeploymentSecrets: Codable {
         }
         // There is none where the keys are sealed to one that was given for this run.
         files["recovery.json"] = FileManager.default.contents(atPath: deployment.recoveryPath)
+        files[Self.settings] = FileManager.default.contents(atPath: deployment.settingsPath)
     }
 
     private static func contents(of path: String) throws -> Data {
@@ -57,7 +60,10 @@ struct DeploymentSecrets: Codable {
             )
         }
         // They are written by these names.
-        guard secrets.files.keys.allSatisfy({ $0.hasSuffix(".json") && !$0.contains("/") && !$0.hasPrefix(".") }) else {
+        let areNames = secrets.files.keys.allSatisfy { name in
+            name == Self.settings || name.hasSuffix(".json") && !name.contains("/") && !name.hasPrefix(".")
+        }
+        guard areNames else {
             throw CloudError(.storageFailure, "The keys of the snapshot are damaged. Use another snapshot.")
         }
         self = secrets

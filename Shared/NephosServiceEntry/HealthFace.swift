@@ -15,6 +15,7 @@ enum HealthFace {
     /// - Returns: Nil: no port is set.
     /// - Throws: ``CloudError`` `.configurationInvalid` for a port that there is not, or where it cannot listen.
     static func start(for standing: ServiceStanding, _ settings: Settings) throws(CloudError) -> HTTPServer? {
+        let host = settings.text("health_host", for: .all) ?? "127.0.0.1"
         guard let port = try port(settings) else { return nil }
         var limits = HTTPLimits()
         limits.connectionsMax = 64
@@ -28,7 +29,7 @@ enum HealthFace {
         limits.answerTime = answerTime
         limits.graceTime = .zero
         return try HTTPServer(
-            host: settings.text("health_host", for: .all) ?? "127.0.0.1", port: port, limits: limits
+            host: host, port: port, limits: limits
         ) { request, answer in
             switch request.path {
             case "/live": standing.isAlive { answer(HTTPResponse(200, text: "alive")) }

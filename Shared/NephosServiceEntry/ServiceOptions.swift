@@ -45,7 +45,10 @@ public struct ServiceOptions: ParsableArguments {
         _ name: ServiceName, busyPollMax: Duration = serviceBusyPollMax,
         make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
     ) async throws {
-        guard !isReady else { return try HealthFace.requireReady(.ofEnvironment(name)) }
+        guard !isReady else {
+            return try HealthFace.requireReady(
+                .of(name, deployment: try folder(deployment, "NEPHOS_DEPLOYMENT")))
+        }
         do {
             try await runService(
                 name, deployment: try folder(deployment, "NEPHOS_DEPLOYMENT"), data: try folder(data, "NEPHOS_DATA"),

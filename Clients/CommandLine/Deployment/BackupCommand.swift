@@ -65,6 +65,12 @@ struct BackupCommand: ParsableCommand {
             let bar = BackupBar(isShown: !output.json)
             let outcome = try bar.whileShown { try backup.run(at: SystemClock().now, $0) }
             let manifest = outcome.manifest
+            let note = BackupNote(
+                folder: BackupFolder(folder), snapshot: outcome.snapshot, madeAt: manifest.createdAt)
+            if !note.keep(in: deployment.directory.path) {
+                Standard.error(
+                    "nephos: The deployment's folder takes no note of this backup, so status does not show it.")
+            }
             let made = Made(
                 snapshot: outcome.snapshot, databaseBytes: manifest.databaseBytes, segments: manifest.segments.count,
                 segmentBytes: manifest.segmentBytes, copiedSegments: outcome.copiedSegments,
@@ -119,6 +125,7 @@ struct BackupCommand: ParsableCommand {
 
         @Argument(help: "The folder of backups.", completion: .directory) var folder: String
         @Option(help: "Only this one, by its name (default: all).") var snapshot: String?
+        @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws { try requireNamed(folder: folder) }
@@ -137,6 +144,10 @@ struct BackupCommand: ParsableCommand {
         func run() throws {
             let bar = BackupBar(isShown: !output.json)
             let findings = try bar.whileShown { try Verification(of: BackupFolder(folder)).run(snapshot, $0) }
+            if snapshot == nil, !findings.isEmpty, findings.allSatisfy({ $0.failures.isEmpty }) {
+                BackupNote.keepVerification(
+                    of: BackupFolder(folder), at: SystemClock().now.milliseconds, in: deployment.directory.path)
+            }
             let rows = findings.map { finding in
                 Row(
                     snapshot: finding.snapshot, whole: finding.failures.isEmpty,

@@ -15,6 +15,8 @@ struct DeploymentStatus: Encodable {
         /// Requests that each device, and each account, may make at once; 0: no limit.
         var deviceBudget: UInt32?
         var accountBudget: UInt32?
+        /// The history that the database is in.
+        var epoch: UInt64?
     }
 
     var connection: String
@@ -22,6 +24,9 @@ struct DeploymentStatus: Encodable {
     var state: String
     var supervisorPid: Int32?
     var services: [Service]
+    var figures: DeploymentFigures
+    /// Settings that differ from their defaults.
+    var settings: [String: String]
 
     /// The state of a service that answers, and takes only what makes room.
     private static let full = "disk full"
@@ -31,6 +36,8 @@ struct DeploymentStatus: Encodable {
     private static let damaged = "damaged"
     /// Of one that was not started.
     private static let stopped = "stopped"
+    /// The state of a service that should answer and does not.
+    private static let silent = "not answering"
 
     /// How a service is that answers.
     private static func state(of health: WireCheckHealthReply) -> String {
@@ -49,43 +56,60 @@ struct DeploymentStatus: Encodable {
     init(_ directory: DeploymentDirectory) throws {
         let operatorConnection = try OperatorConnection(directory: directory)
         let supervisor = directory.supervisor
-        services = try operatorConnection.health(timeout: directory.timeout ?? .seconds(2)).map { health in
+        let answers = try operatorConnection.health(timeout: directory.timeout ?? .seconds(2))
+        services = answers.map { health in
             let pid = directory.pid(of: health.service)
             return Service(
                 service: health.service.rawValue,
                 state: health.reply.map(Self.state)
-                    ?? (pid == nil && supervisor == nil ? Self.stopped : "not answering"),
+                    ?? (pid == nil && supervisor == nil ? Self.stopped : Self.silent),
                 pid: pid,
                 uptimeMilliseconds: health.reply?.uptimeMilliseconds,
                 followerLag: health.reply?.followerLag ?? [:],
                 counters: health.reply?.counters ?? [:], deviceBudget: health.reply?.deviceBudget.capacity,
-                accountBudget: health.reply?.accountBudget.capacity)
+                accountBudget: health.reply?.accountBudget.capacity, epoch: health.reply?.epoch)
         }
+        figures = DeploymentFigures(directory, answers.compactMap(\.reply), isSupervised: supervisor != nil)
+        settings = try DeploymentFiles(directory: directory.path).settings().values
         let isSomethingUp = services.contains(where: Self.isAnswering)
         connection = try operatorConnection.connectionString.description
         supervisorPid = supervisor
         state = supervisorPid != nil ? "up" : isSomethingUp ? "foreign" : "stopped"
     }
 
-    func text(_ directory: DeploymentDirectory) -> String {
+    /// - Parameter isVerbose: Whether epochs and every followed service are listed, not only what is behind.
+    func text(_ directory: DeploymentDirectory, isVerbose: Bool) -> String {
         guard services.contains(where: { $0.state != Self.stopped }) else {
             return "The deployment is stopped. Start it with: nephos up\n\nconnection  \(connection)"
         }
-        let rows = services.map { service in
-            [
+        let follows = services.map { service in
+            service.followerLag.sorted { $0.key < $1.key }.filter { isVerbose || $0.value > 0 }
+                .map { "\($0.key) \($0.value == 0 ? "in step" : "\($0.value) behind")" }.joined(separator: ", ")
+        }
+        var heading = ["SERVICE", "STATE", "PID", "UP"]
+        if isVerbose { heading.append("EPOCH") }
+        let showsFollows = follows.contains { !$0.isEmpty }
+        if showsFollows { heading.append("FOLLOWS") }
+        let rows = zip(services, follows).map { service, follows in
+            var row = [
                 service.service, service.state, service.pid.map { "\($0)" } ?? "-",
                 service.uptimeMilliseconds.map { describe(.milliseconds(Int64(clamping: $0))) } ?? "-",
-                service.followerLag.isEmpty
-                    ? "-"
-                    : service.followerLag.sorted { $0.key < $1.key }
-                        .map { "\($0.key) \($0.value == 0 ? "in step" : "\($0.value) behind")" }.joined(
-                            separator: ", "),
             ]
+            if isVerbose { row.append(service.epoch.map { "\($0)" } ?? "-") }
+            if showsFollows { row.append(follows.isEmpty ? "-" : follows) }
+            return row
         }
+        let set = settings.sorted { $0.key < $1.key }.map { "setting     \($0.key)=\(inLine($0.value))" }
         return [
-            table(["SERVICE", "STATE", "PID", "UP", "FOLLOWS"], rows), hint(directory), "connection  \(connection)",
+            figures.sentence(trouble), table(heading, rows), hint(directory),
+            (set + ["connection  \(connection)"]).joined(separator: "\n"),
         ]
         .filter { !$0.isEmpty }.joined(separator: "\n\n")
+    }
+
+    /// Why the deployment is not healthy; empty: it is.
+    private var trouble: [String] {
+        services.filter { $0.state != "up" }.map { "\($0.service) is \($0.state)" }
     }
 
     /// - Throws: ``ExitStatus`` when a service does not answer, has no room, or has lost some of its contents.

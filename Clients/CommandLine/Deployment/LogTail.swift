@@ -39,6 +39,9 @@ struct LogTail {
     /// Why the program ended, where that is the last that it has said: what it said before may be of an earlier run.
     var failure: CloudError? { lines.last.flatMap { LoggedLine(String($0), of: "", after: "").failure } }
 
+    /// The lines as a log has them.
+    var logged: [LoggedLine] { lines.map { LoggedLine(String($0), of: "", after: "") } }
+
     /// Lines with this text.
     func count(of text: String) -> Int { lines.count { $0.contains(text) } }
 }

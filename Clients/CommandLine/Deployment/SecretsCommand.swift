@@ -203,18 +203,21 @@ struct SecretsCommand: ParsableCommand {
 }
 
 extension DeploymentDirectory {
-    /// Starts services again that `nephos up` runs, so that they read their files anew; returns when they answer.
+    /// Restarts services that `nephos up` runs, so that they read their files again; returns when they answer.
     ///
-    /// - Returns: False when `nephos up` does not run them; then nothing was done.
-    /// - Throws: ``CloudError`` `.serviceUnavailable` when they do not come back.
-    func restart(_ services: [ServiceName]) throws -> Bool {
+    /// - Parameter endsAtFailure: Whether a service that logs why it cannot start ends the waiting.
+    /// - Returns: False when `nephos up` does not run them; nothing was done.
+    /// - Throws: ``CloudError`` that a service ended with; `.serviceUnavailable` when they do not come back in time.
+    func restart(_ services: [ServiceName], endsAtFailure: Bool = true) throws -> Bool {
         guard supervisor != nil else { return false }
         let before = services.map { pid(of: $0) }
+        let logs = services.map { LogTail(log(of: $0)) }
         for service in services { try runFolder.signal(.service(service), SIGTERM) }
         let connection = try OperatorConnection(directory: self)
         let deadline = ContinuousClock.now + (timeout ?? .seconds(30))
         while ContinuousClock.now < deadline {
             usleep(100_000)
+            if endsAtFailure, let failure = logs.lazy.compactMap(\.failure).first { throw failure }
             if zip(services, before).contains(where: { $1 != nil && pid(of: $0) == $1 }) { continue }
             let left = ContinuousClock.now.duration(to: deadline)
             let health = try connection.health(timeout: min(.seconds(1), max(left, .milliseconds(1))))

@@ -29,6 +29,9 @@ struct Supervisor {
     /// How long a service may take to end when it is told to.
     static let grace: Duration = .seconds(5)
 
+    /// In the log's line of each service that is started again.
+    static let restartPhrase = "starts again in"
+
     private struct Child {
         var service: ServiceName
         /// Nil: it does not run, and is started at ``startAt``.
@@ -141,7 +144,7 @@ struct Supervisor {
         child.pause = lived > Self.steadyAfter ? Self.pauseMin : min(child.pause * 2, Self.pauseMax)
         child.startAt = .now + child.pause
         child.memory = nil
-        say("\(child.service) \(cause); starts again in \(describe(child.pause))", isError: isFailure)
+        say("\(child.service) \(cause); \(Self.restartPhrase) \(describe(child.pause))", isError: isFailure)
     }
 
     private func stop(_ children: [Child]) {

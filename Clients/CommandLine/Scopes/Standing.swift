@@ -28,6 +28,10 @@ struct Standing: Equatable {
     /// One line; it begins with a small letter, and has the words "in sync" only where that is so, "out of step" only
     /// where something is known to differ.
     var line: String
+    /// The same without the change token and the digest.
+    var briefLine: String { line.replacing(position, with: "").replacing(proof, with: "") }
+    private let position: String
+    private let proof: String
     /// What else there is to say, a line each.
     var notes: [String]
     var exitStatus: ExitStatus
@@ -39,6 +43,8 @@ struct Standing: Equatable {
     ///   - failure: Why the server has not been heard, where the status knows of nothing.
     init(_ status: StoreStatus, proof: Verification? = nil, failure: CloudError? = nil) {
         let token = proof?.token ?? status.head
+        position = " at \(token)"
+        self.proof = ", digest \(status.digest.short)"
         let refused = Self.named(status.refused.filter { !$0.isDropped })
         let dropped = Self.named(status.refused.filter(\.isDropped))
         let pending = proof?.pending ?? status.pending.count
@@ -88,7 +94,7 @@ struct Standing: Equatable {
             line = "the store at \(token) has not been compared with the server's yet."
         } else {
             state = .inSync
-            line = "in sync at \(token), digest \(status.digest.short)"
+            line = "in sync\(position)\(self.proof)"
             exitStatus = .done
             if let problem = status.followingProblem {
                 line += ", as of this look"

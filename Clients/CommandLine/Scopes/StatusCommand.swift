@@ -20,6 +20,11 @@ struct StatusCommand: AsyncParsableCommand {
     @Flag(help: "Print only the connection string.")
     var connection = false
 
+    @Flag(
+        name: .shortAndLong,
+        help: "Print epochs, change tokens and digests too, and every service that another one follows.")
+    var verbose = false
+
     private struct Report: Encodable {
         var deployment: DeploymentStatus?
         var device: DeviceStatus?
@@ -54,7 +59,9 @@ struct StatusCommand: AsyncParsableCommand {
             isOfDevice || !scopes.isAll
             ? try await scopes.device.withSession { session in try await DeviceStatus(session, scopes, within: limit) }
             : nil
-        let texts = [deployment?.text(directory), device?.text].compactMap { $0 }
+        let texts = [deployment?.text(directory, isVerbose: verbose), device?.text(isVerbose: verbose)].compactMap {
+            $0
+        }
         try output.print(Report(deployment: deployment, device: device), text: texts.joined(separator: "\n\n"))
         try deployment?.end()
         // Beside a deployment that nobody here uses, this user's home without an account is nothing wrong.
@@ -137,7 +144,7 @@ private struct DeviceStatus: Encodable {
             }, forKey: .scopes)
     }
 
-    var text: String {
+    func text(isVerbose: Bool) -> String {
         guard let account = device.account, let name = device.device else {
             let nobody = "Nobody is signed in on this device (\(inLine(device.home)))."
             return [nobody, left?.text].compactMap { $0 }.joined(separator: "\n")
@@ -146,7 +153,8 @@ private struct DeviceStatus: Encodable {
         let heldUpCount = found.count { $0.standing.cause?.message == device.reason }
         let reason = heldUpCount == 1 ? nil : device.reason
         let lines = found.flatMap { scope, standing, _, _ in
-            let line = reason.map { standing.line.replacing(": \($0)", with: ".") } ?? standing.line
+            let full = isVerbose ? standing.line : standing.briefLine
+            let line = reason.map { full.replacing(": \($0)", with: ".") } ?? full
             return ["\(scope.label): \(line)"] + standing.notes.map { "  \($0)" }
         }
         return

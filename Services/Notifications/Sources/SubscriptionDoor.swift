@@ -46,7 +46,9 @@ final class SubscriptionDoor {
 
     unowned let host: any ServiceRuntime
     let configuration: NotificationsConfiguration
-    var table = SubscriptionTable()
+    var table = SubscriptionTable() {
+        didSet { host.set("devices.connected", to: table.deviceCount) }
+    }
     var heads = HeadCache()
     private var access = AccessCache()
     private var questions: ScopeQuestions?
@@ -67,6 +69,7 @@ final class SubscriptionDoor {
 
     init(host: any ServiceRuntime, configuration: NotificationsConfiguration) throws {
         self.host = host
+        host.set("devices.connected", to: 0)
         self.configuration = configuration
         let entry = try host.roster.entry(of: .notifications)
         guard let endpoint = entry.subscriptions else {

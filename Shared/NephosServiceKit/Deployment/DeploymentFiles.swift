@@ -88,7 +88,7 @@ public struct DeploymentFiles: Sendable {
     }
 
     /// Nobody else may read a secret, or write what a service believes.
-    private func requirePermissions(_ path: String, isSecret: Bool) throws(CloudError) {
+    func requirePermissions(_ path: String, isSecret: Bool) throws(CloudError) {
         guard let mode = Self.mode(of: path) else { return }
         guard !isSecret || mode & 0o077 == 0 else {
             throw CloudError(

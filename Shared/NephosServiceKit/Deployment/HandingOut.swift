@@ -3,17 +3,17 @@ public import NephosCore
 internal import NephosFiles
 
 extension DeploymentFiles {
-    /// Gives each service a folder of its own, with the roster and that service's secrets and nothing else: for services
-    /// that share no disk, or no user.
+    /// Gives each service a folder of its own, with the roster, the deployment's settings and that service's secrets, and
+    /// nothing else: for services that share no disk, or no user.
     ///
-    /// What is there already as it should be is not written again.
+    /// Files that are up to date are not written again.
     ///
     /// - Parameter folder: Has a folder for each service, named like it; those are made.
     /// - Returns: The services whose files changed: they have to be started again.
     /// - Throws: ``CloudError`` `.configurationInvalid` for what cannot be read or written; `.constraintViolation` where a
     ///   service has a master key that this deployment does not have.
     public func handOut(to folder: String) throws(CloudError) -> [ServiceName] {
-        let roster = try roster()
+        let (roster, settings) = (try roster(), try settings())
         var changed: [ServiceName] = []
         for service in ServiceName.all {
             let own = DeploymentFiles(directory: "\(folder)/\(service)")
@@ -28,6 +28,7 @@ extension DeploymentFiles {
             try requireKeys(of: own, service)
             let isNew = [
                 try copy(to: own.secretsPath(of: service), from: secretsPath(of: service), mode: 0o600),
+                try copySettings(settings, to: own, of: service),
                 // Last, since it is what tells that the folder is complete.
                 try copy(to: own.rosterPath, from: rosterPath, mode: 0o644),
             ].contains(true)
@@ -51,6 +52,19 @@ extension DeploymentFiles {
             .constraintViolation,
             "The service was handed a master key that this deployment does not have, and may need it to read what it stores. Restore the deployment's files from a copy; or, where it is not needed any more, move what was handed out away.",
             details: ["file": own.secretsPath(of: service)])
+    }
+
+    /// - Returns: Whether the settings that concern the service have changed.
+    private func copySettings(
+        _ settings: SettingsFile, to own: DeploymentFiles, of service: ServiceName
+    ) throws(CloudError) -> Bool {
+        let before = (try? own.settings()) ?? SettingsFile()
+        guard before != settings else { return false }
+        try own.write(settings)
+        func concerning(_ settings: SettingsFile) -> [String: String] {
+            settings.values.filter { SettingNames.services(of: $0.key).contains(service) }
+        }
+        return concerning(before) != concerning(settings)
     }
 
     private func copy(to target: String, from source: String, mode: mode_t) throws(CloudError) -> Bool {

@@ -25,8 +25,8 @@ public let serviceBusyPollMax: Duration = .microseconds(200)
 
 /// Runs one service until SIGTERM or SIGINT: what the five executables call.
 ///
-/// Its log goes to standard error, at the level of `logLevel`, or else of `NEPHOS_LOG_LEVEL`, or else `info`, in the
-/// form that `NEPHOS_LOG_FORMAT` names. The log also says when it answers, and why it ended.
+/// Its settings are those of the deployment and of the environment (``Settings``). Its log goes to standard error, at the
+/// level of `logLevel`, or else of `NEPHOS_LOG_LEVEL`, or else `info`, in the form that `NEPHOS_LOG_FORMAT` names. The log also says when it answers, and why it ended.
 ///
 /// - Parameters:
 ///   - deployment: The deployment directory; only the roster and this service's secrets are read.
@@ -44,13 +44,15 @@ public func runService(
     StandardStreams.occupy()
     // Whoever reads its log may go. It has more to do than to log.
     signal(SIGPIPE, SIG_IGN)
-    let settings = Settings.ofEnvironment(name)
+    let read = Result { () throws(CloudError) in try Settings.of(name, deployment: deployment) }
+    let settings = (try? read.get()) ?? .ofEnvironment(name)
     let format = Result { try logFormat(settings) }
     let sink = LogSink((try? format.get()) ?? .text, of: name)
     // Once, before the first logger; every later one goes the same way.
     LoggingSystem.bootstrap { _ in ServiceLog(sink) }
     defer { sink.end() }
     do {
+        _ = try read.get()
         _ = try format.get()
         try await run(
             name, settings, sink, deployment: deployment, data: data, logLevel: logLevel, isSupervised: isSupervised,
@@ -168,7 +170,7 @@ private struct ServiceWorker {
             endBeside = try host.withLock { $0 }.map {
                 try beside(ServiceStanding(name, $0, on: loop, sink), config.settings)
             }
-            for name in config.settings.unknown(in: ProcessInfo.processInfo.environment.keys) {
+            for name in config.settings.unknown {
                 config.logger.warning("There is no such setting; it is ignored.", metadata: ["key": "\(name)"])
             }
             // No restore is copying: the database is held by this service.

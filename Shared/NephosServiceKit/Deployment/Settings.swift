@@ -1,8 +1,10 @@
 public import Configuration
+internal import Foundation
 public import NephosCore
 internal import Synchronization
 
-/// The settings of one service: the environment's `NEPHOS_*`.
+/// The settings of one service: those of the deployment's file ``SettingsFile``, and the environment's `NEPHOS_*`, which
+/// take precedence.
 ///
 /// `health_port` of key-value is `NEPHOS_KEYVALUE_HEALTH_PORT`, or else, where a setting may be said for all services at
 /// once, `NEPHOS_HEALTH_PORT`. An empty value is none, as compose files hand on what is not set. `docs/operation.md` has
@@ -11,6 +13,8 @@ public struct Settings: Sendable {
     /// Whose settings they are.
     public let service: ServiceName
     private let reader: ConfigReader
+    /// The names of all variables and settings that were given, those of other programs included.
+    private let names: [String]
     private let asked = Asked()
 
     /// Every key that was read, in the spelling of ``Key/environment``.
@@ -26,15 +30,34 @@ public struct Settings: Sendable {
         case all
     }
 
-    /// - Parameter reader: Has the keys without `nephos.` before them.
-    public init(_ reader: ConfigReader, of service: ServiceName) {
+    /// - Parameters:
+    ///   - reader: Has the keys without `nephos.` before them.
+    ///   - names: The names of what was given, as the environment spells them.
+    public init(_ reader: ConfigReader, of service: ServiceName, names: [String] = []) {
         self.reader = reader
         self.service = service
+        self.names = names
     }
 
-    /// The process's environment.
+    /// The settings of the process's environment alone.
     public static func ofEnvironment(_ service: ServiceName) -> Settings {
-        Settings(ConfigReader(provider: EnvironmentVariablesProvider()).scoped(to: "nephos"), of: service)
+        Settings(ProcessInfo.processInfo.environment, of: service)
+    }
+
+    /// The deployment's settings, with those of the process's environment in front.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid` when the deployment's file cannot be read.
+    public static func of(_ service: ServiceName, deployment: String) throws(CloudError) -> Settings {
+        let file = try DeploymentFiles(directory: deployment).settings().values
+        let environment = ProcessInfo.processInfo.environment
+        return Settings(file.merging(environment.filter { !$0.value.isEmpty }) { $1 }, of: service, also: environment)
+    }
+
+    /// - Parameter others: Variables of which an empty value hides no setting.
+    private init(_ values: [String: String], of service: ServiceName, also others: [String: String] = [:]) {
+        let reader = ConfigReader(provider: EnvironmentVariablesProvider(environmentVariables: values))
+        self.init(
+            reader.scoped(to: "nephos"), of: service, names: Set(values.keys).union(others.keys).sorted())
     }
 
     // MARK: Values
@@ -71,17 +94,12 @@ public struct Settings: Sendable {
         return Self.invalid(found?.key ?? names(key, reach)[0], cure, found?.value)
     }
 
-    /// What the environment says for this service that nothing has asked for: misspelt, or of another version.
-    ///
-    /// - Parameter environment: All of it, by name.
-    public func unknown(in environment: some Sequence<String>) -> [String] {
+    /// Settings for this service that nothing has read: misspelt, or of another version.
+    public var unknown: [String] {
         let known = asked.keys.withLock { $0 }
         let prefix = "NEPHOS_\(service.rawValue.uppercased())_"
-        return environment.filter { $0.hasPrefix(prefix) && !known.contains($0) }.sorted()
+        return names.filter { $0.hasPrefix(prefix) && !known.contains($0) }
     }
-
-    /// Every variable that was asked for.
-    var askedFor: Set<String> { asked.keys.withLock { $0 } }
 
     // MARK: Keys
 

@@ -98,6 +98,8 @@ struct SubscriptionTable {
     private var publicCount = 0
 
     var count: Int { all.count }
+    /// Devices with a subscribed connection.
+    var deviceCount: Int { byDevice.count }
 
     func subscriber(_ peer: Peer) -> Subscriber? { byConnection[peer.connection] }
     func subscribers(to key: ScopeKey) -> [Subscriber] { byScope[key] ?? [] }
