@@ -279,7 +279,9 @@ let package = Package(
                     "NephosContent", "NephosKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb,
                     protobuf,
                 ]),
-            tests("CommandLineTests", ["NephosServiceKit", "NephosSimulation", "NephosCore", grdb]),
+            tests(
+                "CommandLineTests",
+                ["nephos", "NephosServiceKit", "NephosSimulation", "NephosCore", argumentParser, grdb]),
             // A service and its device model, as small as they can be.
             tests(
                 "NoteTests",

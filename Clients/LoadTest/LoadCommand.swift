@@ -20,6 +20,8 @@ struct LoadCommand: ParsableCommand {
 
     static func main() {
         StandardStreams.occupy()
+        // Before there is any load of our own.
+        _ = RunEnvironment.atStart
         Cleanup.shared.begin()
         main(nil)
     }

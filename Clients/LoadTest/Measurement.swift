@@ -44,11 +44,20 @@ struct LoadResult: Encodable {
     var failures: Int
     /// Other figures, such as bytes of memory for each subscriber.
     var extra: [String: Double] = [:]
+    /// The slowest and the fastest of the runs that this is the median of.
+    var perSecondMin: Double?
+    var perSecondMax: Double?
+    var runs: Int?
 }
 
-/// The run of median throughput.
+/// The run of median throughput, with the slowest and the fastest beside it.
 func median(_ results: [LoadResult]) -> LoadResult? {
-    results.sorted { $0.perSecond < $1.perSecond }.dropFirst(results.count / 2).first
+    let sorted = results.sorted { $0.perSecond < $1.perSecond }
+    guard var median = sorted.dropFirst(sorted.count / 2).first else { return nil }
+    median.perSecondMin = sorted.first?.perSecond
+    median.perSecondMax = sorted.last?.perSecond
+    median.runs = sorted.count
+    return median
 }
 
 /// A line on standard error that is written over, so that long work shows where it is.
@@ -70,12 +79,13 @@ struct Progress {
     static func say(_ text: String) { _ = Array(text.utf8).withUnsafeBytes { write(2, $0.baseAddress, $0.count) } }
 }
 
-/// Prints one JSON document, with keys in snake case.
-func printJSON(_ value: some Encodable) throws {
+/// Prints one JSON document, with keys in snake case and the environment of the run.
+func printJSON(_ value: some Encodable, isList: Bool = false) throws {
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
     encoder.keyEncodingStrategy = .convertToSnakeCase
-    print(String(decoding: try encoder.encode(value), as: UTF8.self))
+    encoder.dateEncodingStrategy = .iso8601
+    print(String(decoding: try encoder.encode(WithEnvironment(value: value, isList: isList)), as: UTF8.self))
 }
 
 /// What a scenario found that is no table.
@@ -89,7 +99,7 @@ func report(_ summary: some RunSummary, json: Bool) throws {
     if json {
         try printJSON(summary)
     } else {
-        print(summary.text)
+        print(RunEnvironment.atStart.text + "\n" + summary.text)
     }
 }
 
@@ -102,14 +112,19 @@ func failureLine(_ name: String, _ codes: [String: Int]) -> String? {
 /// Prints results as a table or JSON.
 func report(_ results: [LoadResult], columns: [String], json: Bool) throws {
     if json {
-        return try printJSON(results)
+        return try printJSON(results, isList: true)
     }
+    print(RunEnvironment.atStart.text)
     let extras = Set(results.flatMap(\.extra.keys)).sorted()
-    let heading = columns + ["PER SECOND", "REPLY p50/p99 ms", "NOTIFIED p50/p99 ms"] + extras + ["FAILED"]
+    let heading =
+        columns + ["PER SECOND", "MIN", "MAX", "REPLY p50/p99 ms", "NOTIFIED p50/p99 ms"] + extras + ["FAILED"]
     let rows = results.map { result -> [String] in
         columns.map { String(format: "%g", result.parameters[$0] ?? 0) }
             + [
-                String(format: "%.0f", result.perSecond), result.reply?.text ?? "-", result.notified?.text ?? "-",
+                String(format: "%.0f", result.perSecond),
+                String(format: "%.0f", result.perSecondMin ?? result.perSecond),
+                String(format: "%.0f", result.perSecondMax ?? result.perSecond), result.reply?.text ?? "-",
+                result.notified?.text ?? "-",
             ] + extras.map { String(format: "%g", result.extra[$0] ?? 0) } + ["\(result.failures)"]
     }
     let widths = heading.indices.map { column in ([heading] + rows).map { $0[column].count }.max() ?? 0 }

@@ -25,12 +25,12 @@ public struct Buckets: Sendable {
         sum &+= value
     }
 
-    /// Nanoseconds, from 50 microseconds to 10 seconds: what a request or a flush takes, on a fast disk or a slow one.
+    /// Nanoseconds, from 100 microseconds to 10 seconds: what a request or a flush takes, on a fast disk or a slow one.
     public static var nanoseconds: Buckets {
         Buckets(
             bounds: [
-                50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000,
-                100_000_000, 250_000_000, 500_000_000, 1_000_000_000, 2_500_000_000, 5_000_000_000, 10_000_000_000,
+                100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 25_000_000, 100_000_000,
+                1_000_000_000, 10_000_000_000,
             ])
     }
 }

@@ -1,6 +1,6 @@
-/// All that a device needs to find and trust a deployment: where identity
-/// answers, and its public key. `nephos://host:port?key=...`, the key in Z85
-/// and percent-encoded.
+/// All that a device needs to find and trust a deployment: where identity answers, and its public key.
+///
+/// `nephos://host:port/key`, the key in base 58. The port is left out where it is 7400. A shell needs no quotes around it.
 public struct ConnectionString: Hashable, Sendable, CustomStringConvertible {
     /// A name or an address; one of IP version 6 without its brackets.
     public var host: String
@@ -30,11 +30,9 @@ public struct ConnectionString: Hashable, Sendable, CustomStringConvertible {
         let characters = String(trimmed)
         guard characters.utf8.count <= 1024, characters.lowercased().hasPrefix(prefix) else { throw Self.malformed }
         let parts = characters.dropFirst(prefix.count).split(
-            separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
-        guard parts.count == 2, let (host, port) = Self.split(parts[0]) else { throw Self.malformed }
-        // Parameters that this version does not know are left to later ones.
-        let values = parts[1].split(separator: "&").filter { $0.hasPrefix("key=") }
-        guard values.count == 1, let key = Self.percentDecoded(values[0].dropFirst(4)).flatMap(PublicKey.init(z85:))
+            separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
+        guard parts.count == 2, let (host, port) = Self.split(parts[0], defaultPort: Self.standardPort),
+            let key = Base58.decode(parts[1], charactersMax: 64).flatMap(PublicKey.init(bytes:))
         else { throw Self.malformed }
         try self.init(host: host, port: port, key: key)
     }
@@ -43,7 +41,8 @@ public struct ConnectionString: Hashable, Sendable, CustomStringConvertible {
     ///
     /// - Throws: ``CloudError`` `.invalidArguments` if the endpoint is not one of TCP.
     public init(endpoint: String, key: PublicKey) throws(CloudError) {
-        guard endpoint.hasPrefix("tcp://"), let (host, port) = Self.split(endpoint.dropFirst(6)) else {
+        guard endpoint.hasPrefix("tcp://"), let (host, port) = Self.split(endpoint.dropFirst(6), defaultPort: nil)
+        else {
             throw Self.malformed
         }
         try self.init(host: host, port: port, key: key)
@@ -52,53 +51,33 @@ public struct ConnectionString: Hashable, Sendable, CustomStringConvertible {
     /// Where to connect.
     public var endpoint: String { "tcp://\(address)" }
 
-    public var description: String { "nephos://\(address)?key=\(Self.percentEncoded(key.z85))" }
+    public var description: String {
+        let place = port == Self.standardPort ? String(address.dropLast(":\(port)".count)) : address
+        return "nephos://\(place)/\(Base58.encode(key.bytes))"
+    }
+
+    /// The port of identity where a connection string names none.
+    public static let standardPort = 7400
 
     private var address: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
 
     private static let malformed = CloudError(
-        .invalidArguments, "This is not a connection string. It looks like nephos://host:port?key=...")
+        .invalidArguments,
+        "This is not a connection string. It looks like nephos://host:port/KEY; nephos status --connection prints it.")
 
-    /// `host:port`, or `[address]:port`.
-    private static func split(_ text: some StringProtocol) -> (String, Int)? {
-        guard let colon = text.lastIndex(of: ":"), let port = Int(text[text.index(after: colon)...]) else { return nil }
-        var host = String(text[..<colon])
+    /// `host:port`, or `[address]:port`; without a port, the default one.
+    private static func split(_ text: some StringProtocol, defaultPort: Int?) -> (String, Int)? {
+        var host = String(text)
+        var port = defaultPort
+        if let colon = host.lastIndex(of: ":"), !host.hasSuffix("]") {
+            port = Int(host[host.index(after: colon)...])
+            host = String(host[..<colon])
+        }
         if host.hasPrefix("["), host.hasSuffix("]") {
             host = String(host.dropFirst().dropLast())
         } else if host.contains(":") {
             return nil
         }
-        return (host, port)
-    }
-
-    private static func percentEncoded(_ text: String) -> String {
-        var result = ""
-        for byte in text.utf8 {
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"):
-                result.unicodeScalars.append(Unicode.Scalar(byte))
-            default:
-                let digits = String(byte, radix: 16, uppercase: true)
-                result += "%" + (digits.count == 1 ? "0" : "") + digits
-            }
-        }
-        return result
-    }
-
-    private static func percentDecoded(_ text: some StringProtocol) -> String? {
-        var bytes: [UInt8] = []
-        var rest = Substring(text).utf8
-        while let byte = rest.popFirst() {
-            guard byte == UInt8(ascii: "%") else {
-                bytes.append(byte)
-                continue
-            }
-            let digits = rest.prefix(2)
-            guard digits.count == 2, let value = UInt8(Substring(digits), radix: 16) else { return nil }
-            bytes.append(value)
-            rest = rest.dropFirst(2)
-        }
-        return String(validating: bytes, as: UTF8.self)
+        return port.map { (host, $0) }
     }
 }

@@ -23,6 +23,18 @@ import Testing
         }
     }
 
+    @Test func listsShowUseAndOwners() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let accounts = try await house.nephos.run("account", "list")
+            #expect(accounts.output.contains("USED") && accounts.output.contains("just now"), "\(accounts)")
+            #expect(try await house.nephos.run("account", "list", "--json").output.contains("\"used_bytes\":0"))
+            let plans = try await house.nephos.run("plan", "list")
+            #expect(
+                plans.output.contains(try Regex("standard +5\\.0 GB +1 +\\d")), "\(plans)")
+        }
+    }
+
     @Test func aCodeLetsANewDeviceInWhileOthersGuess() async throws {
         try await withHousehold { house in
             try await house.begin()

@@ -65,6 +65,7 @@ import Testing
             "scope", "--items", "\(few),\(many)", "--changed", "\(many)", "--bytes", "2000", "--json", "--quiet")
         #expect(outcome.status == 0, "\(outcome.errors)")
         let rows = try JSONDecoder().decode(ScopeFigures.self, from: Data(outcome.output.utf8)).rows
+        #expect(outcome.output.contains("\"env\"") && outcome.output.contains("\"load_before\""))
         #expect(rows.map(\.step) == ["whole scope", "one change", "verify", "whole scope", "one change", "verify"])
         for step in Set(rows.map(\.step)) {
             let row = try [few, many].map { items in

@@ -114,7 +114,14 @@ import Testing
         let key = try #require(PublicKey(bytes: (0..<32).map { UInt8($0) }))
         let connection = try ConnectionString(host: "cloud.example", port: 7400, key: key)
         #expect(try ConnectionString(connection.description) == connection)
-        for text in ["http://a:1?key=x", "nephos://a", "nephos://a:0?key=x", "nephos://a:1", ""] {
+        // A shell takes it without quotes, and it fits a line.
+        #expect(connection.description == "nephos://cloud.example/1thX6LZfHDZZKUs92febYZhYRcXddmzfzF2NvTkPNE")
+        let text = "nephos://cloud.example:7410/1thX6LZfHDZZKUs92febYZhYRcXddmzfzF2NvTkPNE"
+        #expect(try ConnectionString(text).port == 7410)
+        for text in [
+            "http://a:1/x", "nephos://a", "nephos://a:0/x", "nephos://a:1", "", connection.description + "x",
+            String(connection.description.dropLast()), connection.description + "/", "nephos://a/0OIl",
+        ] {
             #expect(throws: CloudError.self) { try ConnectionString(text) }
         }
     }

@@ -18,6 +18,7 @@ import time
 import urllib.parse
 
 import zmq
+from zmq.utils import z85
 
 from nephos import bulk_pb2, changes_pb2, envelope_pb2, errors_pb2, identity_pb2, keyvalue_pb2, notifications_pb2, values_pb2
 
@@ -92,14 +93,26 @@ class Door:
         raise TimeoutError("no notification in time")
 
 
+BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+def parse_connection(text):
+    """The endpoint and the key (in Z85) of nephos://HOST:PORT/KEY."""
+    url = urllib.parse.urlsplit(text.strip())
+    number = 0
+    for character in url.path[1:]:
+        number = number * 58 + BASE58.index(character)
+    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+    return f"tcp://{host}:{url.port or 7400}", z85.encode(number.to_bytes(32, "big"))
+
+
 class Device:
     def __init__(self, context, connection, account, password, name):
-        url = urllib.parse.urlsplit(connection)
-        server_key = urllib.parse.parse_qs(url.query)["key"][0].encode()
+        endpoint, server_key = parse_connection(connection)
         self.context = context
         self.keys = zmq.curve_keypair()
         self.last_timestamp = 0
-        identity = Door(context, f"tcp://{url.hostname}:{url.port}", server_key, self.keys)
+        identity = Door(context, endpoint, server_key, self.keys)
         session = identity.call(
             identity_pb2.SignIn(
                 account_name=account, password=password, device_name=name, device_model="script",

@@ -12,14 +12,13 @@ account. Exits 0 when all of it happened as documented.
 import os
 import sys
 import time
-import urllib.parse
 
 import zmq
 
 import chunks
 import vectors
 from chunks import Root
-from client import Bulk, Device, Door, call_patiently, check, expect
+from client import Bulk, Device, Door, call_patiently, check, expect, parse_connection
 from documents import Container, set_digest
 from nephos import bulk_pb2, changes_pb2, errors_pb2, identity_pb2, notifications_pb2, records_pb2
 
@@ -247,11 +246,10 @@ class Stranger:
     door = Device.door
 
     def __init__(self, context, connection, app_token):
-        url = urllib.parse.urlsplit(connection)
-        server_key = urllib.parse.parse_qs(url.query)["key"][0].encode()
+        endpoint, server_key = parse_connection(connection)
         self.context = context
         self.keys = zmq.curve_keypair()
-        identity = Door(context, f"tcp://{url.hostname}:{url.port}", server_key, self.keys)
+        identity = Door(context, endpoint, server_key, self.keys)
         reply = identity.call(
             identity_pb2.IssuePublicToken(secret=app_token), identity_pb2.IssuePublicTokenReply)
         self.token = reply.access_token.token

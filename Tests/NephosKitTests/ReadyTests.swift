@@ -128,7 +128,7 @@ import Testing
             let session = try await house.open()
             let good = try house.cloud.connection.description
             let texts = [
-                "", "nephos://", "https://example.org", "nephos://host:70000?key=x", good + "x", "\u{0}",
+                "", "nephos://", "https://example.org", "nephos://host:70000/x", good + "x", "\u{0}",
                 "nephos://h:1",
             ]
             for text in texts {

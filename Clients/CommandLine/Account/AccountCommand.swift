@@ -3,6 +3,7 @@ import Foundation
 import NephosCore
 import NephosKit
 import NephosWire
+import NephosZeroMQ
 
 struct AccountCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -21,6 +22,9 @@ struct AccountCommand: AsyncParsableCommand {
         var devices: UInt32
         var locked: Bool
         var plan: String
+        /// In lists: bytes that count on the plan, and when a device of it was last seen (milliseconds since 1970).
+        var usedBytes: UInt64?
+        var lastUsedAt: UInt64?
 
         init(_ wire: WireAccount) {
             account = wire.accountName
@@ -53,14 +57,14 @@ struct AccountCommand: AsyncParsableCommand {
                 }
                 if let plan { try connection.requirePlan(plan) }
             }
-            request.password = try given ?? password.asked(isNew: true)
+            request.password = try given ?? password.asked(PasswordLimits.prompt, isNew: true)
             let reply = try connection.call(.identity, request, returning: WireCreateAccountReply.self)
             try output.print(["account": name, "account_id": reply.accountID], text: "Created the account \(name).")
         }
     }
 
     struct List: ParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "List the accounts.")
+        static let configuration = CommandConfiguration(abstract: "List the accounts, with what they store and when they were last used.")
 
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
@@ -69,19 +73,27 @@ struct AccountCommand: AsyncParsableCommand {
             let connection = try OperatorConnection(directory: deployment.directory)
             var request = WireListAccounts()
             var rows: [Row] = []
+            let now = SystemClock().now
             while true {
                 let reply = try connection.call(.identity, request, returning: WireListAccountsReply.self)
-                rows += reply.accounts.map(Row.init)
+                rows += reply.accounts.map { account in
+                    var row = Row(account)
+                    row.usedBytes = account.usedBytes
+                    row.lastUsedAt = account.lastSeenAt == 0 ? nil : account.lastSeenAt
+                    return row
+                }
                 guard reply.more, let last = reply.accounts.last else { break }
                 request.after = last.accountName
             }
             try output.print(
                 rows,
                 text: table(
-                    ["ACCOUNT", "CREATED", "DEVICES", "PLAN", "STATE"],
+                    ["ACCOUNT", "CREATED", "DEVICES", "PLAN", "USED", "LAST USED", "STATE"],
                     rows.map {
                         [
                             $0.account, describe(Timestamp(milliseconds: $0.createdAt)), "\($0.devices)", $0.plan,
+                            describe(bytes: $0.usedBytes ?? 0),
+                            $0.lastUsedAt.map { describe(Timestamp(milliseconds: $0), before: now) } ?? "never",
                             $0.locked ? "locked" : "active",
                         ]
                     }))
@@ -140,7 +152,7 @@ struct AccountCommand: AsyncParsableCommand {
             let given = try password.given()
             let connection = try OperatorConnection(directory: deployment.directory)
             if given == nil { try connection.requireAccount(name) }
-            request.newPassword = try given ?? password.asked("New password: ", isNew: true)
+            request.newPassword = try given ?? password.asked(PasswordLimits.prompt, isNew: true)
             request.signOutOthers = signOut
             let reply = try connection.call(.identity, request, returning: WireChangePasswordReply.self)
             try output.print(
@@ -170,7 +182,7 @@ struct AccountCommand: AsyncParsableCommand {
                 let account = try session.requireAccount().accountName
                 if givenCurrent == nil || givenNew == nil { try await session.requireAnswer(within: wait.duration) }
                 let current = try givenCurrent ?? present.asked("Present password: ")
-                let new = try givenNew ?? password.asked("New password: ", isNew: true)
+                let new = try givenNew ?? password.asked(PasswordLimits.prompt, isNew: true)
                 let count = try await session.changePassword(
                     from: current, to: new, signsOutOthers: signOutOthers, timeout: wait.duration)
                 try output.print(

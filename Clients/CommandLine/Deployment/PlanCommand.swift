@@ -29,10 +29,13 @@ struct PlanCommand: ParsableCommand {
     private struct Row: Encodable {
         var plan: String
         var sizeBytes: UInt64
+        /// How many have the plan; nil where that was not asked.
+        var accounts: UInt32?
+        var apps: UInt32?
     }
 
     struct List: ParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "List the plans.")
+        static let configuration = CommandConfiguration(abstract: "List the plans, and how many accounts and apps have each.")
 
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
@@ -40,9 +43,14 @@ struct PlanCommand: ParsableCommand {
         func run() throws {
             let rows = try OperatorConnection(directory: deployment.directory)
                 .call(.identity, WireListPlans(), returning: WireListPlansReply.self).plans
-                .map { Row(plan: $0.planID, sizeBytes: $0.sizeBytes) }
+                .map { Row(plan: $0.planID, sizeBytes: $0.sizeBytes, accounts: $0.accountCount, apps: $0.appCount) }
             try output.print(
-                rows, text: table(["PLAN", "SIZE"], rows.map { [$0.plan, describe(bytes: $0.sizeBytes)] }))
+                rows,
+                text: table(
+                    ["PLAN", "SIZE", "ACCOUNTS", "APPS"],
+                    rows.map {
+                        [$0.plan, describe(bytes: $0.sizeBytes), "\($0.accounts ?? 0)", "\($0.apps ?? 0)"]
+                    }))
         }
     }
 

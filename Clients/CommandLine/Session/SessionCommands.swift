@@ -8,7 +8,7 @@ struct SignInCommand: AsyncParsableCommand {
         commandName: "sign-in", abstract: "Sign this device in to an account.",
         discussion: "The first sign-in makes the device's key; it stays in the home and is the device's identity.")
 
-    @Argument(help: "The deployment's connection string: nephos://HOST:PORT?key=...") var connection: String
+    @Argument(help: "The deployment's connection string: nephos://HOST:PORT/KEY") var connection: String
     @Option(help: "The account's name.") var account: String
     @OptionGroup var password: PasswordOptions
     @Option(help: "A name for this device (default: its last one, else this machine's).") var deviceName: String?

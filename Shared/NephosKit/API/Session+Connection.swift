@@ -6,7 +6,7 @@ extension Session {
     ///
     /// - Parameters:
     ///   - connection: As the deployment's operator hands it out (`nephos status --connection`):
-    ///     `nephos://host:port?key=...`. Spaces around it are ignored.
+    ///     `nephos://host:port/key`. Spaces around it are ignored.
     ///   - account: The account's name.
     ///   - password: The account's password. It is not kept.
     ///   - deviceName: What the account's other devices list this one as, at most 256 bytes; nil: the host's name.

@@ -15,9 +15,7 @@ final class Counters {
     /// What is stored for owners of plans.
     var storedBytes: Int64 = 0
     /// Requests of each group; 0 where it was the service's own work alone.
-    var groupRequests = Buckets(bounds: [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
-    /// Nanoseconds that each group took.
-    var groupTimes = Buckets.nanoseconds
+    var groupRequests = Buckets(bounds: [0, 1, 4, 16, 64, 256])
 
     func add(_ name: String, by amount: Int = 1) {
         guard amount > 0 else { return }

@@ -98,7 +98,9 @@ final class Door {
         switch item.outcome {
         case .success(let body):
             gate.charge(item, replyBytes: body.count, now: now)
-            item.method?.figures.note(nil, now - item.arrived)
+            let isOfService =
+                item.context.caller == nil && (item.method?.access == .service || item.method?.access == .reader)
+            item.method?.figures.note(nil, isOfService ? nil : now - item.arrived)
             send(
                 ReplyEnvelope(id: item.context.id, result: .success(body), budget: item.budget), to: item.context.peer)
         case .failure(let error):

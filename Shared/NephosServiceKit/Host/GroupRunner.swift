@@ -314,7 +314,6 @@ final class GroupRunner {
         if effects.wasSplit { counters.add("groups.split") }
         let taken = loop.monotonicNow - start
         counters.groupRequests.note(Int64(items.count { $0.method != nil }))
-        counters.groupTimes.note(taken.nanoseconds)
         guard taken >= SlowGroups.threshold else { return }
         counters.add("groups.slow")
         slowGroups.note(items.map(\.name), taken, at: start, in: logger)

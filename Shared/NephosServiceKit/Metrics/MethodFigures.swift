@@ -7,23 +7,24 @@ final class MethodFigures {
         var name: String
         var succeeded: UInt64
         var failed: [CloudError.Code: UInt64]
-        /// Nanoseconds from arrival to reply, of all of them.
+        /// Nanoseconds from arrival to reply, of what devices and the operator asked for.
         var times: Buckets
+
+        var isUnused: Bool { succeeded == 0 && failed.isEmpty }
     }
 
     private var succeeded: UInt64 = 0
-    /// Our own faults from the beginning: a first one is a rise only from a zero.
-    private var failed: [CloudError.Code: UInt64] = [.internalError: 0, .storageFailure: 0]
+    private var failed: [CloudError.Code: UInt64] = [:]
     private var times = Buckets.nanoseconds
 
     /// Notes an answer.
     ///
     /// - Parameters:
     ///   - code: Why it failed; nil: it did not.
-    ///   - taken: From its arrival on.
-    func note(_ code: CloudError.Code?, _ taken: Duration) {
+    ///   - taken: The time since its arrival; nil for requests of other services, which nobody waits for.
+    func note(_ code: CloudError.Code?, _ taken: Duration?) {
         if let code { failed[code, default: 0] += 1 } else { succeeded &+= 1 }
-        times.note(taken.nanoseconds)
+        if let taken { times.note(taken.nanoseconds) }
     }
 
     func copy(named name: String) -> Copy {

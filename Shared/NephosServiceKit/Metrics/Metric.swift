@@ -25,6 +25,13 @@ struct Metric: Sendable {
         var process: ProcessFigures
 
         func counted(_ name: String) -> UInt64 { service.counters[name] ?? 0 }
+
+        /// The counters that are above zero, each with its label: an idle service has few series.
+        func risen(_ counters: [(name: String, value: String)], label: String) -> [Sample] {
+            counters.compactMap { name, value in
+                counted(name) > 0 ? .whole(counted(name), (label, value)) : nil
+            }
+        }
     }
 
     var name: String

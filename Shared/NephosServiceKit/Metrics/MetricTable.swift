@@ -10,16 +10,25 @@ extension Metric {
             "nephos_requests_total",
             "Requests that were answered, by method and by the error's code; of no method that there is: other"
         ) { source in
-            source.service.methods.flatMap { method in
+            source.service.methods.filter { !$0.isUnused }.flatMap { method in
                 [.whole(method.succeeded, ("method", method.name), ("code", "ok"))]
                     + method.failed.sorted { $0.key.number < $1.key.number }.map {
                         .whole($0.value, ("method", method.name), ("code", $0.key.description))
                     }
             }
         },
+        // Present from the start: the first failure is a rise only from a zero.
+        .counter("nephos_failures_total", "Requests that failed through the service's own fault, by the error's code") {
+            source in
+            [CloudError.Code.internalError, .storageFailure].map { code in
+                let count = source.service.methods.reduce(0) { $0 &+ ($1.failed[code] ?? 0) }
+                return .whole(count, ("code", code.description))
+            }
+        },
         .histogram(
             "nephos_request_duration_seconds",
-            "From a request's arrival at the service's loop to its reply, by method, of those that were asked for"
+            "From a request's arrival at the service's loop to its reply, by method, of those that were asked for; "
+                + "requests of other services are left out"
         ) { source in
             source.service.methods.filter { $0.times.count > 0 }.map { .seconds($0.times, ("method", $0.name)) }
         },
@@ -35,18 +44,14 @@ extension Metric {
             counted: "requests.ignored"),
         .counter("nephos_requests_refused_total", "Requests that were refused because a budget is used up, by which") {
             source in
-            ["device", "account", "stored replies", "stranger"].map {
-                .whole(
-                    source.service.refusedByBudget[$0] ?? 0, ("budget", $0.replacing(" ", with: "_")))
+            source.service.refusedByBudget.sorted { $0.key < $1.key }.map {
+                .whole($0.value, ("budget", $0.key.replacing(" ", with: "_")))
             }
         },
         .counter("nephos_request_bytes_total", "Bytes of requests") { [.whole($0.service.requestBytes)] },
         .counter("nephos_reply_bytes_total", "Bytes of replies") { [.whole($0.service.replyBytes)] },
         .counter("nephos_replies_dropped_total", "Replies that were not sent, since the connection is full or gone") {
-            [
-                .whole($0.counted("replies.dropped"), ("reason", "full")),
-                .whole($0.counted("replies.gone"), ("reason", "gone")),
-            ]
+            $0.risen([("replies.dropped", "full"), ("replies.gone", "gone")], label: "reason")
         },
         .gauge("nephos_queue_bytes", "Bytes that wait, by queue") { source in
             source.service.queues.map { .whole($0.bytes, ("queue", $0.queue)) }
@@ -61,9 +66,6 @@ extension Metric {
         .counter("nephos_groups_slow_total", "Groups that took 50 milliseconds or more", counted: "groups.slow"),
         .histogram("nephos_group_requests", "Requests of a group; 0: it was work of the service's own") {
             [Sample(value: .buckets($0.service.groupRequests, unit: 1))]
-        },
-        .histogram("nephos_group_duration_seconds", "What a group took, its flush with it") {
-            [.seconds($0.service.groupTimes)]
         },
         .histogram("nephos_flush_duration_seconds", "What it took to write a group to the log and to flush that") {
             [.seconds($0.service.storage.flushes)]
@@ -93,10 +95,8 @@ extension Metric {
             source.service.followed.map { .real($0.silence.seconds, ("followed", $0.service.rawValue)) }
         },
         .counter("nephos_follower_troubles_total", "What did not go as it should in following, and was made up for") {
-            source in
-            ["gaps", "malformed", "skipped", "lost", "restarts"].map {
-                .whole(source.counted("follower.\($0)"), ("trouble", $0))
-            }
+            $0.risen(
+                ["gaps", "malformed", "skipped", "lost", "restarts"].map { ("follower.\($0)", $0) }, label: "trouble")
         },
     ]
 
@@ -145,19 +145,16 @@ extension Metric {
             Deployment.contentServices.contains($0.service.service) ? [.whole($0.counted("chunks.damaged"))] : []
         },
         .counter("nephos_links_total", "Published links that were asked for, by whether there is such a link") {
-            guard $0.service.service == .documents else { return [] }
-            return [
-                .whole($0.counted("links.opened"), ("outcome", "opened")),
-                .whole($0.counted("links.unknown"), ("outcome", "unknown")),
-            ]
+            $0.risen([("links.opened", "opened"), ("links.unknown", "unknown")], label: "outcome")
         },
         .gauge("nephos_damaged_items", "Keys, records and items that cannot be read any more, as of the last minute") {
             [.whole($0.counted("damaged.now"))]
         },
-        .counter("nephos_damage_total", "Damage that reading has shown, by what was damaged") { source in
-            ["account_keys", "digest_keys", "keys", "records", "digests", "history", "items"].map {
-                .whole(source.counted("\($0).damaged"), ("what", $0))
-            }
+        .counter("nephos_damage_total", "Damage that reading has shown, by what was damaged") {
+            $0.risen(
+                ["account_keys", "digest_keys", "keys", "records", "digests", "history", "items"].map {
+                    ("\($0).damaged", $0)
+                }, label: "what")
         },
         .counter(
             "nephos_refresh_tokens_reused_total", "Refresh tokens that came twice: a home was copied",

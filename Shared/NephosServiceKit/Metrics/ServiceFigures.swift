@@ -28,7 +28,6 @@ struct ServiceFigures: Sendable {
     var requestBytes: UInt64 = 0
     var replyBytes: UInt64 = 0
     var groupRequests = Buckets(bounds: [])
-    var groupTimes = Buckets(bounds: [])
     /// Bytes that wait, by queue.
     var queues: [(queue: String, bytes: Int)] = []
     var followed: [Followed] = []
@@ -61,7 +60,6 @@ extension ServiceHost {
         figures.requestBytes = counters.requestBytes
         figures.replyBytes = counters.replyBytes
         figures.groupRequests = counters.groupRequests
-        figures.groupTimes = counters.groupTimes
         figures.queues = runner.queues + [("replies", doors.reduce(0) { $0 + ($1.socket?.unsentBytes ?? 0) })]
         figures.followed = followers.map {
             ServiceFigures.Followed(service: $0.service, lag: $0.lag, position: $0.position, silence: $0.silentFor)

@@ -876,6 +876,13 @@ public nonisolated struct WireAccount: Sendable {
 
   public var planID: String = String()
 
+  /// Bytes that count on its plan; set in lists.
+  public var usedBytes: UInt64 = 0
+
+  /// When one of its devices was last seen, to ten minutes. Milliseconds since
+  /// 1970; 0: never. Set in lists.
+  public var lastSeenAt: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -2920,7 +2927,7 @@ nonisolated extension WireCreateAccountReply: SwiftProtobuf.Message, SwiftProtob
 
 nonisolated extension WireAccount: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Account"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_id\0\u{3}account_name\0\u{3}created_at\0\u{3}device_count\0\u{1}locked\0\u{3}plan_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_id\0\u{3}account_name\0\u{3}created_at\0\u{3}device_count\0\u{1}locked\0\u{3}plan_id\0\u{3}used_bytes\0\u{3}last_seen_at\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2934,6 +2941,8 @@ nonisolated extension WireAccount: SwiftProtobuf.Message, SwiftProtobuf._Message
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.deviceCount) }()
       case 5: try { try decoder.decodeSingularBoolField(value: &self.locked) }()
       case 6: try { try decoder.decodeSingularStringField(value: &self.planID) }()
+      case 7: try { try decoder.decodeSingularUInt64Field(value: &self.usedBytes) }()
+      case 8: try { try decoder.decodeSingularUInt64Field(value: &self.lastSeenAt) }()
       default: break
       }
     }
@@ -2958,6 +2967,12 @@ nonisolated extension WireAccount: SwiftProtobuf.Message, SwiftProtobuf._Message
     if !self.planID.isEmpty {
       try visitor.visitSingularStringField(value: self.planID, fieldNumber: 6)
     }
+    if self.usedBytes != 0 {
+      try visitor.visitSingularUInt64Field(value: self.usedBytes, fieldNumber: 7)
+    }
+    if self.lastSeenAt != 0 {
+      try visitor.visitSingularUInt64Field(value: self.lastSeenAt, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2968,6 +2983,8 @@ nonisolated extension WireAccount: SwiftProtobuf.Message, SwiftProtobuf._Message
     if lhs.deviceCount != rhs.deviceCount {return false}
     if lhs.locked != rhs.locked {return false}
     if lhs.planID != rhs.planID {return false}
+    if lhs.usedBytes != rhs.usedBytes {return false}
+    if lhs.lastSeenAt != rhs.lastSeenAt {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

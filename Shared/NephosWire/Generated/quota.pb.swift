@@ -37,6 +37,11 @@ public nonisolated struct WirePlan: Sendable {
   /// Clears the value of `sizeBytes`. Subsequent reads from it will return its default value.
   public mutating func clearSizeBytes() {self._sizeBytes = nil}
 
+  /// How many have the plan. Set in lists.
+  public var accountCount: UInt32 = 0
+
+  public var appCount: UInt32 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -286,7 +291,7 @@ fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WirePlan: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Plan"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}plan_id\0\u{3}size_bytes\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}plan_id\0\u{3}size_bytes\0\u{3}account_count\0\u{3}app_count\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -296,6 +301,8 @@ nonisolated extension WirePlan: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.planID) }()
       case 2: try { try decoder.decodeSingularUInt64Field(value: &self._sizeBytes) }()
+      case 3: try { try decoder.decodeSingularUInt32Field(value: &self.accountCount) }()
+      case 4: try { try decoder.decodeSingularUInt32Field(value: &self.appCount) }()
       default: break
       }
     }
@@ -312,12 +319,20 @@ nonisolated extension WirePlan: SwiftProtobuf.Message, SwiftProtobuf._MessageImp
     try { if let v = self._sizeBytes {
       try visitor.visitSingularUInt64Field(value: v, fieldNumber: 2)
     } }()
+    if self.accountCount != 0 {
+      try visitor.visitSingularUInt32Field(value: self.accountCount, fieldNumber: 3)
+    }
+    if self.appCount != 0 {
+      try visitor.visitSingularUInt32Field(value: self.appCount, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WirePlan, rhs: WirePlan) -> Bool {
     if lhs.planID != rhs.planID {return false}
     if lhs._sizeBytes != rhs._sizeBytes {return false}
+    if lhs.accountCount != rhs.accountCount {return false}
+    if lhs.appCount != rhs.appCount {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

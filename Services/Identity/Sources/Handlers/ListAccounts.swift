@@ -21,6 +21,8 @@ extension IdentityService {
             wire.deviceCount = UInt32(clamping: account.devices)
             wire.locked = account.isLocked
             wire.planID = account.plan.rawValue
+            wire.usedBytes = account.used
+            wire.lastSeenAt = account.lastSeen?.milliseconds ?? 0
             return wire
         }
         return reply

@@ -50,7 +50,12 @@ extension IdentityService {
         _ request: WireListPlans, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> WireListPlansReply {
         var reply = WireListPlansReply()
-        reply.plans = try PlanStore(transaction: transaction).list().map(WirePlan.init)
+        reply.plans = try PlanStore(transaction: transaction).list().map { plan, accounts, apps in
+            var wire = WirePlan(plan)
+            wire.accountCount = UInt32(clamping: accounts)
+            wire.appCount = UInt32(clamping: apps)
+            return wire
+        }
         return reply
     }
 

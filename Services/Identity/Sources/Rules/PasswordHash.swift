@@ -58,9 +58,8 @@ struct PasswordHash: Hashable, Sendable {
 
 /// Which passwords are taken for a new account.
 enum PasswordRule {
-    static let lengthMin = 8
-    /// UTF-8 bytes; bounds the work of one request.
-    static let lengthMax = 1024
+    static let lengthMin = PasswordLimits.lengthMin
+    static let lengthMax = PasswordLimits.bytesMax
 
     static func check(_ password: String) throws(CloudError) {
         guard password.count >= lengthMin, password.utf8.count <= lengthMax else {

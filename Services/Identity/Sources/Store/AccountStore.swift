@@ -36,7 +36,9 @@ struct AccountStore {
     private static let selectAll = SQL(
         """
         SELECT a.account_id, a.name, a.created_at, a.locked, a.plan_id,
-            (SELECT COUNT(*) FROM devices d WHERE d.account_id = a.account_id AND d.state = \(active))
+            (SELECT COUNT(*) FROM devices d WHERE d.account_id = a.account_id AND d.state = \(active)),
+            (SELECT COALESCE(SUM(l.used), 0) FROM allotments l WHERE l.owner_id = a.account_id),
+            (SELECT COALESCE(MAX(d.last_seen_at), 0) FROM devices d WHERE d.account_id = a.account_id)
         FROM accounts a WHERE a.name > ?1 ORDER BY a.name LIMIT ?2
         """)
 
@@ -74,15 +76,21 @@ struct AccountStore {
         var plan: PlanID
         /// Active ones.
         var devices: Int
+        /// Bytes that count on its plan.
+        var used: UInt64
+        /// When one of its devices was last seen; nil: never.
+        var lastSeen: Timestamp?
     }
 
-    /// Accounts after a name, in their order, with the number of their active devices.
+    /// Accounts after a name, in their order, with their active devices, used bytes and last use.
     func list(after name: String, limit: Int) throws -> [Summary] {
         let values: [SQLValue] = [.text(name), .integer(Int64(limit))]
         return try transaction.all(Self.selectAll, values) { row in
             Summary(
                 id: AccountID(row.text(0)), name: row.text(1), created: Timestamp(column: row.integer(2)),
-                isLocked: row.integer(3) != 0, plan: PlanID(row.text(4)), devices: Int(row.integer(5)))
+                isLocked: row.integer(3) != 0, plan: PlanID(row.text(4)), devices: Int(row.integer(5)),
+                used: UInt64(clamping: row.integer(6)),
+                lastSeen: row.integer(7) == 0 ? nil : Timestamp(column: row.integer(7)))
         }
     }
 

@@ -23,7 +23,12 @@ struct PlanStore {
 
     let transaction: any Transaction
 
-    private static let selectAll = SQL("SELECT plan_id, size_bytes FROM plans ORDER BY size_bytes, plan_id")
+    private static let selectAll = SQL(
+        """
+        SELECT p.plan_id, p.size_bytes, (SELECT COUNT(*) FROM accounts a WHERE a.plan_id = p.plan_id),
+            (SELECT COUNT(*) FROM apps b WHERE b.plan_id = p.plan_id AND b.removed = 0)
+        FROM plans p ORDER BY p.size_bytes, p.plan_id
+        """)
     private static let selectCount = SQL("SELECT COUNT(*) FROM plans")
     private static let selectByID = SQL("SELECT plan_id, size_bytes FROM plans WHERE plan_id = ?1")
     private static let upsert = SQL(
@@ -43,8 +48,10 @@ struct PlanStore {
     private static let updateChange = SQL("UPDATE plan_changes SET told = ?2 WHERE plan_id = ?1")
     private static let deleteChange = SQL("DELETE FROM plan_changes WHERE plan_id = ?1")
 
-    /// Every plan, smallest first.
-    func list() throws -> [Plan] { try transaction.all(Self.selectAll, [], Self.plan) }
+    /// Every plan, smallest first, with the number of accounts and apps that have it.
+    func list() throws -> [(plan: Plan, accounts: Int, apps: Int)] {
+        try transaction.all(Self.selectAll, []) { (Self.plan($0), Int($0.integer(2)), Int($0.integer(3))) }
+    }
 
     func plan(_ id: PlanID) throws -> Plan? {
         try transaction.first(Self.selectByID, [.text(id.rawValue)], Self.plan)
