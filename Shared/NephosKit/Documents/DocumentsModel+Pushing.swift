@@ -202,6 +202,7 @@ extension DocumentsModel {
         guard !contents.contains(where: { $0.version == replace.content.version }),
             let same = contents.first(where: { $0.hasBytes(of: replace.content) })
         else { return }
+        try documents.renameVersion(ofLocalFilesOf: id, replace.content.version, to: same.version)
         try documents.revise(id, after: operation.position) { later in
             switch later.kind {
             case .replace(var next) where next.content.base == replace.content.version:
