@@ -21,6 +21,9 @@ struct ContentDigest: Hashable, Sendable {
             inline: content.inline ?? Data())
     }
 
+    /// Of a content that is at hand, and short enough to go with its item.
+    init(_ kind: WireItemKind, _ bytes: Data) { self.init(kind, root: Data(), depth: 0, inline: bytes) }
+
     private init(_ kind: WireItemKind, root: Data, depth: UInt32, inline: Data) {
         let hash = root.isEmpty ? Data(SHA256.hash(data: inline)) : root
         // No tree is so deep that its depth needs a second byte.
@@ -42,7 +45,7 @@ struct ContentDigest: Hashable, Sendable {
         guard let status = try file.status(followsLinks: followsLinks) else { return nil }
         switch status.st_mode & S_IFMT {
         case S_IFLNK:
-            return (ContentDigest(.link, root: Data(), depth: 0, inline: Data(try file.destination())), nil)
+            return (ContentDigest(.link, Data(try file.destination())), nil)
         case S_IFDIR: return (try package(file, onRead), nil)
         case S_IFREG: return try readFile(file, onRead)
         default: return nil
@@ -102,7 +105,7 @@ struct ContentDigest: Hashable, Sendable {
             try cutter.take(piece)
         }
         guard length > DocumentLimits.inlineBytesMax else {
-            return ContentDigest(kind, root: Data(), depth: 0, inline: start)
+            return ContentDigest(kind, start)
         }
         let cut = try cutter.finish()
         return ContentDigest(kind, root: Data(cut.root.bytes), depth: cut.depth, inline: Data())

@@ -29,7 +29,8 @@ struct LocalTarget: Sendable {
         case .file(let stamp): if let found, FileStamp(found) == stamp { return }
         }
         throw CloudError(
-            .storeOutOfStep, "The file here was written to while its item was fetched, and stays as it is. Get it again.",
+            .storeOutOfStep,
+            "The file here was written to while its item was fetched, and stays as it is. Get it again.",
             details: ["file": path.text])
     }
 

@@ -169,6 +169,35 @@ extension DocumentDraft {
             record: record)
     }
 
+    /// How a source differs from what is there.
+    ///
+    /// - Parameter digest: Of the file; nil: it is a folder.
+    mutating func difference(
+        _ path: DocumentPath, _ origin: LocalOrigin?, _ digest: ContentDigest?, _ basis: PutBasis
+    ) throws -> LocalDifference {
+        switch try target(of: path, origin, basis) {
+        case .gone: return LocalDifference(kind: .deletedThere, path: path.text)
+        case .fixed: return LocalDifference(kind: .same, path: path.text)
+        case .new(let path): return LocalDifference(kind: .onlyHere, path: path.text)
+        case .item(let item, let place, let record):
+            let movedFrom = place == path ? nil : path.text
+            guard let digest, !item.isFolder else {
+                let kind = digest == nil && item.isFolder ? LocalDifference.Kind.same : .conflict
+                return LocalDifference(kind: kind, path: place.text, movedFrom: movedFrom)
+            }
+            let comparison = LocalComparison(record, local: digest, there: item.wire.content, item.wire.kind)
+            let kind: LocalDifference.Kind =
+                switch comparison {
+                case .same: .same
+                case _ where basis == .newest: .changedHere
+                case .changedHere: .changedHere
+                case .changedThere: .changedThere
+                case .conflict: .conflict
+                }
+            return LocalDifference(kind: kind, path: place.text, movedFrom: movedFrom)
+        }
+    }
+
     /// Where a source goes, by what is recorded of its file and by what is there.
     ///
     /// A file that was found in a folder follows the item that it is a copy of, wherever that was moved. One that somebody
@@ -214,7 +243,8 @@ extension DocumentDraft {
 
     private static let gone = CloudError(
         .storeOutOfStep,
-        "It was got or put before, and has been deleted in the container since. It stays here, and is put again with --overwrite.")
+        "It was got or put before, and has been deleted in the container since. It stays here, and is put again with --overwrite."
+    )
 }
 
 extension HeldDocument {

@@ -53,7 +53,8 @@ extension UbiquityContainer {
     ) async -> [Result<GotDocument, CloudError>?] {
         await place(
             fetchEach(
-                items, replacing: replacing, replacesFolders: replacesFolders, timeout: timeout, endsAll: endsAll, onProgress: onProgress))
+                items, replacing: replacing, replacesFolders: replacesFolders, timeout: timeout, endsAll: endsAll,
+                onProgress: onProgress))
     }
 
     /// The first half of ``getEach(_:replacing:replacesFolders:timeout:endsAll:onProgress:)``: what is returned has come, and takes

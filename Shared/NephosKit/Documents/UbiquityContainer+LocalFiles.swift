@@ -62,7 +62,9 @@ extension UbiquityContainer {
         }
         let isFolder = status.st_mode & S_IFMT == S_IFDIR
         // What is in the way in any case is said where it is written to.
-        guard isFolder == (item.wire.kind == .package), try !isFolder || !place.named.names().isEmpty else { return plan }
+        guard isFolder == (item.wire.kind == .package), try !isFolder || !place.named.names().isEmpty else {
+            return plan
+        }
         let stamp = FileStamp(status)
         let reading: (digest: ContentDigest, stamp: FileStamp?)?
         if let record, record.stamp == stamp, let digest = record.digest {
@@ -184,5 +186,38 @@ extension UbiquityContainer {
             try documents.setLocalFile(target, record)
         })
         return old
+    }
+}
+
+/// Contents that waited or were put, and what became of them.
+extension UbiquityContainer {
+    /// A content of an item.
+    package struct ItemContent: Hashable, Sendable {
+        package var item: DocumentID
+        package var version: DocumentID
+
+        package init(item: DocumentID, version: DocumentID) { (self.item, self.version) = (item, version) }
+    }
+
+    /// Contents that wait to be sent, the last one of each item.
+    package func waitingContents() throws(CloudError) -> [ItemContent] {
+        try read { documents in
+            try documents.pending().compactMap { item in
+                DocumentID(bytes: item.wire.content.version).map { ItemContent(item: item.id, version: $0) }
+            }
+        }
+    }
+
+    /// The items of which one of these contents lost to another, and nobody has decided yet.
+    package func conflicting(_ contents: [ItemContent]) throws(CloudError) -> [DocumentEntry] {
+        var seen: Set<DocumentID> = []
+        return try read { documents in
+            try contents.compactMap { content in
+                guard let item = try documents.document(content.item), item.isLosing(content.version),
+                    seen.insert(item.id).inserted
+                else { return nil }
+                return try documents.entry(item)
+            }
+        }
     }
 }

@@ -75,12 +75,13 @@ extension UbiquityContainer {
     ///   - basis: What the files were made from.
     ///   - readsAll: Whether also files are read that are as they are recorded, by all that the system says of them
     ///     (``FileStamp``).
-    /// - Returns: What became of each with its item, or why it was not put.
+    /// - Returns: The item of each, or why it was not put.
     /// - Throws: ``CloudError`` of what concerns all of them: nothing was put.
     package func putEach(
         _ sources: [DocumentSource], makesFolders: Bool, basis: PutBasis = .record, readsAll: Bool = false
-    ) async throws(CloudError) -> [Result<(DocumentEntry, PutDocument), CloudError>] {
+    ) async throws(CloudError) -> [Result<DocumentEntry, CloudError>] {
         try await put(prepareEach(sources, basis: basis, readsAll: readsAll), makesFolders: makesFolders)
+            .map { $0.map(\.0) }
     }
 
     /// The first half of ``putEach(_:makesFolders:basis:readsAll:)``: reads what has to be read, and keeps it here, flushed.
@@ -105,6 +106,8 @@ extension UbiquityContainer {
     }
 
     /// Puts what was prepared. Once.
+    ///
+    /// - Returns: Of each its item and what became of it, or why it was not put.
     package func put(
         _ prepared: PreparedDocuments, makesFolders: Bool
     ) async throws(CloudError) -> [Result<(DocumentEntry, PutDocument), CloudError>] {
@@ -134,7 +137,8 @@ extension UbiquityContainer {
         return results
     }
 
-    private func draft(of documents: DocumentTransaction) -> DocumentDraft {
+    /// A draft of nothing, to look things up with.
+    func draft(of documents: DocumentTransaction) -> DocumentDraft {
         DocumentDraft(documents, now: session.engine.stamp.now, makeID: session.engine.makeDocumentID)
     }
 
@@ -160,7 +164,8 @@ extension UbiquityContainer {
     }
 
     /// Files and folders that are as they are recorded, by their places among the sources.
-    func unchanged(_ sources: [DocumentSource], _ basis: PutBasis = .record) throws(CloudError) -> [Int: UnchangedFile] {
+    func unchanged(_ sources: [DocumentSource], _ basis: PutBasis = .record) throws(CloudError) -> [Int: UnchangedFile]
+    {
         try read { documents in
             // The server may have lost bytes of one of them, and get them here.
             let damage = try documents.damage()
