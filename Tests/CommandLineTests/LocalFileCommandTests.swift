@@ -43,7 +43,9 @@ import Testing
             #expect(put.status == 6 && put.errors.contains("nephos docs resolve /Documents/doc.txt"), "\(put)")
             #expect(try await one.run("docs", "cat", "doc.txt").output == "two hours of work")
             let versions = try await two.run("docs", "conflicts", "doc.txt", "--json")
-            #expect(versions.output.contains(#""size":6"#) && versions.output.contains(#""size":17"#), "\(versions)")
+            #expect(
+                versions.output.contains(#""content":"6 bytes""#)
+                    && versions.output.contains(#""replacement":"17 bytes""#), "\(versions)")
             #expect(text(theirs + "/doc.txt") == "a typo")
             // The one that lost is put again: it stays one conflict.
             try write("a typo more", to: theirs + "/doc.txt")
@@ -99,7 +101,7 @@ import Testing
 
     @Test func whatWasDeletedThereIsNotPutAgain() async throws {
         try await withDevices { one, two, _, theirs, _ in
-            #expect(try await one.run("docs", "rm", "f/a", "f/sub").status == 0)
+            #expect(try await one.run("docs", "rm", "-r", "f/a", "f/sub").status == 0)
             let put = try await two.run("docs", "put", "-r", theirs + "/f")
             #expect(put.status == 6 && put.errors.contains(theirs + "/f/a"), "\(put)")
             #expect(put.errors.contains(theirs + "/f/sub/c") && put.output.contains("1 changed") == false, "\(put)")
@@ -134,7 +136,7 @@ import Testing
         try await withDevices { _, two, _, theirs, _ in
             try write("edited", to: theirs + "/f/a")
             let put = try await two.run("docs", "put", "-r", theirs + "/f")
-            #expect(put.output == "Put 5 items: 1 changed and 4 unchanged (6 B to send).\n", "\(put)")
+            #expect(put.output == "Put 5 items: 1 changed, 4 unchanged (6 B to send).\n", "\(put)")
             let none = try await two.run("docs", "put", "-r", theirs + "/f", "--json")
             #expect(none.output.contains(#""changed":0"#) && none.output.contains(#""unchanged":5"#), "\(none)")
         }

@@ -491,7 +491,9 @@ import Testing
             #expect(await get(replaces: false).allSatisfy { (try? $0?.get()) != nil })
             // They are here already, and then changed here.
             #expect(await get(replaces: false).allSatisfy { (try? $0?.get())?.isUpToDate == true })
-            for number in 0..<5 { try Data("mine".utf8).write(to: URL(fileURLWithPath: "\(folder)/got/\(number)/mine")) }
+            for number in 0..<5 {
+                try Data("mine".utf8).write(to: URL(fileURLWithPath: "\(folder)/got/\(number)/mine"))
+            }
             #expect(await get(replaces: false).allSatisfy { (try? $0?.get()) == nil })
             #expect(await get(replaces: true).allSatisfy { (try? $0?.get()) != nil })
             #expect(try names(folder + "/got") == ["0", "1", "2", "3", "4"])

@@ -34,8 +34,6 @@ struct SentDocuments {
     private let waiting: Set<String>
     /// What waited, by the requests' places.
     private let requests: Set<Int64>
-    /// Contents that waited.
-    private let contents: [UbiquityContainer.ItemContent]
 
     init(_ container: UbiquityContainer) async throws {
         self.container = container
@@ -43,7 +41,6 @@ struct SentDocuments {
         refused = Set(status.refused.map(Refusal.init))
         requests = Set(status.pending.map(\.position))
         waiting = try await container.waitingPaths()
-        contents = try container.waitingContents()
     }
 
     /// - Parameters:
@@ -73,7 +70,7 @@ struct SentDocuments {
         /// Prints the report. Conflicts are told of as soon as they are known: before what was put is sent, too.
         func end(_ text: String) async throws -> [DocumentEntry] {
             let own = put.map { $0.known } ?? []
-            let found = try container.conflicting(contents + (put?.contents ?? []))
+            let found = try container.conflicting(await container.lostContents() + (put?.contents ?? []))
             let ids = Set(own.map(\.id) + (put?.contents ?? []).map(\.item))
             let conflicts = own + found.filter { entry in !own.contains { $0.id == entry.id } }
             if !conflicts.isEmpty { report.conflicts = conflicts.map(\.path) }

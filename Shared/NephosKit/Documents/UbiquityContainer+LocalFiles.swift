@@ -1,4 +1,5 @@
 internal import Foundation
+internal import NephosChunks
 package import NephosCore
 internal import NephosFiles
 internal import NephosWire
@@ -75,6 +76,12 @@ extension UbiquityContainer {
         guard let reading else { return plan }
         switch LocalComparison(record, local: reading.digest, there: content, item.wire.kind) {
         case .same:
+            // Attributes may have been set there. A file that was changed here in any way keeps its own.
+            let isUntouched = record.map { $0.stamp == nil || $0.stamp == stamp } ?? false
+            if isUntouched, Self.lacksAttributes(of: item, place.named) {
+                plan.expected = .file(stamp)
+                return plan
+            }
             plan.isUpToDate = true
             plan.note?.record.stamp = reading.stamp
         case .changedThere where isKept:
@@ -87,6 +94,19 @@ extension UbiquityContainer {
         case .changedThere, .conflict: throw Self.kept(place, "was not got from there, and differs")
         }
         return plan
+    }
+
+    /// Whether the file has not all of the item's extended attributes, and could have them.
+    private static func lacksAttributes(of item: HeldDocument, _ file: LocalPath) -> Bool {
+        let extended = item.wire.attributes.extended
+        guard item.wire.kind == .file, !extended.isEmpty else { return false }
+        let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
+        guard descriptor >= 0 else { return false }
+        defer { close(descriptor) }
+        guard let kept = try? ExtendedAttributes.kept(of: descriptor, file.text) else { return false }
+        return !extended.allSatisfy { attribute in
+            kept.contains { $0.name.elementsEqual(attribute.name) && $0.value.elementsEqual(attribute.value) }
+        }
     }
 
     private static func kept(_ place: LocalPath, _ reason: String) -> CloudError {
@@ -189,7 +209,7 @@ extension UbiquityContainer {
     }
 }
 
-/// Contents that waited or were put, and what became of them.
+/// What became of contents that were sent.
 extension UbiquityContainer {
     /// A content of an item.
     package struct ItemContent: Hashable, Sendable {
@@ -199,12 +219,10 @@ extension UbiquityContainer {
         package init(item: DocumentID, version: DocumentID) { (self.item, self.version) = (item, version) }
     }
 
-    /// Contents that wait to be sent, the last one of each item.
-    package func waitingContents() throws(CloudError) -> [ItemContent] {
-        try read { documents in
-            try documents.pending().compactMap { item in
-                DocumentID(bytes: item.wire.content.version).map { ItemContent(item: item.id, version: $0) }
-            }
+    /// Contents that this process has sent, also of what waited here before, and that lost to those of other devices.
+    package func lostContents() async throws(CloudError) -> [ItemContent] {
+        try await scope.perform { driver, completion in
+            completion(.success((driver.model as? DocumentsModel)?.lostContents ?? []))
         }
     }
 
