@@ -330,7 +330,7 @@ import Testing
             #expect(try await person.run("docs", "put", folder + "/tree/a", "tree/b").status == 0)
             let put = try await person.run("docs", "put", "-r", folder + "/tree", folder + "/none", "/Documents/")
             #expect(put.status == 1, "\(put)")
-            #expect(put.output == "Put 4 items (7 B).\n", "\(put)")
+            #expect(put.output == "Put 4 items: 4 new (7 B to send).\n", "\(put)")
             for line in ["not put: \(folder)/none: There is no such file", "/tree/b and 2 more", "/tree/c: "] {
                 #expect(put.errors.contains(line), "\(line): \(put.errors)")
             }

@@ -202,7 +202,7 @@ import Testing
             try write("of one", to: house.folder + "/a")
             #expect(try await one.run("docs", "put", house.folder + "/a").status == 0)
             try write("of two", to: house.folder + "/a")
-            #expect(try await two.run("docs", "put", house.folder + "/a").status == 0)
+            #expect(try await two.run("docs", "put", "--overwrite", house.folder + "/a").status == 0)
             for others in [["b"], []] {
                 let failed = try await one.run(["docs", "resume", "--fail-on-conflict", "a"] + others)
                 #expect(failed.status == 1 && failed.errors.contains("it stays paused"), "\(failed)")

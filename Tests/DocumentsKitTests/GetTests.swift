@@ -37,7 +37,7 @@ import Testing
                 chmod(file, mode)
                 if geteuid() == 0 { chown(file, 12, 34) }
                 let owner = status(file)
-                try await container.get("x", to: file)
+                try await container.get("x", to: file, overwrites: true)
                 let new = status(file)
                 #expect(try text(file) == "new" && new.st_mode == S_IFREG | mode)
                 #expect(new.st_uid == owner.st_uid && new.st_gid == owner.st_gid)
@@ -86,7 +86,7 @@ import Testing
                 try FileManager.default.createSymbolicLink(
                     atPath: folder + "/" + link, withDestinationPath: target)
             }
-            try await container.get("x", to: folder + "/one")
+            try await container.get("x", to: folder + "/one", overwrites: true)
             try await container.get("x", to: folder + "/none")
             #expect(try text(folder + "/sub/file") == "new" && text(folder + "/made") == "new")
             #expect(status(folder + "/sub/file").st_mode == S_IFREG | 0o600)
@@ -94,7 +94,7 @@ import Testing
                 #expect(status(folder + "/" + link).st_mode & S_IFMT == S_IFLNK, "\(link)")
             }
             // A link that is got takes the place of one.
-            try await container.get("link", to: folder + "/one")
+            try await container.get("link", to: folder + "/one", overwrites: true)
             #expect(try FileManager.default.destinationOfSymbolicLink(atPath: folder + "/one") == "x")
         }
     }
@@ -157,7 +157,7 @@ import Testing
             gets.append((DocumentID.documents, LocalPath(folder + "/folder")))
             let link = try #require(try await container.item(at: "link"))
             gets.append((link.id, LocalPath(folder + "/link")))
-            let results = await container.getEach(gets, timeout: .seconds(30))
+            let results = await container.getEach(gets, replacing: .all, timeout: .seconds(30))
             for (number, result) in results.enumerated() {
                 let isGot = ![4, 5, 40].contains(number)
                 #expect((try? result?.get()) != nil || !isGot, "\(number)")

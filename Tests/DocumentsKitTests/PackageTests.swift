@@ -483,12 +483,17 @@ import Testing
             try await one.settle()
             try await two.settle()
             try FileManager.default.createDirectory(atPath: folder + "/got", withIntermediateDirectories: true)
-            func get(replaces: Bool) async -> [Result<[UnkeptAttribute], CloudError>?] {
+            func get(replaces: Bool) async -> [Result<GotDocument, CloudError>?] {
                 await two.container.getEach(
                     ids.enumerated().map { ($1, LocalPath("\(folder)/got/\($0)")) }, replacesFolders: replaces,
                     timeout: .seconds(30))
             }
             #expect(await get(replaces: false).allSatisfy { (try? $0?.get()) != nil })
+            // They are here already, and then changed here.
+            #expect(await get(replaces: false).allSatisfy { (try? $0?.get())?.isUpToDate == true })
+            for number in 0..<5 {
+                try Data("mine".utf8).write(to: URL(fileURLWithPath: "\(folder)/got/\(number)/mine"))
+            }
             #expect(await get(replaces: false).allSatisfy { (try? $0?.get()) == nil })
             #expect(await get(replaces: true).allSatisfy { (try? $0?.get()) != nil })
             #expect(try names(folder + "/got") == ["0", "1", "2", "3", "4"])

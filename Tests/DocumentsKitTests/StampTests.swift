@@ -66,8 +66,10 @@ import Testing
             try await two.container.put(Data("three".utf8), at: "a")
             try await two.settle()
             try await one.settle()
-            #expect(try one.container.unchanged([source]).isEmpty)
-            #expect(try await put().version != second.version)
+            // The file is as it was put, and the item is newer: nothing is put.
+            #expect(!(try one.container.unchanged([source])).isEmpty)
+            _ = try await put()
+            #expect(try await one.text("a") == "three")
         }
     }
 
@@ -81,6 +83,26 @@ import Testing
         var other = status
         other.st_ctim.tv_nsec = 1
         #expect(FileStamp(status) != FileStamp(other) && FileStamp(status).data != FileStamp(other).data)
+    }
+
+    @Test func whatWasGotIsNotReadAgain() async throws {
+        try await withContainers { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.settle()
+            try await one.container.put(Data("one".utf8), at: "a")
+            try await settle()
+            try await one.settle()
+            try await two.settle()
+            let file = cloud.root + "/got"
+            try await two.container.get("a", to: file)
+            let source = DocumentSource.file(file, at: "a")
+            #expect(try two.container.unchanged([source])[0] != nil)
+            // As many bytes, at once, and the time of writing is that of now.
+            try write("two", to: file)
+            #expect(try two.container.unchanged([source]).isEmpty)
+            #expect(try await two.container.put(file: file, at: "a").version != nil)
+            #expect(try await two.text("a") == "two")
+        }
     }
 
     /// A mode is no content.

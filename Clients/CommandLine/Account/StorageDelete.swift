@@ -45,12 +45,13 @@ extension StorageCommand {
                 try await confirm(listed(items.map { inLine($0.path) }), bytes, of: container, session)
                 let batch = try await container.trash(items.map(\.id))
                 guard now else {
-                    return try await sent.wait(
+                    _ = try await sent.wait(
                         items, network, output, batch: batch,
                         done: """
                             Moved to the trash, where it counts until it is removed for good: nephos storage delete \
                             --trash. Back with: nephos docs undo \(batch)
                             """)
+                    return
                 }
                 try await container.remove(batch)
                 try await sent.wait(items, network, output, done: "Removed for good.")

@@ -179,8 +179,9 @@ extension DocumentsCommand {
                     let batches = try paths.map { try Self.batch($0.text) }
                     let deleted = try await container.deletedItems().filter { batches.contains($0.batch) }
                     for batch in batches { try await container.remove(batch) }
-                    return try await sent.wait(
+                    _ = try await sent.wait(
                         [], network, output, removed: deleted.flatMap(\.items).map(\.path), done: "Removed for good.")
+                    return
                 }
                 var items: [DocumentEntry] = []
                 for path in paths {

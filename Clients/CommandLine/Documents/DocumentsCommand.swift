@@ -16,7 +16,8 @@ struct DocumentsCommand: AsyncParsableCommand {
             kept on this device at once, and sent when it can be.
             """,
         subcommands: [
-            List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Copy.self, Move.self, MakeFolder.self,
+            List.self, Tree.self, Find.self, Put.self, Get.self, Diff.self, Cat.self, Copy.self, Move.self,
+            MakeFolder.self,
             Remove.self,
             Deleted.self, Undo.self, Versions.self, Conflicts.self, Resolve.self, Restore.self, Status.self,
             Publish.self, Links.self, Unpublish.self,

@@ -62,9 +62,8 @@ extension DocumentsCommand.Get {
         }
         failures.list("not got")
         unkept.list()
-        let bytes = reports.reduce(UInt64(0)) { $0.addingClamped($1.size) }
         let failed = failures.rows.map { Report(path: $0.path, file: "", size: 0, failure: $0) }
-        try output.print(reports + failed, text: Self.text(reports.count, bytes))
+        try output.print(reports + failed, text: Self.text(reports, 0))
         if let end { throw end }
         try failures.end()
         try top.end()

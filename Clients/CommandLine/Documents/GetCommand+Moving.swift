@@ -36,7 +36,7 @@ extension DocumentsCommand.Get {
         }
         try Self.requireWhole(item)
         let place = try Self.place(target, item)
-        let unkept = try await fetch(item, of: container, to: place, followsLinks: true, item.version)
+        let unkept = try await fetch(item, of: container, to: place, followsLinks: true, item.version).unkept
         unkept.list()
         // In the trash nobody would look for the rest of it.
         guard unkept.isEmpty else {
@@ -48,6 +48,8 @@ extension DocumentsCommand.Get {
         // The file here is whole; once it is flushed, too, the item may go.
         try place.flushPlace(followsLinks: item.kind != .link)
         let batch = try await container.trash(item.id, ifVersion: item.version)
+        // What is put again later is no item that was deleted.
+        try container.forgetRecord(of: place)
         let size = describe(bytes: item.size)
         let unsent: Unsent?
         do { unsent = try await sent.kept([item], within: wait.duration, shows: !output.json) } catch let error

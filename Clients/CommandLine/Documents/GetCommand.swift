@@ -9,6 +9,11 @@ extension DocumentsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Copy a file out of the container.",
             discussion: """
+                A local file is replaced only if it is as this device got or put it, or has the same bytes. One that was \
+                changed here, or was never got, stays, is named, and the exit code is 6: put it, or replace it with \
+                --overwrite. What is here already is not fetched again. With -r, a file whose item was moved in the container \
+                since is moved here too.
+
                 - writes to standard output. A local file is replaced as a whole, or stays as it is. A package becomes a \
                 folder; one that is there and has something in it is replaced as a whole with --replace, and else stays. \
                 What lies in a package is named as if that were a folder.
@@ -21,6 +26,9 @@ extension DocumentsCommand {
         @Option(name: .long, help: "Not the newest version but this one, of nephos docs versions.")
         var versionID: String?
         @Flag(help: "A folder that is there gives way to a package, with all that is in it.") var replace = false
+        @Flag(help: "Replace whatever file is here, also one that was changed here.") var overwrite = false
+        @Flag(help: "Leave files alone that were changed here, without a word: they are no failure.") var update = false
+        @Flag(help: "Only say what would be got.") var dryRun = false
         @Option(help: "Not the content but the further one of this name.") var rendition: String?
         @Flag(
             help: """
@@ -33,7 +41,14 @@ extension DocumentsCommand {
         @OptionGroup var transfer: TransferOptions
         @OptionGroup var output: OutputOptions
 
+        /// Which local files are replaced.
+        var replacing: LocalReplacing { overwrite ? .all : .recorded }
+
         func validate() throws {
+            guard !overwrite || !update else { throw ValidationError("Either --overwrite or --update.") }
+            guard !dryRun || !move && rendition == nil && target != "-" else {
+                throw ValidationError("--dry-run is about files that are got as they are: no --move, --rendition or -.")
+            }
             guard rendition == nil || versionID == nil && !recursive else {
                 throw ValidationError("A further content has no versions, and nothing in it.")
             }
@@ -47,6 +62,10 @@ extension DocumentsCommand {
             var path: String
             var file: String
             var size: UInt64
+            /// Whether the file had the bytes already; nil: it was written.
+            var unchanged: Bool?
+            /// Where the local file was before it was moved to where its item is now.
+            var movedFrom: String?
             /// Why it is not there; nil: it is.
             var failure: ItemFailures.Row?
             /// Extended attributes that the disk did not take.
@@ -84,13 +103,8 @@ extension DocumentsCommand {
                 }
                 let place = try Self.place(target, item)
                 guard item.kind == .folder else {
-                    let unkept = try await about(["path": item.path]) {
-                        try await fetch(item, of: container, to: place, followsLinks: true, version)
-                    }
-                    unkept.list()
-                    return try output.print(
-                        [Report(path: item.path, file: place.text, size: item.size, unkeptAttributes: unkept.names)],
-                        text: "Got \(inLine(place.text)) (\(describe(bytes: item.size))).")
+                    if dryRun { return try await compare([(item, place)], of: container, followsLinks: true, version) }
+                    return try await getOne(item, of: container, to: place, version)
                 }
                 guard recursive else {
                     throw CloudError(
@@ -101,16 +115,62 @@ extension DocumentsCommand {
             }
         }
 
+        private func getOne(
+            _ item: DocumentEntry, of container: UbiquityContainer, to place: LocalPath, _ version: DocumentID?
+        ) async throws {
+            let got: GotDocument
+            do {
+                got = try await about(["path": item.path]) {
+                    try await fetch(item, of: container, to: place, followsLinks: true, version)
+                }
+            } catch let error as CloudError where update && error.isKept {
+                return try output.print(
+                    [Report(path: item.path, file: place.text, size: item.size, failure: .init(item.path, error))],
+                    text: "Left as it is here: \(inLine(place.text)).")
+            }
+            got.unkept.list()
+            try output.print(
+                [
+                    Report(
+                        path: item.path, file: place.text, size: item.size, unchanged: got.isUpToDate ? true : nil,
+                        unkeptAttributes: got.unkept.names)
+                ],
+                text: got.isUpToDate
+                    ? "Up to date: \(inLine(place.text))."
+                    : "Got \(inLine(place.text)) (\(describe(bytes: item.size))).")
+        }
+
+        /// Says what would be got.
+        private func compare(
+            _ items: [(item: DocumentEntry, place: LocalPath)], of container: UbiquityContainer, followsLinks: Bool,
+            _ version: DocumentID? = nil
+        ) async throws {
+            var listing = DifferenceListing()
+            for (item, place) in items {
+                do throws(CloudError) {
+                    let kind = try await container.compare(
+                        item.id, version: version, with: place, followsLinks: followsLinks, replacing: replacing,
+                        replacesFolder: replace, timeout: wait.duration)
+                    listing.add(kind, item.path, place)
+                } catch {
+                    guard update, error.isKept else { listing.add(item.path, Self.advised(error, item)); continue }
+                    listing.add(.same, item.path, place)
+                }
+            }
+            try listing.print(output, as: .get)
+        }
+
         func fetch(
             _ item: DocumentEntry, of container: UbiquityContainer, to file: LocalPath, followsLinks: Bool,
             _ version: DocumentID? = nil
-        ) async throws(CloudError) -> [UnkeptAttribute] {
+        ) async throws(CloudError) -> GotDocument {
             let line = ProgressLine("fetching", isShown: !output.json)
             defer { line.clear() }
             let name = item.name
             do throws(CloudError) {
                 return try await container.get(
-                    item.id, to: file, followsLinks: followsLinks, version: version, replacesFolder: replace,
+                    item.id, to: file, followsLinks: followsLinks, version: version, replacing: replacing,
+                    replacesFolder: replace,
                     timeout: wait.duration
                 ) { done, total in
                     line.show(done: Int(clamping: done), total: Int(clamping: total), name: name)
@@ -120,6 +180,12 @@ extension DocumentsCommand {
 
         /// Says what a person can do.
         fileprivate static func advised(_ error: CloudError, _ item: DocumentEntry) -> CloudError {
+            if error.isKept {
+                var error = error
+                error.message = error.message.replacing(
+                    "have it replaced (overwrite)", with: "replace it with --overwrite")
+                return error
+            }
             guard error.code == .alreadyExists, item.kind == .package else { return error }
             return CloudError(
                 .alreadyExists,
@@ -157,6 +223,7 @@ extension DocumentsCommand {
         private func fetchAll(
             in folder: DocumentEntry, of container: UbiquityContainer, to top: FolderPlace
         ) async throws {
+            if dryRun { return try await compareAll(in: folder, of: container, at: top.place) }
             try top.make()
             var places = [folder.id: top.place]
             // What lies in the top beside Documents is among its items; Documents itself is none.
@@ -167,7 +234,8 @@ extension DocumentsCommand {
             }
             let items = try await container.items(in: folder.id)
             var gets = Gets(
-                of: container, replacesFolders: replace, timeout: wait.duration,
+                of: container, replacing: replacing, leavesChanged: update, replacesFolders: replace,
+                timeout: wait.duration,
                 total: items.reduce(0) { $0.addingClamped($1.size) }, showsProgress: !output.json)
             for item in items {
                 // What is in a folder that could not be made fails with it.
@@ -180,17 +248,23 @@ extension DocumentsCommand {
                         try file.makeFolder()
                         places[item.id] = file
                     } else {
+                        if !overwrite, let old = try container.moveLocalFile(of: item.id, to: file, within: top.place) {
+                            gets.moves[file] = old
+                        }
                         await gets.add(item, at: file)
                     }
                 } catch { gets.failures.add(item.path, error) }
             }
             await gets.finish()
+            try container.record(folders: places.filter { !$0.key.isFixed }.map { ($0.key, $0.value) })
+            for (file, old) in gets.moves.sorted(by: { $0.key.text < $1.key.text }) {
+                Standard.error("nephos: moved, as in the container: \(inLine(old.text)) to \(inLine(file.text))")
+            }
             gets.failures.list("not got")
             gets.unkept.list()
-            let bytes = gets.reports.reduce(UInt64(0)) { $0.addingClamped($1.size) }
             let failed = gets.failures.rows.map { Report(path: $0.path, file: "", size: 0, failure: $0) }
             try output.print(
-                gets.reports + failed, text: Self.text(gets.reports.count, bytes))
+                gets.reports + failed, text: Self.text(gets.reports, gets.leftCount))
             if let end = gets.end { throw end }
             try gets.failures.end()
             try top.end()
@@ -204,10 +278,13 @@ extension DocumentsCommand {
 
             private struct Placing {
                 let batch: [(item: DocumentEntry, file: LocalPath)]
-                let outcomes: Task<[Result<[UnkeptAttribute], CloudError>?], Never>
+                let outcomes: Task<[Result<GotDocument, CloudError>?], Never>
             }
 
             private let container: UbiquityContainer
+            private let replacing: LocalReplacing
+            /// Whether what was changed here stays without a word.
+            private let leavesChanged: Bool
             private let replacesFolders: Bool
             private let timeout: Duration
             /// Over all of them.
@@ -221,16 +298,23 @@ extension DocumentsCommand {
             /// Those before, which take their places.
             private var placing: Placing?
             var failures = ItemFailures()
+            /// Where files were before they were moved to where their items are.
+            var moves: [LocalPath: LocalPath] = [:]
+            /// Files that were changed here and stay.
+            private(set) var leftCount = 0
             private(set) var unkept: [UnkeptAttribute] = []
             /// Why no other is tried.
             private(set) var end: CloudError?
 
             /// - Parameter total: Bytes of all that will be got.
             init(
-                of container: UbiquityContainer, replacesFolders: Bool, timeout: Duration, total: UInt64,
+                of container: UbiquityContainer, replacing: LocalReplacing, leavesChanged: Bool,
+                replacesFolders: Bool, timeout: Duration, total: UInt64,
                 showsProgress: Bool
             ) {
                 self.container = container
+                self.replacing = replacing
+                self.leavesChanged = leavesChanged
                 self.replacesFolders = replacesFolders
                 self.timeout = timeout
                 self.total = total
@@ -256,7 +340,8 @@ extension DocumentsCommand {
                 (self.batch, bytes) = ([], 0)
                 let done = Mutex<[Int: UInt64]>([:])
                 let fetched = await container.fetchEach(
-                    batch.map { ($0.item.id, $0.file) }, replacesFolders: replacesFolders, timeout: timeout,
+                    batch.map { ($0.item.id, $0.file) }, replacing: replacing, replacesFolders: replacesFolders,
+                    timeout: timeout,
                     endsAll: ItemFailures.concernsAll
                 ) { number, bytes in
                     let sum = done.withLock { done in
@@ -276,10 +361,14 @@ extension DocumentsCommand {
                 for ((item, file), outcome) in zip(placing.batch, await placing.outcomes.value) {
                     switch outcome {
                     case nil: break
-                    case .success(let unkept):
+                    case .success(let got):
                         reports.append(
-                            Report(path: item.path, file: file.text, size: item.size, unkeptAttributes: unkept.names))
-                        self.unkept += unkept
+                            Report(
+                                path: item.path, file: file.text, size: item.size,
+                                unchanged: got.isUpToDate ? true : nil, movedFrom: moves[file]?.text,
+                                unkeptAttributes: got.unkept.names))
+                        unkept += got.unkept
+                    case .failure(let error) where leavesChanged && error.isKept: leftCount += 1
                     case .failure(let error):
                         failures.add(item.path, advised(error, item))
                         if ItemFailures.concernsAll(error) { end = end ?? error }
@@ -288,8 +377,31 @@ extension DocumentsCommand {
             }
         }
 
-        static func text(_ count: Int, _ bytes: UInt64) -> String {
-            "Got \(count) \(count == 1 ? "file" : "files") (\(describe(bytes: bytes)))."
+        private func compareAll(
+            in folder: DocumentEntry, of container: UbiquityContainer, at top: LocalPath
+        ) async throws {
+            var places = [folder.id: top]
+            for child in try await container.children(of: folder.id) where child.id.isFixed {
+                places[child.id] = top.appending(child.nameBytes)
+            }
+            var files: [(item: DocumentEntry, place: LocalPath)] = []
+            for item in try await container.items(in: folder.id) {
+                guard let parent = places[item.parent] else { continue }
+                try DocumentPath.check(item.nameBytes, of: item.path)
+                let place = parent.appending(item.nameBytes)
+                if item.kind == .folder { places[item.id] = place } else { files.append((item, place)) }
+            }
+            try await compare(files, of: container, followsLinks: false)
+        }
+
+        static func text(_ reports: [Report], _ leftCount: Int) -> String {
+            let got = reports.filter { $0.unchanged != true }
+            let bytes = got.reduce(UInt64(0)) { $0.addingClamped($1.size) }
+            let same = reports.count - got.count
+            let rest =
+                (same > 0 ? " Up to date: \(same)." : "")
+                + (leftCount > 0 ? " Left as changed here: \(leftCount)." : "")
+            return "Got \(got.count) \(got.count == 1 ? "file" : "files") (\(describe(bytes: bytes))).\(rest)"
         }
 
         static func place(_ target: String?, _ item: DocumentEntry) throws -> LocalPath {
@@ -307,4 +419,9 @@ extension DocumentsCommand {
             return place.appending(name)
         }
     }
+}
+
+extension CloudError {
+    /// Whether a local file stays, since it was changed here or is another.
+    fileprivate var isKept: Bool { code == .storeOutOfStep && details["file"] != nil }
 }

@@ -85,7 +85,7 @@ struct LocalFiles {
             throw CloudError(.unknownItem, "There is no such file.", details: ["file": file.text])
         }
         if packages, depth == 0 {
-            return append(.package(file, allowsOpenDatabase: databases == .put), file, path, 0)
+            return append(.package(file, allowsOpenDatabase: databases == .put), file, path, 0, depth)
         }
         switch status.st_mode & S_IFMT {
         case S_IFREG:
@@ -93,13 +93,13 @@ struct LocalFiles {
                 guard databases == .skip, depth > 0 else { throw refusal }
                 return skippedDatabases.append(file.text)
             }
-            append(.file(file, allowsOpenDatabase: databases == .put), file, path, status.st_size)
+            append(.file(file, allowsOpenDatabase: databases == .put), file, path, status.st_size, depth)
         case S_IFLNK:
             let target = try file.destination()
-            append(.link(Data(target)), file, path, target.count)
+            append(.link(Data(target)), file, path, target.count, depth)
         case S_IFDIR where recursive:
             if try isPackage(path) {
-                return append(.package(file, allowsOpenDatabase: databases == .put), file, path, 0)
+                return append(.package(file, allowsOpenDatabase: databases == .put), file, path, 0, depth)
             }
             try enter(file, path, depth)
         case S_IFDIR:
@@ -123,7 +123,7 @@ struct LocalFiles {
         }
         // One that cannot be read is not there as an empty one.
         let names = try folder.names()
-        append(nil, folder, path, 0)
+        append(nil, folder, path, 0, depth)
         for name in names { add(folder.appending(name), at: path.appending(Data(name)), depth: depth + 1) }
     }
 
@@ -140,13 +140,19 @@ struct LocalFiles {
     }
 
     private mutating func append(
-        _ content: DocumentSource.Content?, _ file: LocalPath, _ path: DocumentPath, _ size: Int
+        _ content: DocumentSource.Content?, _ file: LocalPath, _ path: DocumentPath, _ size: Int,
+        _ depth: Int
     ) {
-        sources.append(((DocumentSource(path, content), file.text), size))
+        // A folder that is named stands for what is in it.
+        let isNamed = depth == 0 && content != nil
+        sources.append(((DocumentSource(path, content, local: file, isNamed: isNamed), file.text), size))
     }
 
     /// Bytes of all files that are put; what is in packages is not counted.
     var byteCount: Int { sources.reduce(0) { $0 + $1.size } }
+
+    /// All of it: a folder before what is in it.
+    var all: [Source] { sources.map(\.put) }
 
     /// As many new items as go in one request.
     private static let batchCount = DocumentLimits.changesMax - DocumentLimits.depthMax

@@ -16,6 +16,12 @@ extension DocumentsCommand {
                 -r a folder stays one that is one there already. With --rendition NAME a file becomes a further content \
                 of the item that is there, in place of the one of that name.
 
+                This device notes for each file which version was got or put. A file that is as it was then is not put. A \
+                file that was changed is a new version. If another device has changed the item since, both versions are \
+                kept as a conflict (docs resolve), and the exit code is 6; so is a file that was never got, where another is \
+                at its path. With -r, what was got and was deleted in the container is left out and named, and the exit code \
+                is 6; what was moved in the container is put where it is now. --overwrite does none of this.
+
                 What is put is kept on this device until the server has it. Names that end in .nosync stay here: with \
                 -r they are left out.
 
@@ -34,6 +40,13 @@ extension DocumentsCommand {
         @Flag(
             help: "Read every file, also those that are as they were when they were put last, by all their times.")
         var checksum = false
+        @Flag(
+            help: """
+                Each file takes the place of the newest version at its path, whatever it was made from; what was deleted or \
+                moved in the container is put again.
+                """)
+        var overwrite = false
+        @Flag(help: "Only say what would be put.") var dryRun = false
         @Option(
             help: "Databases in use: skip leaves them out of what -r finds, put takes them as they are, torn or not.")
         var databases: LocalFiles.Databases?
@@ -57,6 +70,10 @@ extension DocumentsCommand {
             guard paths != ["-"] else { throw ValidationError("What comes from standard input needs a name.") }
             guard rendition == nil || paths.count == 2 && !package && !recursive else {
                 throw ValidationError("With --rendition name one file, and the item that it belongs to.")
+            }
+            guard rendition == nil || !overwrite && !dryRun, !dryRun || !move && !paths.contains("-") else {
+                throw ValidationError(
+                    "--overwrite and --dry-run are about files that become items, and with --dry-run nothing is moved.")
             }
             guard rendition == nil || paths[0] != "-" else {
                 throw ValidationError("A further content is put from a file.")
@@ -93,13 +110,17 @@ extension DocumentsCommand {
                     recursive: recursive, packages: package, databases: databases, key: try await container.nameKey()
                 ) { path throws(CloudError) in try container.isPackage(at: path) }
                 var items: [DocumentEntry] = []
+                var summary = PutSummary()
+                var only: PutDocument.Outcome?
                 var moved: [(file: LocalPath, item: DocumentEntry)] = []
                 for file in files {
                     if file == "-" {
                         guard !isFolder else {
                             throw CloudError(.invalidArguments, "What comes from standard input needs a name.")
                         }
-                        items.append(try await putInput(at: place, of: container, onBegin))
+                        let item = try await putInput(at: place, of: container, onBegin)
+                        items.append(item)
+                        summary.add(input: item)
                     } else {
                         let file = LocalPath(file).named
                         // A copy of the folder that everybody has goes where that is.
@@ -108,10 +129,11 @@ extension DocumentsCommand {
                             file, at: isFolder && !isDocuments ? place.appending(Data(file.name)) : place)
                     }
                 }
+                if dryRun { return try await compare(collected, with: container) }
                 var failures = collected.failures
                 // The next two are read while these are put: while one is flushed, the other goes on.
                 let batches = collected.batches
-                let readsAll = checksum
+                let (readsAll, basis) = (checksum, basis)
                 let limit = network.limit.map { min($0, Self.askingTime) }
                 let (line, total) = (ProgressLine("reading", isShown: !output.json), collected.byteCount)
                 defer { line.clear() }
@@ -119,7 +141,9 @@ extension DocumentsCommand {
                 let prepare = { @Sendable [container] (batch: [LocalFiles.Source], limit: Duration?) in
                     let sources = batch.map(\.source)
                     return Task {
-                        try await container.prepareEach(sources, readsAll: readsAll, askingWithin: limit) { count in
+                        try await container.prepareEach(
+                            sources, basis: basis, readsAll: readsAll, askingWithin: limit
+                        ) { count in
                             line.advance(by: count, of: total)
                         }
                     }
@@ -133,26 +157,40 @@ extension DocumentsCommand {
                     let results = try await container.put(prepared, makesFolders: parents || recursive)
                     for (put, result) in zip(batch, results) {
                         switch result {
-                        case .failure(let error): failures.add(put.name, error)
-                        case .success(let item):
+                        case .failure(var error):
+                            // Of those that stay here each is named.
+                            if error.code == .storeOutOfStep { error.details["file"] = put.name }
+                            failures.add(put.name, error)
+                        case .success((let item, let document)):
                             items.append(item)
+                            summary.add(item, document)
+                            only = document.outcome
                             if move, let file = put.source.localFile { moved.append((file, item)) }
                         }
                     }
                 }
                 line.clear()
-                for line in collected.notes { Standard.error("nephos: \(line)") }
+                for line in collected.notes + summary.notes { Standard.error("nephos: \(line)") }
                 try failures.requireMore(than: items.count)
                 failures.list("not put")
-                try await sent.wait(
+                let text = summary.text(items, only)
+                let conflicts = try await sent.wait(
                     items, network, output, failures: failures, isPut: true,
-                    then: move ? { await Self.remove(moved, of: container) } : nil,
-                    done: items.count == 1
-                        ? "Put \(inLine(items[0].path)) (\(describe(bytes: items[0].size)))."
-                        : "Put \(items.count) items (\(describe(bytes: items.reduce(UInt64(0)) { $0.addingClamped($1.size) })))."
-                )
+                    then: move ? { await Self.remove(moved, of: container) } : nil, put: summary,
+                    done: failures.isEmpty ? text : text + " Not put: \(failures.count).")
                 try failures.end()
+                if !conflicts.isEmpty { throw ExitStatus.outOfStep }
             }
+        }
+
+        private var basis: PutBasis { overwrite ? .newest : .record }
+
+        /// Says what would be put.
+        private func compare(_ files: LocalFiles, with container: UbiquityContainer) async throws {
+            for line in files.notes { Standard.error("nephos: \(line)") }
+            var listing = DifferenceListing(files.failures)
+            try await listing.add(files.all, of: container, basis: basis, readsAll: checksum)
+            try listing.print(output, as: .put)
         }
 
         private func put(_ rendition: String, _ onBegin: () -> Void) async throws {

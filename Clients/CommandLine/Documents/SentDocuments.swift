@@ -14,6 +14,10 @@ struct SentDocuments {
         var reason: String?
         /// What could not be done.
         var failures: [ItemFailures.Row]?
+        /// Of what was put: how much was new, changed, and so on.
+        var put: PutSummary?
+        /// Paths of items of which what was sent lost to another version.
+        var conflicts: [String]?
     }
 
     /// A refusal: of one path there may be several.
@@ -46,28 +50,46 @@ struct SentDocuments {
     ///   - removed: Paths of what was ended by it, and is no item any more.
     ///   - isPut: Whether the items were to have contents that they may have had already, unsent.
     ///   - then: Done once the server has all of it; says what a person should know of that.
+    ///   - put: What was put, if the command has put files.
     ///   - others: What was changed in other containers besides, and what waits for that there.
     ///   - done: What was done here.
+    /// - Returns: Items of which something that was put here is in conflict, as far as that is known.
     /// - Throws: ``CloudError`` of a refusal.
+    @discardableResult
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
         existing: [String]? = nil, batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(),
         removed: [String] = [],
         isPut: Bool = false, then: (() async throws -> [String])? = nil,
-        leaving others: [(items: [DocumentEntry], sent: SentDocuments)] = [],
+        put: PutSummary? = nil, leaving others: [(items: [DocumentEntry], sent: SentDocuments)] = [],
         done: String
-    ) async throws {
+    ) async throws -> [DocumentEntry] {
         var report = Report(
             state: "queued", items: items.map(DocumentRow.init), existing: existing, batch: batch?.description,
-            failures: failures.isEmpty ? nil : failures.rows)
+            failures: failures.isEmpty ? nil : failures.rows, put: put)
+        /// Prints the report. Conflicts are told of as soon as they are known: before what was put is sent, too.
+        func end(_ text: String) async throws -> [DocumentEntry] {
+            let own = put.map { $0.known } ?? []
+            let found = try container.conflicting(await container.lostContents() + (put?.contents ?? []))
+            let ids = Set(own.map(\.id) + (put?.contents ?? []).map(\.item))
+            let conflicts = own + found.filter { entry in !own.contains { $0.id == entry.id } }
+            if !conflicts.isEmpty { report.conflicts = conflicts.map(\.path) }
+            try output.print(report, text: text)
+            for path in conflicts.map(\.path) {
+                Standard.error(
+                    "nephos: conflict: \(inLine(path)) was changed on both sides. Both versions are kept. "
+                        + "Decide with: nephos docs resolve \(ShellCommand.arguments([path]))")
+            }
+            return conflicts.filter { ids.contains($0.id) }
+        }
         guard failures.isEmpty || !items.isEmpty else {
             report.state = "failed"
-            return try output.print(report, text: "Nothing was changed.")
+            return try await end("Nothing was changed.")
         }
         // Nobody removes them later.
         let stays = then == nil ? "" : " The local files stay: the server does not have them yet."
         if network.offline {
-            return try output.print(report, text: "\(done) It is kept here, and sent later.\(stays)")
+            return try await end(put?.isSent == false ? done : "\(done) It is kept here, and sent later.\(stays)")
         }
         Interrupt.sayThatItIsKept()
         var unsent: Unsent?
@@ -92,7 +114,7 @@ struct SentDocuments {
             guard !waits else {
                 try await requireAccepted(items.map(\.path) + removed)
                 report.reason = unsent.reason
-                return try output.print(report, text: unsent.text(done, consequence: stays))
+                return try await end(unsent.text(done, consequence: stays))
             }
             // It went past what waited.
             Standard.error("nephos: What was changed before is still kept on this device: \(unsent.reason)")
@@ -104,7 +126,7 @@ struct SentDocuments {
         let holdsAll = try await items.isEmpty ? !held().isEmpty : paused.count == items.count
         if holdsAll {
             report.state = "paused"
-            return try output.print(report, text: "\(done) It is kept here: its sync is paused.\(stays)")
+            return try await end("\(done) It is kept here: its sync is paused.\(stays)")
         }
         if !paused.isEmpty {
             let names = listed(paused.map { inLine($0.path) })
@@ -116,7 +138,7 @@ struct SentDocuments {
         if output.json { report.items = now.map(DocumentRow.init) }
         // What was put into the trash has no place.
         let renamed = batch == nil ? renamed(items, now) : []
-        try output.print(report, text: ([done] + renamed).joined(separator: "\n"))
+        return try await end(([done] + renamed).joined(separator: "\n"))
     }
 
     /// What something else had the name of by the time that the server heard of it.

@@ -36,6 +36,8 @@ struct StagedSource: Sendable {
     var path: DocumentPath
     /// Nil: a folder.
     var content: StagedContent?
+    /// The file that it was read from; nil: it comes from none.
+    var origin: LocalOrigin?
 }
 
 /// The contents that a home keeps until the server has them: each a file, called after its version.

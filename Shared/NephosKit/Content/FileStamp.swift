@@ -24,6 +24,15 @@ struct FileStamp: Hashable, Sendable {
         changed = Self.nanoseconds(status.st_ctim)
     }
 
+    /// - Returns: Nil: the row keeps no stamp of this release.
+    init?(data: Data) {
+        guard data.count == 5 * MemoryLayout<Int64>.size else { return nil }
+        let fields = data.withUnsafeBytes { bytes in
+            (0..<5).map { Int64(littleEndian: bytes.loadUnaligned(fromByteOffset: $0 * 8, as: Int64.self)) }
+        }
+        (device, number, size, modified, changed) = (fields[0], fields[1], fields[2], fields[3], fields[4])
+    }
+
     /// By the clock that files' times are of.
     static var now: Int64 {
         var time = timespec()
@@ -40,6 +49,15 @@ struct FileStamp: Hashable, Sendable {
     ///
     /// - Parameter time: When its reading began, in nanoseconds since 1970.
     func isSettled(at time: Int64) -> Bool { max(modified, changed) < time - Self.grain }
+
+    /// Whether a file that this process has just written, and nobody else knew of before, has these bytes for as long as
+    /// it has this stamp.
+    ///
+    /// The file got the time of its content, which is older. So whoever writes to the file gives it another time of
+    /// writing, however soon that is. Only the time of the last change of any kind is as new as the file.
+    ///
+    /// - Parameter time: When the file took its place, in nanoseconds since 1970.
+    func isSettledAsWritten(at time: Int64) -> Bool { modified < time - Self.grain }
 
     /// As a row keeps it.
     var data: Data {

@@ -81,6 +81,14 @@ package struct LocalPath: Hashable, Sendable {
         return nil
     }
 
+    /// Whether a folder is there, or a link to one.
+    package var isFolder: Bool {
+        get throws(CloudError) {
+            guard let status = try status(followsLinks: true) else { return false }
+            return status.st_mode & S_IFMT == S_IFDIR
+        }
+    }
+
     /// Where the link leads that is there.
     ///
     /// - Throws: ``CloudError`` of what is no link, or cannot be read.

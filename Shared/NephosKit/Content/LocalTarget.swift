@@ -2,7 +2,7 @@ import Foundation
 import NephosCore
 
 /// The place on this machine's disk that a content is got to. What is there stays as it is, or is replaced as a whole.
-struct LocalTarget {
+struct LocalTarget: Sendable {
     /// Links that are followed, at most: as many as the system follows.
     private static let linksMax = 40
 
@@ -10,6 +10,29 @@ struct LocalTarget {
     let path: LocalPath
     /// The file that is replaced.
     let old: stat?
+    /// What has to be there still when the content takes its place: somebody may have written to it meanwhile.
+    var expected = Expected.anything
+
+    /// What a get has found at its place, and may replace.
+    enum Expected: Equatable, Sendable {
+        case anything
+        case nothing
+        case file(FileStamp)
+    }
+
+    /// - Throws: ``CloudError`` `.storeOutOfStep`: something else is there by now, and stays.
+    func requireExpected() throws(CloudError) {
+        let found = expected == .anything ? nil : try path.status()
+        switch expected {
+        case .anything: return
+        case .nothing: if found == nil { return }
+        case .file(let stamp): if let found, FileStamp(found) == stamp { return }
+        }
+        throw CloudError(
+            .storeOutOfStep,
+            "The file here was written to while its item was fetched, and stays as it is. Get it again.",
+            details: ["file": path.text])
+    }
 
     /// Looks at what is there.
     ///

@@ -220,10 +220,12 @@ final class PartFile: LocalPart {
     }
 
     func takePlace() throws(CloudError) {
+        try target.requireExpected()
         try part.withLock { part throws(CloudError) in
             if part == nil {
                 // Where nothing was, it gets its own name at once.
                 if target.old == nil, try LocalParts.link(descriptor, to: target.path) { return }
+                try target.requireExpected()
                 // A link takes nothing's place; a name does.
                 part = try LocalParts.make(beside: target.path) {
                     linkat(AT_FDCWD, "/proc/self/fd/\(descriptor)", AT_FDCWD, $0, AT_SYMLINK_FOLLOW)

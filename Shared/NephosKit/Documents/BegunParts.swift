@@ -136,13 +136,6 @@ struct BegunPart: Sendable {
 }
 
 extension LocalPath {
-    /// The folder that is there, by a path without links; nil: there is none.
-    fileprivate var real: LocalPath? {
-        guard let path = withCString({ realpath($0, nil) }) else { return nil }
-        defer { free(path) }
-        return LocalPath(bytes: UnsafeBufferPointer(start: path, count: strlen(path)).map { UInt8(bitPattern: $0) })
-    }
-
     /// Whether this is the name of that file.
     fileprivate func isFile(_ status: stat) -> Bool {
         var own = stat()

@@ -84,7 +84,7 @@ struct DocumentDraft {
         CloudError(.unknownItem, "There is no such folder.", details: ["path": path.text])
     }
 
-    private mutating func create(
+    mutating func create(
         _ kind: WireItemKind, at path: DocumentPath, in folder: DocumentID, content: StagedContent?
     ) -> DocumentID {
         let id = makeID()
@@ -155,27 +155,52 @@ struct DocumentDraft {
             return create(content.kind, at: path, in: folder, content: content)
         case .fixed: throw Self.isFolder(path)
         case .item(let item):
-            guard !item.isFolder else { throw Self.isFolder(path) }
-            guard replaced.insert(item.id).inserted else { throw Self.putTwice(path) }
-            guard item.wire.kind == content.kind else {
-                throw CloudError(
-                    .alreadyExists,
-                    "A file, a link and a package do not take each other's place. Delete what is there first.",
-                    details: ["path": path.text])
-            }
-            // What is refused has changed nothing.
-            let attributes = content.kind == .file ? try change(of: item, at: path, to: content) : nil
-            var replace = WireReplaceContent()
-            replace.content = WireDocumentContent(content, base: item.wire.content.version)
-            if try replace.content.hasBytes(of: item.wire.content) && !heals(content, item) {
-                unchanged.append(content.version)
-            } else {
-                changes.append((WireDocumentChange(item.id, .replace(replace)), content))
-            }
-            if let attributes { add(attributes) }
+            _ = try replace(item, at: path, by: content, madeFrom: item.wire.content.version)
             return item.id
         }
     }
+
+    /// Puts a content in the place of an item's, unless the item has these bytes.
+    ///
+    /// - Parameters:
+    ///   - path: Where the item is.
+    ///   - base: The version that the content was made from: where that is not the item's newest, the two are a conflict,
+    ///     and the item keeps its attributes too. Empty: nobody knows.
+    /// - Returns: The version that has the bytes.
+    mutating func replace(
+        _ item: HeldDocument, at path: DocumentPath, by content: StagedContent, madeFrom base: Data
+    ) throws -> Data {
+        guard !item.isFolder else { throw Self.isFolder(path) }
+        guard replaced.insert(item.id).inserted else { throw Self.putTwice(path) }
+        try Self.requireKind(content.kind, of: item, at: path)
+        let isNewest = base == item.wire.content.version
+        // What is refused has changed nothing.
+        let attributes = content.kind == .file && isNewest ? try change(of: item, at: path, to: content) : nil
+        var replace = WireReplaceContent()
+        replace.content = WireDocumentContent(content, base: base)
+        let others = isNewest ? [] : item.wire.conflicts
+        let same = ([item.wire.content] + others).first { replace.content.hasBytes(of: $0) }
+        if let same, try !heals(content, item) {
+            unchanged.append(content.version)
+            if let attributes { add(attributes) }
+            return same.version
+        }
+        changes.append((WireDocumentChange(item.id, .replace(replace)), content))
+        if let attributes { add(attributes) }
+        return content.version.wire
+    }
+
+    static func requireKind(_ kind: WireItemKind, of item: HeldDocument, at path: DocumentPath) throws {
+        guard item.wire.kind == kind else {
+            throw CloudError(
+                .alreadyExists,
+                "A file, a link and a package do not take each other's place. Delete what is there first.",
+                details: ["path": path.text])
+        }
+    }
+
+    /// The staged content is not needed: nothing is put.
+    mutating func drop(_ content: StagedContent) { unchanged.append(content.version) }
 
     /// Whether the server has lost some of these bytes, and nothing waits here that brings them: then they go there again,
     /// as another version.
@@ -187,11 +212,6 @@ struct DocumentDraft {
                 || !lostLists.isEmpty && content.nodes.contains(where: { lostLists.contains(ContentUpload.id($0)) })
         else { return false }
         return try !documents.holdsContent(item.wire.content.version)
-    }
-
-    mutating func put(_ source: StagedSource, makesFolders: Bool) throws -> DocumentID {
-        guard let content = source.content else { return try folder(at: source.path, makes: true) }
-        return try put(content, at: source.path, makesFolders: makesFolders)
     }
 
     mutating func setExecutable(_ isExecutable: Bool, of item: HeldDocument) {

@@ -63,7 +63,6 @@ extension DocumentTransaction {
     /// What became of the item is known: it is gone, or is offered, or the server has told of it.
     func endDoubt(of name: ItemName) throws {
         try removeDoubt(of: name)
-        if try synced(name)?.body == nil { try removeStamp(of: name) }
         try refresh(name)
     }
 

@@ -35,6 +35,9 @@ extension DocumentTransaction {
                     StoredError.encode(error), change.item.rawValue, change.kind.rawValue, change.rendition,
                     change.content?.version, change.content?.root, change.makes))
             try touch(change.item)
+            if change.rendition == nil, let content = change.content, let item = DocumentID(change.item.rawValue) {
+                try refuseVersion(ofLocalFilesOf: item, content.version)
+            }
         }
     }
 

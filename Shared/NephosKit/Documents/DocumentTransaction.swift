@@ -20,7 +20,7 @@ struct DocumentTransaction {
             LocalMigration(
                 name: "documents: sendings",
                 sql: "ALTER TABLE document_contents ADD COLUMN sendings INTEGER NOT NULL DEFAULT 0"),
-            stamps,
+            localFiles,
             LocalMigration(
                 name: "documents: contents by version",
                 sql: "CREATE INDEX document_contents_by_version ON document_contents (version)"),
@@ -239,10 +239,7 @@ struct DocumentTransaction {
                 item.name.rawValue, wire?.parent ?? Data(), wire?.name ?? Data(), wire.flatMap(Self.batch),
                 Int64(bitPattern: item.sequence), item.body, try key(of: wire?.name ?? Data()),
                 wire?.kind.rawValue ?? 0))
-        if item.body == nil {
-            try removeStamp(of: item.name)
-            try removePause(of: item.name)
-        }
+        if item.body == nil { try removePause(of: item.name) }
         if let former = old?.item { try weighCopies(of: item.name, former, now: item.body == nil ? nil : wire) }
     }
 
@@ -269,7 +266,6 @@ struct DocumentTransaction {
         if let digest = item.digest(key: state.digestKey) { state.digest.remove(digest) }
         try cached("DELETE FROM documents WHERE account = ?1 AND container = ?2 AND item = ?3")
             .execute(arguments: arguments(item.name.rawValue))
-        try removeStamp(of: item.name)
         if let former = item.item { try weighCopies(of: item.name, former, now: nil) }
         try removePause(of: item.name)
         try refresh(item.name)

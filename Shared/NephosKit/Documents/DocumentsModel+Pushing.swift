@@ -198,10 +198,14 @@ extension DocumentsModel {
         guard case .replace(let replace)? = change.kind, let id = DocumentID(bytes: change.item),
             let item = items[id.name]?.item
         else { return }
+        if item.conflicts.contains(where: { $0.version == replace.content.version }) {
+            noteLost(replace.content.version, of: id)
+        }
         let contents = [item.content] + item.conflicts
         guard !contents.contains(where: { $0.version == replace.content.version }),
             let same = contents.first(where: { $0.hasBytes(of: replace.content) })
         else { return }
+        try documents.renameVersion(ofLocalFilesOf: id, replace.content.version, to: same.version)
         try documents.revise(id, after: operation.position) { later in
             switch later.kind {
             case .replace(var next) where next.content.base == replace.content.version:

@@ -40,6 +40,7 @@ extension DocumentsModel {
         }
         request.changes = batch.changes
         if let (old, new) = batch.renamed {
+            try documents.renameItem(ofLocalFilesOf: old, to: new)
             try documents.revise(old, after: operation.position) {
                 $0.item = new.wire
                 return true

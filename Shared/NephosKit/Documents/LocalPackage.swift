@@ -120,7 +120,7 @@ struct LocalPackage: Equatable {
 }
 
 /// The bytes of a package, as its files have them.
-private struct LocalPackageReader: ~Copyable {
+struct LocalPackageReader: ~Copyable {
     private let package: LocalPackage
     /// What is left of the header and the list.
     private var start: ArraySlice<UInt8>

@@ -161,6 +161,7 @@ final class PartPackage: LocalPart, ContentSink {
     func takePlace() throws(CloudError) {
         try state.withLock { state throws(CloudError) in
             guard let part = state.part else { return }
+            try target.requireExpected()
             if target.old == nil {
                 // The system lets it take the place of nothing, or of an empty folder.
                 try LocalParts.move(part, to: target.path)

@@ -16,18 +16,37 @@ public struct DocumentSource: Sendable {
     let path: Result<DocumentPath, CloudError>
     /// Nil: a folder.
     let content: Content?
+    /// The file, folder or link of this machine that it is a copy of; nil: it is of none.
+    private(set) var local: LocalPath?
+    /// Whether a person or an app has named that. Otherwise it was found in a folder that was named.
+    private(set) var isNamed = true
 
     init(_ path: String, _ content: Content?) {
         self.path = Result { () throws(CloudError) in try DocumentPath(path) }
         self.content = content
+        switch content {
+        case .file(let file, _)?, .package(let file, _)?: local = file
+        case .data?, .link?, nil: local = nil
+        }
     }
 
     /// The file that it is read from; nil: a folder, a link, or none.
     package var localFile: LocalPath? { if case .file(let file, _)? = content { file } else { nil } }
 
-    package init(_ path: DocumentPath, _ content: Content?) {
+    /// - Parameters:
+    ///   - local: The file, folder or link of this machine that it is a copy of.
+    ///   - isNamed: Whether a person has named that. Otherwise it was found in a folder that was named.
+    package init(_ path: DocumentPath, _ content: Content?, local: LocalPath? = nil, isNamed: Bool = true) {
         self.path = .success(path)
         self.content = content
+        (self.local, self.isNamed) = (local, isNamed)
+    }
+
+    /// Whether a link at ``local`` means what it leads to.
+    private var followsLinks: Bool { if case .link? = content { false } else { true } }
+
+    func origin(_ keys: inout LocalFileKeys) -> LocalOrigin? {
+        local.flatMap { keys.key(of: $0, followsLinks: followsLinks) }.map { LocalOrigin(file: $0, isNamed: isNamed) }
     }
 
     /// A folder, if it is not there yet.
@@ -77,6 +96,10 @@ extension UbiquityContainer {
     /// Puts a copy of a file at the path, with its extended attributes that begin with `user.`; what it does not have of
     /// those stays with the item. An empty one is none.
     ///
+    /// A file that this device has got or put before is a new version of what it was then: where the item has a newer one
+    /// by now, the two are a conflict (``conflicts(of:)``), and a file that is as it was then puts nothing. Any other file,
+    /// and one that is put under conditions, takes the place of the newest version.
+    ///
     /// - Parameter onProgress: Gets the bytes that are copied into this device's home. How much of that is sent is told by
     ///   ``DocumentEntry/percent``, and by queries.
     /// - Throws: ``CloudError`` as ``put(_:at:makesFolders:conditions:)-(Data,_,_)`` does; `.constraintViolation` when the file is
@@ -116,7 +139,8 @@ extension UbiquityContainer {
     }
 
     /// Puts several, all or none of them here. They are sent in requests of some hundreds of changes, in order. What has the
-    /// bytes already that are put makes no version.
+    /// bytes already that are put makes no version. Files and packages are new versions of what they were got or put as,
+    /// as ``put(file:at:makesFolders:conditions:onProgress:)`` says.
     ///
     /// - Parameter conditions: What this takes for granted, of whichever items; then it has to go as one request.
     /// - Returns: The item of each.
@@ -136,27 +160,32 @@ extension UbiquityContainer {
         let folder = try ContentFolder(home: session.local.home)
         let claim = try folder.claim()
         defer { withExtendedLifetime(claim) {} }
+        let start = FileStamp.now
+        var keys = LocalFileKeys()
         var staged: [StagedSource] = []
         do throws(CloudError) {
             var done: UInt64 = 0
             for source in sources {
                 staged.append(
-                    try stage(source, folder) { count in
+                    try stage(source, &keys, folder) { count in
                         done += UInt64(clamping: count)
                         onProgress(done)
                     })
             }
             try folder.flush(staged.compactMap(\.content))
             let lost = await lostLists(of: staged)
+            // An app that says what it takes for granted knows what the content was made from.
+            let basis = conditions.isEmpty ? PutBasis.recordOrNewest : .newest
             let (result, unchanged) = try change(conditions) { draft in
                 draft.lostLists = lost
-                let ids = try staged.map { source in
+                let puts = try staged.map { source in
                     if let content = source.content { try folder.require(content) }
-                    return try draft.put(source, makesFolders: makesFolders)
+                    return try draft.put(source, basis, makesFolders: makesFolders)
                 }
-                return (ids, draft.unchanged)
-            } reading: {
-                (try reading($0, $1.0), $1.1)
+                return (puts, draft.unchanged)
+            } reading: { documents, drafted in
+                try documents.record(drafted.0, since: start)
+                return (try reading(documents, drafted.0.map(\.item)), drafted.1)
             }
             for version in unchanged { folder.remove(version) }
             return result
@@ -172,9 +201,9 @@ extension UbiquityContainer {
     ) throws(CloudError) -> DocumentEntry {
         let (entry, unchanged) = try change { draft in
             if let content = source.content { try folder.require(content) }
-            return (try draft.put(source, makesFolders: makesFolders), draft.unchanged)
+            return (try draft.put(source, .newest, makesFolders: makesFolders), draft.unchanged)
         } reading: {
-            (try $0.requireEntry($1.0), $1.1)
+            (try $0.requireEntry($1.0.item), $1.1)
         }
         for version in unchanged { folder.remove(version) }
         return entry
@@ -182,14 +211,16 @@ extension UbiquityContainer {
 
     /// - Parameter onRead: Gets the bytes of each piece of a long file that was copied into the home.
     func stage(
-        _ source: DocumentSource, _ folder: ContentFolder, onRead: (Int) -> Void = { _ in }
+        _ source: DocumentSource, _ keys: inout LocalFileKeys, _ folder: ContentFolder, onRead: (Int) -> Void = { _ in }
     ) throws(CloudError) -> StagedSource {
         let path = try source.path.get()
         // Before its content is read.
         try path.requireNames()
         try path.requireSynced()
-        guard let content = source.content else { return StagedSource(path: path, content: nil) }
-        return StagedSource(path: path, content: try stage(content, folder, onRead: onRead))
+        let content = try source.content.map { content throws(CloudError) in
+            try stage(content, folder, onRead: onRead)
+        }
+        return StagedSource(path: path, content: content, origin: source.origin(&keys))
     }
 
     func stage(
@@ -290,71 +321,83 @@ extension UbiquityContainer {
     /// the place of another or of a file; a package a folder, in the place of an empty one or of nothing. A file gets the
     /// item's extended attributes that begin with `user.`.
     ///
+    /// Only a file is replaced that is as this device got or put it, or has the bytes already; any other stays.
+    ///
     /// - Parameters:
     ///   - version: Nil: the newest.
+    ///   - overwrites: Whether whatever file is there is replaced, also one that was changed here since it was got.
     ///   - replacesFolder: Whether a package takes the place of a folder with something in it, which is removed with all
     ///     that is in it, in one step; else it is in the way.
     ///   - timeout: How long nothing may come before it is given up.
     ///   - onProgress: Gets the bytes that have come, and all.
     /// - Returns: The extended attributes that the disk did not take, 1000 at most.
-    /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does; `.invalidArguments` when a folder, a device or
-    ///   whatever else is no file is there; `.alreadyExists` when a folder is in a package's way; `.storageFailure`,
-    ///   `.permissionFailure` of the local file.
+    /// - Throws: ``CloudError`` as ``read(_:version:timeout:)`` does; `.storeOutOfStep` when a file is there that stays;
+    ///   `.invalidArguments` when a folder, a device or whatever else is no file is there; `.alreadyExists` when a folder
+    ///   is in a package's way; `.storageFailure`, `.permissionFailure` of the local file.
     @discardableResult
     public func get(
-        _ path: some DocumentAddressing, to file: String, version: DocumentID? = nil, replacesFolder: Bool = false,
-        timeout: Duration = .seconds(30), onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
+        _ path: some DocumentAddressing, to file: String, version: DocumentID? = nil, overwrites: Bool = false,
+        replacesFolder: Bool = false, timeout: Duration = .seconds(30),
+        onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) -> [UnkeptAttribute] {
         try await get(
-            path, to: LocalPath(file), followsLinks: true, version: version, replacesFolder: replacesFolder,
-            timeout: timeout, onProgress: onProgress)
+            path, to: LocalPath(file), followsLinks: true, version: version, replacing: overwrites ? .all : .recorded,
+            replacesFolder: replacesFolder, timeout: timeout, onProgress: onProgress
+        ).unkept
     }
 
     /// The same, to any place.
     ///
     /// - Parameter followsLinks: Whether a link that is there means what it leads to; else it is in the way of a file.
+    /// - Returns: Also whether the file had the bytes already.
     package func get(
         _ path: some DocumentAddressing, to place: LocalPath, followsLinks: Bool, version: DocumentID? = nil,
-        replacesFolder: Bool = false, timeout: Duration,
+        replacing: LocalReplacing = .recorded, replacesFolder: Bool = false, timeout: Duration,
         onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
-    ) async throws(CloudError) -> [UnkeptAttribute] {
-        guard
-            let (part, fetched) = try await part(
-                path, for: place, followsLinks: followsLinks, version: version, replacesFolder: replacesFolder,
-                timeout: timeout, onProgress: onProgress)
-        else { return [] }
-        try part.flush()
-        try part.takePlace()
-        if let fetched { keep([fetched]) }
-        return part.unkept
+    ) async throws(CloudError) -> GotDocument {
+        let got = try await part(
+            path, for: place, followsLinks: followsLinks, version: version, replacing: replacing,
+            replacesFolder: replacesFolder, timeout: timeout, onProgress: onProgress)
+        try got.part?.flush()
+        try got.part?.takePlace()
+        if let note = got.note { await record([(note, got.part)]) }
+        if let fetched = got.fetched { keep([fetched]) }
+        return GotDocument(unkept: got.part?.unkept ?? [], isUpToDate: got.isUpToDate)
     }
 
-    /// Writes the content beside its place.
-    ///
-    /// - Returns: It, and what may be kept here besides; nil: it is a link, and has its place.
+    /// Writes the content beside its place; a link has its place already.
     func part(
         _ path: some DocumentAddressing, for place: LocalPath, followsLinks: Bool, version: DocumentID?,
-        replacesFolder: Bool, timeout: Duration, onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
-    ) async throws(CloudError) -> (any LocalPart, FetchedContent?)? {
+        replacing: LocalReplacing, replacesFolder: Bool, timeout: Duration,
+        onProgress: @escaping @Sendable (UInt64, UInt64) -> Void
+    ) async throws(CloudError) -> FetchedDocuments.Got {
         let (item, content) = try await content(at: path, version, timeout)
-        var part: (any LocalPart, FetchedContent?)?
+        var got = FetchedDocuments.Got()
         do {
+            let plan = try await plan(
+                item, content, to: place, followsLinks: followsLinks, replacesFolder: replacesFolder, replacing)
+            (got.note, got.isUpToDate) = (plan.note, plan.isUpToDate)
             switch item.wire.kind {
+            case _ where plan.isUpToDate: break
             case .link:
                 guard let target = try inline(content) else {
                     throw CloudError(.unknownItem, "Where the link leads is too long for this release.")
                 }
-                try Self.makeLink(to: [UInt8](target), at: try LocalTarget.link(place))
+                var place = try LocalTarget.link(place)
+                place.expected = plan.expected
+                try Self.makeLink(to: [UInt8](target), at: place)
             case .package:
-                let target = try LocalTarget.package(place, replaces: replacesFolder)
-                part = try await packagePart(of: item, content, for: target, timeout, onProgress)
+                var target = try LocalTarget.package(place, replaces: plan.replacesFolder)
+                target.expected = plan.expected
+                (got.part, got.fetched) = try await packagePart(of: item, content, for: target, timeout, onProgress)
             default:
-                let target = try LocalTarget.file(place, followsLinks: followsLinks)
-                part = try await self.part(of: item, content, for: target, timeout, onProgress)
+                var target = try LocalTarget.file(place, followsLinks: followsLinks)
+                target.expected = plan.expected
+                (got.part, got.fetched) = try await part(of: item, content, for: target, timeout, onProgress)
             }
         } catch { throw LocalFailure.error(of: error, at: nil) }
         onProgress(content.length, content.length)
-        return part
+        return got
     }
 
     static func makeLink(to target: [UInt8], at place: LocalTarget) throws(CloudError) {
@@ -363,7 +406,10 @@ extension UbiquityContainer {
         let (part, _) = try LocalParts.make(beside: place.path) { part in
             LocalPath(bytes: target).withCString { symlink($0, part) }
         }
-        do { try LocalParts.move(part, to: place.path) } catch {
+        do throws(CloudError) {
+            try place.requireExpected()
+            try LocalParts.move(part, to: place.path)
+        } catch {
             LocalParts.remove(part)
             throw error
         }

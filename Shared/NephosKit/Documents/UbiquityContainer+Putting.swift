@@ -3,15 +3,12 @@ package import NephosCore
 internal import NephosFiles
 internal import Synchronization
 
-/// A file that has the bytes of what is at the path already, and need not be read; or a folder that is there.
+/// A file or folder that is as it is recorded, and need not be read.
 struct UnchangedFile: Sendable {
     var path: DocumentPath
+    var origin: LocalOrigin
     var item: DocumentID
-    /// The content that it has; empty: it is a folder.
-    var version: Data
-    var isExecutable: Bool
-    /// Whether there is nothing about it to be changed.
-    var isSame: Bool
+    var record: LocalFileRecord
 }
 
 /// A source as far as it is known before the container is changed.
@@ -29,6 +26,7 @@ enum PreparedSource: Sendable {
 package final class PreparedDocuments: Sendable {
     let sources: [Result<PreparedSource, CloudError>]
     let folder: ContentFolder
+    let basis: PutBasis
     /// Before any of them was read.
     let start: Int64
     /// How long the server may be waited for, to ask it what it has lost of these.
@@ -38,10 +36,11 @@ package final class PreparedDocuments: Sendable {
     private let isKept = Mutex<[Bool]>([])
 
     fileprivate init(
-        _ sources: [Result<PreparedSource, CloudError>], _ folder: ContentFolder, _ claim: FileLock, start: Int64,
-        asksWithin: Duration?
+        _ sources: [Result<PreparedSource, CloudError>], _ folder: ContentFolder, _ claim: FileLock,
+        _ basis: PutBasis, start: Int64, asksWithin: Duration?
     ) {
         (self.sources, self.folder, self.claim, self.start) = (sources, folder, claim, start)
+        self.basis = basis
         self.asksWithin = asksWithin
     }
 
@@ -52,13 +51,12 @@ package final class PreparedDocuments: Sendable {
         }
     }
 
-    /// What is there, if all of it is as it was put: when it was looked at, it was put.
-    fileprivate var unchanged: [Result<DocumentID, CloudError>]? {
-        let items = sources.compactMap { source -> Result<DocumentID, CloudError>? in
-            guard case .success(.unchanged(let file)) = source, file.isSame else { return nil }
-            return .success(file.item)
+    /// The sources, if nothing of them has to be written.
+    fileprivate var unchanged: [UnchangedFile]? {
+        let files = sources.compactMap { source in
+            if case .success(.unchanged(let file)) = source { file } else { nil }
         }
-        return items.count == sources.count ? items : nil
+        return files.count == sources.count ? files : nil
     }
 
     fileprivate var staged: [StagedSource] {
@@ -73,17 +71,20 @@ extension UbiquityContainer {
     /// Puts what can be put of several, which is kept here as one; what could not be read, or cannot be where it was to
     /// be, takes nothing from the others.
     ///
-    /// - Parameter readsAll: Whether also files are read that are as they were when they were put last, by all that the
-    ///   system says of them (``FileStamp``).
+    /// - Parameters:
+    ///   - basis: What the files were made from.
+    ///   - readsAll: Whether also files are read that are as they are recorded, by all that the system says of them
+    ///     (``FileStamp``).
     /// - Returns: The item of each, or why it was not put.
     /// - Throws: ``CloudError`` of what concerns all of them: nothing was put.
     package func putEach(
-        _ sources: [DocumentSource], makesFolders: Bool, readsAll: Bool = false
+        _ sources: [DocumentSource], makesFolders: Bool, basis: PutBasis = .record, readsAll: Bool = false
     ) async throws(CloudError) -> [Result<DocumentEntry, CloudError>] {
-        try await put(prepareEach(sources, readsAll: readsAll), makesFolders: makesFolders)
+        try await put(prepareEach(sources, basis: basis, readsAll: readsAll), makesFolders: makesFolders)
+            .map { $0.map(\.0) }
     }
 
-    /// The first half of ``putEach(_:makesFolders:readsAll:)``: reads what has to be read, and keeps it here, flushed.
+    /// The first half of ``putEach(_:makesFolders:basis:readsAll:)``: reads what has to be read, and keeps it here, flushed.
     /// Meanwhile others may be put. Let go of before it is put, it leaves nothing.
     ///
     /// - Parameters:
@@ -91,39 +92,54 @@ extension UbiquityContainer {
     ///     nil: it is asked only if it is heard.
     ///   - onRead: Gets the bytes of each piece of a long file that was copied into the home.
     package func prepareEach(
-        _ sources: [DocumentSource], readsAll: Bool = false, askingWithin limit: Duration? = nil,
-        onRead: @escaping @Sendable (Int) -> Void = { _ in }
+        _ sources: [DocumentSource], basis: PutBasis = .record, readsAll: Bool = false,
+        askingWithin limit: Duration? = nil, onRead: @escaping @Sendable (Int) -> Void = { _ in }
     ) async throws(CloudError) -> PreparedDocuments {
         let folder = try ContentFolder(home: session.local.home)
         let claim = try folder.claim()
         let start = FileStamp.now
-        let unchanged = readsAll ? [:] : await withoutLost(try unchanged(sources), within: limit)
+        let unchanged = readsAll ? [:] : await withoutLost(try unchanged(sources, basis), within: limit)
         let prepared = PreparedDocuments(
-            await prepare(sources, unchanged, folder, onRead), folder, claim, start: start, asksWithin: limit)
+            await prepare(sources, unchanged, folder, onRead), folder, claim, basis, start: start, asksWithin: limit)
         try folder.flush(prepared.sources.compactMap { try? $0.get().content })
         return prepared
     }
 
     /// Puts what was prepared. Once.
+    ///
+    /// - Returns: Of each its item and what became of it, or why it was not put.
     package func put(
         _ prepared: PreparedDocuments, makesFolders: Bool
-    ) async throws(CloudError) -> [Result<DocumentEntry, CloudError>] {
+    ) async throws(CloudError) -> [Result<(DocumentEntry, PutDocument), CloudError>] {
         // Nothing is written then, and nobody has to be told.
-        if let unchanged = prepared.unchanged { return try read { try $0.entries(unchanged) } }
+        if let unchanged = prepared.unchanged {
+            return try read { documents in
+                var draft = draft(of: documents)
+                return try documents.entries(try unchanged.map { try draft.putOne(.unchanged($0), prepared, false) })
+            }
+        }
         let lost = await lostLists(of: prepared.staged, within: prepared.asksWithin)
         let (results, bytesThere) = try change { draft in
             draft.lostLists = lost
-            return (try draft.putEach(prepared.sources, prepared.folder, makesFolders: makesFolders), draft.unchanged)
-        } reading: { documents, drafted in
-            for case (.success(let source), .success(let item)) in zip(prepared.sources, drafted.0) {
-                guard let stamp = source.content?.stamp, stamp.isSettled(at: prepared.start) else { continue }
-                try documents.setStamp(stamp, of: item)
+            let puts = try prepared.sources.map { source -> Result<PutDocument, CloudError> in
+                switch source {
+                case .failure(let error): .failure(error)
+                case .success(let source): try draft.putOne(source, prepared, makesFolders)
+                }
             }
+            return (puts, draft.unchanged)
+        } reading: { documents, drafted in
+            try documents.record(drafted.0.compactMap { try? $0.get() }, since: prepared.start)
             return (try documents.entries(drafted.0), drafted.1)
         }
         prepared.keep(results.map { (try? $0.get()) != nil })
         for version in bytesThere { prepared.folder.remove(version) }
         return results
+    }
+
+    /// A draft of nothing, to look things up with.
+    func draft(of documents: DocumentTransaction) -> DocumentDraft {
+        DocumentDraft(documents, now: session.engine.stamp.now, makeID: session.engine.makeDocumentID)
     }
 
     /// Reads what has to be read. It can take a while: not on a thread that others wait for.
@@ -133,92 +149,93 @@ extension UbiquityContainer {
     ) async -> [Result<PreparedSource, CloudError>] {
         await withCheckedContinuation { continuation in
             DispatchQueue.global().async {
-                continuation.resume(
-                    returning: sources.enumerated().map { index, source in
+                var keys = LocalFileKeys()
+                var results: [Result<PreparedSource, CloudError>] = []
+                for (index, source) in sources.enumerated() {
+                    results.append(
                         Result { () throws(CloudError) in
                             if let file = unchanged[index] { return .unchanged(file) }
-                            return .staged(try self.stage(source, folder, onRead: onRead))
-                        }
-                    })
+                            return .staged(try self.stage(source, &keys, folder, onRead: onRead))
+                        })
+                }
+                continuation.resume(returning: results)
             }
         }
     }
 
-    /// Files that have the bytes of what is at their paths, by their places among the sources.
-    func unchanged(_ sources: [DocumentSource]) throws(CloudError) -> [Int: UnchangedFile] {
+    /// Files and folders that are as they are recorded, by their places among the sources.
+    func unchanged(_ sources: [DocumentSource], _ basis: PutBasis = .record) throws(CloudError) -> [Int: UnchangedFile]
+    {
         try read { documents in
             // The server may have lost bytes of one of them, and get them here.
             let damage = try documents.damage()
             guard damage.chunks.isEmpty, !damage.hasMore else { return [:] }
             var found: [Int: UnchangedFile] = [:]
-            var draft = DocumentDraft(documents, now: session.engine.stamp.now, makeID: session.engine.makeDocumentID)
+            var keys = LocalFileKeys()
+            var draft = draft(of: documents)
             for (index, source) in sources.enumerated() {
-                if source.content == nil {
-                    guard case .success(let path) = source.path, case .item(let item)? = try draft.lookUp(path),
-                        item.isFolder
-                    else { continue }
-                    found[index] = UnchangedFile(
-                        path: path, item: item.id, version: Data(), isExecutable: false, isSame: true)
-                    continue
-                }
-                guard case .file(let file, let allowsOpenDatabase)? = source.content,
-                    case .success(let path) = source.path,
-                    let status = try? file.status(followsLinks: true), status.st_mode & S_IFMT == S_IFREG,
-                    case .item(let item)? = try draft.lookUp(path), item.wire.kind == .file,
-                    try documents.hasBytes(of: item, FileStamp(status)),
-                    allowsOpenDatabase || DatabaseFiles.refusal(of: file) == nil
+                guard case .success(let path) = source.path, let origin = source.origin(&keys),
+                    let put = try draft.unchanged(path, origin, basis), let record = put.record,
+                    isAsRecorded(source, record)
                 else { continue }
-                let isExecutable = status.st_mode & S_IXUSR != 0
-                found[index] = UnchangedFile(
-                    path: path, item: item.id, version: item.wire.content.version, isExecutable: isExecutable,
-                    isSame: item.wire.attributes.executable == isExecutable)
+                found[index] = UnchangedFile(path: path, origin: origin, item: put.item, record: record)
             }
             return found
+        }
+    }
+
+    private func isAsRecorded(_ source: DocumentSource, _ record: LocalFileRecord) -> Bool {
+        switch source.content {
+        case nil: return record.version == nil
+        case .file(let file, let allowsOpenDatabase)?:
+            guard let stamp = record.stamp, let status = try? file.status(followsLinks: true),
+                status.st_mode & S_IFMT == S_IFREG, FileStamp(status) == stamp
+            else { return false }
+            return allowsOpenDatabase || DatabaseFiles.refusal(of: file) == nil
+        default: return false
         }
     }
 }
 
 extension DocumentDraft {
-    fileprivate mutating func putEach(
-        _ sources: [Result<PreparedSource, CloudError>], _ folder: ContentFolder, makesFolders: Bool
-    ) throws -> [Result<DocumentID, CloudError>] {
-        try sources.map { source in
-            do {
-                switch try source.get() {
-                case .unchanged(let file): return .success(try keep(file))
-                case .staged(let source):
-                    if let content = source.content { try folder.require(content) }
-                    return .success(try put(source, makesFolders: makesFolders))
-                }
-            } catch {
-                // What ails the database ails all of them.
-                guard let error = error as? CloudError else { throw error }
-                return .failure(error)
+    fileprivate mutating func putOne(
+        _ source: PreparedSource, _ prepared: PreparedDocuments, _ makesFolders: Bool
+    ) throws -> Result<PutDocument, CloudError> {
+        do {
+            switch source {
+            case .unchanged(let file): return .success(try put(file, prepared.basis))
+            case .staged(let source):
+                if let content = source.content { try prepared.folder.require(content) }
+                return .success(try put(source, prepared.basis, makesFolders: makesFolders))
             }
+        } catch {
+            // What ails the database ails all of them.
+            guard let error = error as? CloudError else { throw error }
+            return .failure(error)
         }
-    }
-
-    /// Changes nothing but whether it may be executed.
-    private mutating func keep(_ file: UnchangedFile) throws -> DocumentID {
-        guard case .item(let item)? = try lookUp(file.path), item.id == file.item,
-            item.wire.content.version == file.version
-        else {
-            throw CloudError(
-                .constraintViolation, "What is at the path was changed while this was put. Put it again.",
-                details: ["path": file.path.text])
-        }
-        if !item.isFolder { setExecutable(file.isExecutable, of: item) }
-        return item.id
     }
 }
 
 extension DocumentTransaction {
-    /// Notes that the file has the bytes that the item has now.
-    fileprivate func setStamp(_ stamp: FileStamp, of id: DocumentID) throws {
-        guard let version = try document(id)?.wire.content.version, let version = DocumentID(bytes: version) else {
-            return
+    /// Records what the files are copies of that were put.
+    ///
+    /// - Parameter start: Before any of them was read, in nanoseconds since 1970.
+    func record(_ puts: [PutDocument], since start: Int64) throws {
+        for put in puts {
+            guard let origin = put.origin, var record = put.record else { continue }
+            if let stamp = record.stamp, !stamp.isSettled(at: start) { record.stamp = nil }
+            guard try localFile(origin.file) != record else { continue }
+            try setLocalFile(origin.file, record)
         }
-        try setStamp(stamp, of: id, version: version)
+    }
+
+    /// What was put, with the entry of each; a failure: it is gone.
+    func entries(
+        _ puts: [Result<PutDocument, CloudError>]
+    ) throws -> [Result<(DocumentEntry, PutDocument), CloudError>] {
+        try zip(puts, entries(puts.map { $0.map(\.item) })).map { put, entry in
+            put.flatMap { put in entry.map { ($0, put) } }
+        }
     }
 
     /// The entries of items; a failure: it is gone.

@@ -1,0 +1,135 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    struct Diff: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Compare files here with what is in the container.",
+            discussion: """
+                Each file or item that differs is listed with what is known of it: changed here (docs put sends it), changed \
+                there (docs get brings it), changed on both sides or never got (a conflict), only here, only there, or deleted \
+                there after it was got. Nothing is changed. Exit code 6: something differs.
+                """)
+
+        @Argument(help: "The file or folder here.", completion: .file()) var local: String
+        @Argument(help: "The item or folder to compare it with (default: the one of its name in Documents).")
+        var path: DocumentArgument?
+        @Flag(name: [.customShort("r"), .long], help: "Also a folder, with all that is in it.") var recursive = false
+        @Flag(help: "Read every file, also those that are as they were when they were got or put.") var checksum = false
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: ReadOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(network) { container, _ in
+                let file = LocalPath(local).named
+                let address = path ?? DocumentArgument("")
+                let item = try await container.item(at: address)
+                var place = try await container.path(address)
+                // As with put: a folder takes in a file, and without a path both have their own names.
+                let isIntoFolder = try item?.kind == .folder && !file.isFolder
+                if path == nil || isIntoFolder { place = place.appending(Data(file.name)) }
+                var files = LocalFiles(
+                    recursive: recursive, packages: false, databases: .put, key: try await container.nameKey()
+                ) { path throws(CloudError) in try container.isPackage(at: path) }
+                files.add(file, at: place)
+                var listing = DifferenceListing(files.failures)
+                try await listing.add(files.all, of: container, basis: .record, readsAll: checksum)
+                if try file.isFolder { try await listing.addOthers(in: place, of: container) }
+                try listing.print(output, as: .diff)
+            }
+        }
+    }
+}
+
+/// Files and items that differ, as a person and `--json` are told.
+struct DifferenceListing {
+    /// What is listed.
+    enum Purpose { case diff, put, get }
+
+    private struct Row: Encodable {
+        /// What differs, such as `changed_here`; nil: it failed.
+        var state: String?
+        var path: String
+        var file: String?
+        var movedFrom: String?
+        var failure: ItemFailures.Row?
+    }
+
+    private var rows: [Row] = []
+    private var sameCount = 0
+    private var seen: Set<String> = []
+    private var failures: ItemFailures
+
+    init(_ failures: ItemFailures = ItemFailures()) { self.failures = failures }
+
+    mutating func add(
+        _ sources: [LocalFiles.Source], of container: UbiquityContainer, basis: PutBasis, readsAll: Bool
+    ) async throws {
+        let differences = try await container.compare(sources.map(\.source), basis: basis, readsAll: readsAll)
+        for (source, difference) in zip(sources, differences) {
+            switch difference {
+            case .failure(let error): failures.add(source.name, error)
+            case .success(let difference): add(difference, source.name)
+            }
+        }
+    }
+
+    private mutating func add(_ difference: LocalDifference, _ file: String) {
+        seen.insert(difference.path)
+        guard difference.kind != .same || difference.movedFrom != nil else {
+            sameCount += 1
+            return
+        }
+        rows.append(
+            Row(state: difference.kind.rawValue, path: difference.path, file: file, movedFrom: difference.movedFrom))
+    }
+
+    /// What a get would do with one item.
+    mutating func add(_ kind: LocalDifference.Kind, _ path: String, _ file: LocalPath) {
+        guard kind != .same else {
+            sameCount += 1
+            return
+        }
+        rows.append(Row(state: kind.rawValue, path: path, file: file.text))
+    }
+
+    mutating func add(_ path: String, _ error: CloudError) { failures.add(path, error) }
+
+    /// What is in the folder and has no file here.
+    mutating func addOthers(in folder: DocumentPath, of container: UbiquityContainer) async throws {
+        guard let top = try await container.item(at: folder.text), top.kind == .folder else { return }
+        for item in try await container.items(in: top.id) where !seen.contains(item.path) {
+            rows.append(Row(state: LocalDifference.Kind.onlyThere.rawValue, path: item.path))
+        }
+    }
+
+    /// - Throws: ``ExitStatus`` of what failed; ``ExitStatus/outOfStep`` where a comparison has found something.
+    func print(_ output: OutputOptions, as purpose: Purpose) throws {
+        let failed = failures.rows.map { Row(path: $0.path, failure: $0) }
+        failures.list(purpose == .diff ? "not compared" : purpose == .put ? "not put" : "not got")
+        var lines = rows.map { Self.line($0, purpose) }
+        let same = sameCount == 1 ? "1 is the same" : "\(sameCount) are the same"
+        lines.append(rows.isEmpty ? "Nothing differs: \(same)." : "\(rows.count) differ, \(same).")
+        try output.print(rows + failed, text: lines.joined(separator: "\n"))
+        try failures.end()
+        if purpose == .diff, !rows.isEmpty { throw ExitStatus.outOfStep }
+    }
+
+    private static func line(_ row: Row, _ purpose: Purpose) -> String {
+        let words =
+            switch row.state.flatMap(LocalDifference.Kind.init) {
+            case .changedHere: "changed here"
+            case .changedThere: "changed there"
+            case .conflict: "conflict"
+            case .onlyHere: "only here"
+            case .onlyThere: "only there"
+            case .deletedThere: "deleted there"
+            case .same, nil: "moved there"
+            }
+        let moved = row.movedFrom.map { ", moved from \(inLine($0))" } ?? ""
+        let file = row.file.map { inLine($0) + " and " } ?? ""
+        return "\(words): \(file)\(inLine(row.path))\(moved)"
+    }
+}

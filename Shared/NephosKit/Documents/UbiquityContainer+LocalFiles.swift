@@ -1,0 +1,241 @@
+internal import Foundation
+internal import NephosChunks
+package import NephosCore
+internal import NephosFiles
+internal import NephosWire
+
+/// Which local files a get may replace.
+package enum LocalReplacing: Sendable {
+    /// Those that are as they are recorded, and those that have the bytes already.
+    case recorded
+    /// Whatever is there.
+    case all
+}
+
+/// What a get has found at its place.
+struct GetPlan: Sendable {
+    /// Whether the file has the bytes already: nothing is fetched.
+    var isUpToDate = false
+    /// What may be replaced.
+    var expected = LocalTarget.Expected.anything
+    /// Whether a folder with something in it may be replaced by a package.
+    var replacesFolder: Bool
+    /// What is recorded once the content is in its place.
+    var note: LocalNote?
+}
+
+/// What is to be recorded of a local file.
+struct LocalNote: Sendable {
+    /// As ``LocalFileKeys`` names it.
+    var file: LocalPath
+    var record: LocalFileRecord
+}
+
+extension UbiquityContainer {
+    /// Looks at what is at the place that a content is to be got to.
+    ///
+    /// - Throws: ``CloudError`` `.storeOutOfStep`: a file is there that was changed since it was got, or was never got,
+    ///   and it stays; else of what cannot be read.
+    func plan(
+        _ item: HeldDocument, _ content: WireDocumentContent, to place: LocalPath, followsLinks: Bool,
+        replacesFolder: Bool, _ replacing: LocalReplacing
+    ) async throws -> GetPlan {
+        let follows = followsLinks && item.wire.kind == .file
+        var keys = LocalFileKeys()
+        let file = keys.key(of: place, followsLinks: follows)
+        let (path, record, isKept) = try read { documents in
+            let record = try file.flatMap { try documents.localFile($0) }
+            // Of another item the bytes may be nowhere but here, once that is gone for good.
+            let isKept = try record.map { try $0.item == item.id || documents.document($0.item) != nil } ?? false
+            return (try documents.path(of: item)?.path, record, isKept)
+        }
+        var plan = GetPlan(replacesFolder: replacesFolder)
+        if let file, let path, let version = DocumentID(bytes: content.version) {
+            let digest = ContentDigest(item.wire.kind, content)
+            plan.note = LocalNote(
+                file: file, record: LocalFileRecord(item: item.id, place: path, version: version, digest: digest))
+        }
+        guard replacing == .recorded, !(item.wire.kind == .package && replacesFolder) else { return plan }
+        guard let status = try place.named.status(followsLinks: follows) else {
+            // A link that leads nowhere is written through.
+            if try place.named.status() == nil { plan.expected = .nothing }
+            return plan
+        }
+        let isFolder = status.st_mode & S_IFMT == S_IFDIR
+        // What is in the way in any case is said where it is written to.
+        guard isFolder == (item.wire.kind == .package), try !isFolder || !place.named.names().isEmpty else {
+            return plan
+        }
+        let stamp = FileStamp(status)
+        let reading: (digest: ContentDigest, stamp: FileStamp?)?
+        if let record, record.stamp == stamp, let digest = record.digest {
+            reading = (digest, stamp)
+        } else {
+            reading = try await Session.elsewhere { try ContentDigest.read(place.named, followsLinks: follows) }.get()
+        }
+        guard let reading else { return plan }
+        switch LocalComparison(record, local: reading.digest, there: content, item.wire.kind) {
+        case .same:
+            // Attributes may have been set there. A file that was changed here in any way keeps its own.
+            let isUntouched = record.map { $0.stamp == nil || $0.stamp == stamp } ?? false
+            if isUntouched, Self.lacksAttributes(of: item, place.named) {
+                plan.expected = .file(stamp)
+                return plan
+            }
+            plan.isUpToDate = true
+            plan.note?.record.stamp = reading.stamp
+        case .changedThere where isKept:
+            plan.expected = .file(stamp)
+            plan.replacesFolder = true
+        case .conflict where record == nil && isFolder: break
+        case .changedHere: throw Self.kept(place, "was changed since it was got or put")
+        case .conflict where record != nil:
+            throw Self.kept(place, "was changed since it was got or put, and so was the one in the container")
+        case .changedThere, .conflict: throw Self.kept(place, "was not got from there, and differs")
+        }
+        return plan
+    }
+
+    /// Whether the file has not all of the item's extended attributes, and could have them.
+    private static func lacksAttributes(of item: HeldDocument, _ file: LocalPath) -> Bool {
+        let extended = item.wire.attributes.extended
+        guard item.wire.kind == .file, !extended.isEmpty else { return false }
+        let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
+        guard descriptor >= 0 else { return false }
+        defer { close(descriptor) }
+        guard let kept = try? ExtendedAttributes.kept(of: descriptor, file.text) else { return false }
+        return !extended.allSatisfy { attribute in
+            kept.contains { $0.name.elementsEqual(attribute.name) && $0.value.elementsEqual(attribute.value) }
+        }
+    }
+
+    private static func kept(_ place: LocalPath, _ reason: String) -> CloudError {
+        CloudError(
+            .storeOutOfStep, "The file here \(reason). It stays as it is: put it, or have it replaced (overwrite).",
+            details: ["file": place.text])
+    }
+
+    /// Records what was got, once the files are in their places and those are flushed.
+    ///
+    /// A record that cannot be kept is not: the file is compared by its bytes then.
+    func record(_ notes: [(note: LocalNote, part: (any LocalPart)?)]) async {
+        guard !notes.isEmpty else { return }
+        let stamped = await Session.elsewhere { () -> [LocalNote] in
+            let now = FileStamp.now
+            var folders: [LocalPath: Bool] = [:]
+            return notes.compactMap { note, part in
+                guard let part else { return note }
+                let folder = note.file.folder
+                let isFlushed = folders[folder] ?? ((try? note.file.flushPlace(followsLinks: false)) != nil)
+                folders[folder] = isFlushed
+                guard isFlushed else { return nil }
+                var note = note
+                var status = stat()
+                if part is PartFile, fstat(part.descriptor, &status) == 0, FileSystem.settle(part.descriptor),
+                    FileStamp(status).isSettledAsWritten(at: now)
+                {
+                    note.record.stamp = FileStamp(status)
+                }
+                return note
+            }
+        }
+        guard let stamped = try? stamped.get() else { return }
+        _ = try? change(ofCopies: { documents in
+            for note in stamped where try documents.localFile(note.file) != note.record {
+                try documents.setLocalFile(note.file, note.record)
+            }
+        })
+    }
+
+    /// Records that folders of this machine are copies of folders of the container.
+    package func record(folders: [(item: DocumentID, place: LocalPath)]) throws(CloudError) {
+        var keys = LocalFileKeys()
+        let named = folders.compactMap { item, place in
+            keys.key(of: place, followsLinks: true).map { (item, $0) }
+        }
+        try change(ofCopies: { documents in
+            for (id, file) in named {
+                guard let item = try documents.document(id), let path = try documents.path(of: item)?.path else {
+                    continue
+                }
+                let record = LocalFileRecord(item: id, place: path)
+                if try documents.localFile(file) != record { try documents.setLocalFile(file, record) }
+            }
+        })
+    }
+
+    /// Forgets what a file of this machine is a copy of: it is one in its own right from now on.
+    package func forgetRecord(of file: LocalPath) throws(CloudError) {
+        var keys = LocalFileKeys()
+        guard let key = keys.key(of: file, followsLinks: false) else { return }
+        try change(ofCopies: { try $0.removeLocalFile(key) })
+    }
+
+    /// Moves a local file to where its item was moved in the container since the file was got or put.
+    ///
+    /// - Parameters:
+    ///   - place: Where it belongs now. Where something is there, nothing is moved.
+    ///   - top: Only what lies in this folder is moved.
+    /// - Returns: Where it was; nil: nothing was moved.
+    package func moveLocalFile(
+        of id: DocumentID, to place: LocalPath, within top: LocalPath
+    ) throws(CloudError) -> LocalPath? {
+        var keys = LocalFileKeys()
+        guard try place.status() == nil, let top = top.real, let target = keys.key(of: place, followsLinks: false),
+            let (path, old, record) = try read({ documents -> (DocumentPath, LocalPath, LocalFileRecord)? in
+                guard let item = try documents.document(id), let path = try documents.path(of: item)?.path else {
+                    return nil
+                }
+                let found = try documents.localFiles(of: id).first { file, record in
+                    record.place != path && file.bytes.starts(with: top.appending([]).bytes)
+                        && (try? file.status() != nil) ?? false
+                }
+                return found.map { (path, $0.file, $0.record) }
+            })
+        else { return nil }
+        // A second name takes nothing's place. A package, and a disk that knows no second names, are left as they are.
+        guard old.withCString({ old in target.withCString { link(old, $0) } }) == 0 else { return nil }
+        guard old.withCString({ unlink($0) }) == 0 else { throw ContentFolder.failure(old.text) }
+        try target.flushPlace(followsLinks: false)
+        try change(ofCopies: { documents in
+            var record = record
+            // Its time of the last change is another by now.
+            record.stamp = nil
+            record.place = path
+            try documents.removeLocalFile(old)
+            try documents.setLocalFile(target, record)
+        })
+        return old
+    }
+}
+
+/// What became of contents that were sent.
+extension UbiquityContainer {
+    /// A content of an item.
+    package struct ItemContent: Hashable, Sendable {
+        package var item: DocumentID
+        package var version: DocumentID
+
+        package init(item: DocumentID, version: DocumentID) { (self.item, self.version) = (item, version) }
+    }
+
+    /// Contents that this process has sent, also of what waited here before, and that lost to those of other devices.
+    package func lostContents() async throws(CloudError) -> [ItemContent] {
+        try await scope.perform { driver, completion in
+            completion(.success((driver.model as? DocumentsModel)?.lostContents ?? []))
+        }
+    }
+
+    /// The items of which one of these contents lost to another, and nobody has decided yet.
+    package func conflicting(_ contents: [ItemContent]) throws(CloudError) -> [DocumentEntry] {
+        var seen: Set<DocumentID> = []
+        return try read { documents in
+            try contents.compactMap { content in
+                guard let item = try documents.document(content.item), item.isLosing(content.version),
+                    seen.insert(item.id).inserted
+                else { return nil }
+                return try documents.entry(item)
+            }
+        }
+    }
+}
