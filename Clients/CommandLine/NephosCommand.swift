@@ -40,7 +40,7 @@ struct NephosCommand: AsyncParsableCommand {
                 subcommands: [
                     KeyValueCommand.self, DocumentsCommand.self, RecordsCommand.self, WatchCommand.self,
                     WhyCommand.self, VerifyCommand.self,
-                    ConflictsCommand.self,
+                    ConflictsCommand.self, HistoryCommand.self,
                     DiscardCommand.self,
                 ]),
         ]

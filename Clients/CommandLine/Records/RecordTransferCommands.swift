@@ -24,20 +24,13 @@ extension RecordsCommand {
             name: .long, help: "The folder that assets are written into (default: they are not).",
             completion: .directory)
         var assets: String?
-        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var network: ReadOptions
         // It prints JSON in any case; this says how an error is printed.
         @OptionGroup var output: OutputOptions
 
-        func validate() throws {
-            guard !fresh || !network.offline else {
-                throw ValidationError("--fresh asks the server, and --offline does not. Give one of them.")
-            }
-        }
-
         func run() async throws {
             try await database.withDatabase(isOffline: network.offline) { database, _ in
-                try await database.refresh(zone.zone, network, isFresh: fresh)
+                try await database.refresh(zone.zone, network)
                 let folder = assets.map { AssetFolder(path: $0) }
                 try folder?.make()
                 if folder != nil { Interrupt.first { LocalParts.removeAll() } }
