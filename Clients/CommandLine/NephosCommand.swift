@@ -34,7 +34,9 @@ struct NephosCommand: AsyncParsableCommand {
                 subcommands: [AccountCommand.self, DevicesCommand.self, StorageCommand.self]),
             CommandGroup(
                 name: "Device",
-                subcommands: [SignInCommand.self, SignOutCommand.self, WhoAmICommand.self, StatusCommand.self]),
+                subcommands: [
+                    SignInCommand.self, SignOutCommand.self, WhoAmICommand.self, StatusCommand.self, WipeCommand.self,
+                ]),
             CommandGroup(
                 name: "Data",
                 subcommands: [

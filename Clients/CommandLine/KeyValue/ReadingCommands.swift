@@ -91,14 +91,11 @@ extension KeyValueCommand {
             try await store.withStore(within: wait.duration) { store, session in
                 // First, so that a server that is away is waited for once.
                 let entries = try await store.history(forKey: key, limit: limit, timeout: wait.duration)
-                let names = Dictionary(
-                    ((try? await session.devices(timeout: wait.duration)) ?? []).map { ($0.id, $0.name) }
-                ) { first, _ in first }
-                func name(_ device: DeviceID) -> String { names[device] ?? device.rawValue }
+                let names = await DeviceNames(session, within: wait.duration)
                 let cells = entries.map { entry in
                     [
-                        describe(entry.item.timestamp.time), entry.item.key.rawValue, name(entry.item.deviceID),
-                        entry.lostConflict ? "lost to \(name(entry.winnerDevice))" : "overwritten",
+                        describe(entry.item.timestamp.time), entry.item.key.rawValue, names[entry.item.deviceID],
+                        entry.lostConflict ? "lost to \(names[entry.winnerDevice])" : "overwritten",
                         entry.item.value?.text ?? (entry.damaged ? "(damaged)" : "(deleted)"),
                     ]
                 }

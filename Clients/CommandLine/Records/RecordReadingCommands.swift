@@ -106,7 +106,8 @@ extension RecordsCommand {
 
         func run() async throws {
             let columns = fields.map { $0.split(separator: ",").map(String.init) }
-            var query = try which.query(predicate, limit: limit, fields: columns, output)
+            var query = try which.query(
+                predicate, limit: limit, fields: columns?.filter { !$0.hasPrefix("_") }, output)
             query.allowsScan = scan
             let asked = query
             try await database.withDatabase(isOffline: network.offline) { database, session in

@@ -143,7 +143,7 @@ struct ConflictList {
             ]
                 + (recovery(conflict).map { ["  get it back   \(inLine($0))"] } ?? [])
                 + zip(["keep this one", "keep that one", "keep both"], conflict.resolutions).map {
-                    "  \($0.padding(toLength: 14, withPad: " ", startingAt: 0))\(inLine($1))"
+                    "  \($0.padded(toCells: 14))\(inLine($1))"
                 }
         }.joined(separator: "\n")
     }
@@ -172,7 +172,8 @@ struct DeviceNames {
     init() { names = [:] }
 
     init(_ session: Session, within limit: Duration) async {
-        self.init(of: (try? await session.devices(timeout: limit)) ?? [], session)
+        // What a device has written keeps its name after it has signed out.
+        self.init(of: (try? await session.devices(withSignedOut: true, timeout: limit)) ?? [], session)
     }
 
     /// - Parameter devices: Those that the server lists.

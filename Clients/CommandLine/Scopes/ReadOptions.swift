@@ -57,6 +57,13 @@ struct CopyRefresh {
             }
             return true
         } catch {
+            var error = error
+            // It takes a second until the home has kept that the device was revoked.
+            if error.code == .deadlineExceeded, await scope.isTurningAway {
+                do throws(CloudError) {
+                    try await scope.waitUntilCurrent(within: Self.patience * 3, isImpatient: true)
+                } catch let later { error = later }
+            }
             let isRevoked = error.code == .deviceRevoked && !isWriting
             guard !isRequired, !isRevoked, status.initialSyncFinished || isWriting else { throw error }
             if !isWriting { say(Self.sentence(error, Self.age(try await scope.status()))) }

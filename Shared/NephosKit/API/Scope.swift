@@ -169,6 +169,14 @@ public struct Scope: Sendable {
         try await perform { $0.wait(for: nil, timeout: limit, isImpatient: isImpatient, isFixed: true, $1) }
     }
 
+    /// Whether the server has just said that this device was revoked, and the home is about to keep that.
+    package var isTurningAway: Bool {
+        get async {
+            (try? await session.engine.perform { engine, completion in completion(.success(engine.isTurningAway)) })
+                ?? false
+        }
+    }
+
     /// Waits until nothing of it waits to be sent.
     ///
     /// - Parameters:
