@@ -186,7 +186,7 @@ extension CloudError {
     /// By whom this device was revoked, and when, and what a person can do.
     private var revocation: String? {
         guard code == .deviceRevoked else { return nil }
-        let cure = "Remove what it has of the account: nephos wipe"
+        let cure = "Or remove what it has of the account: nephos wipe"
         guard let time = details["revoked_at"].flatMap({ UInt64($0) }), let name = details["revoked_by"],
             let end = message.firstIndex(of: ".")
         else { return "\(message) \(cure)" }

@@ -457,7 +457,8 @@ import Testing
         "docs pause": (nil, nil), "docs resume": (7, 4),
         // What is about the server, or needs it.
         "kv history": (7, 4), "kv sync": (7, 4), "status": (7, 4), "why": (7, 4), "verify": (7, 4),
-        "conflicts": (7, 4), "history": (7, 4), "wipe": (nil, nil), "storage show": (7, 4), "devices list": (7, 4), "devices rename": (7, 4),
+        "conflicts": (7, 4), "history": (7, 4), "wipe": (nil, nil), "storage show": (7, 4), "devices list": (7, 4),
+        "devices rename": (7, 4),
         "devices revoke": (7, 4), "devices allow-sign-in": (7, 4), "account audit": (7, 4),
         "account password": (7, 4), "account close": (7, 4),
         "watch": (nil, 4), "kv mirror": (nil, 4), "sign-in": (nil, nil), "sign-out": (nil, nil),

@@ -44,7 +44,8 @@ import Testing
                 defer { screen.close() }
                 var person = house.person
                 if !environment.isEmpty { person.environment["COLUMNS"] = environment }
-                let listed = try await person.run("docs", "ls", before: ["bash", "-c", #"exec "$0" "$@" >"# + screen.name])
+                let listed = try await person.run(
+                    "docs", "ls", before: ["bash", "-c", #"exec "$0" "$@" >"# + screen.name])
                 #expect(listed.status == 0, "\(listed)")
                 try await eventually("it is written") { screen.text.contains(".pdf") }
                 let line = try #require(screen.text.components(separatedBy: "\r\n").first { $0.contains(".pdf") })

@@ -61,7 +61,7 @@ struct DocumentsCommand: AsyncParsableCommand {
         ) async throws -> UbiquityContainer? {
             guard let toContainer, toContainer != container.id else { return nil }
             let other = try await session.container(toContainer, app: container.app)
-            try await network.refresh.bring(other.scope)
+            try await CopyRefresh(limit: network.limit, isWriting: true).bring(other.scope)
             return other
         }
     }
@@ -91,7 +91,9 @@ struct DocumentsCommand: AsyncParsableCommand {
                 let container = try await session.container(container, app: app.map { AppID($0) })
                 try await refresh.bring(container.scope)
                 let result = try await body(container, session)
-                if let limit = refresh.limit { await container.scope.waitUntilHealed(within: min(limit, Self.healingPatience)) }
+                if let limit = refresh.limit {
+                    await container.scope.waitUntilHealed(within: min(limit, Self.healingPatience))
+                }
                 return result
             }
         }
@@ -115,7 +117,8 @@ struct DocumentsCommand: AsyncParsableCommand {
             _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
             try await withContainer(
-                network.refresh, isOffline: network.offline, transfer: transfer, body)
+                CopyRefresh(limit: network.limit, isWriting: true), isOffline: network.offline, transfer: transfer, body
+            )
         }
     }
 }

@@ -18,7 +18,8 @@ struct KeyValueCommand: AsyncParsableCommand {
         var duration: Duration { wait.duration }
         /// Nil: the server is not asked.
         var limit: Duration? { offline ? nil : duration }
-        var refresh: CopyRefresh { CopyRefresh(limit: limit, isWriting: true) }
+        /// What is written to a store or a zone needs no copy of it.
+        var refresh: CopyRefresh { CopyRefresh(limit: limit, isWriting: true, needsCopy: false) }
     }
 
     struct Sync: AsyncParsableCommand {

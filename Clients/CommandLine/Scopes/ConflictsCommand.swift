@@ -21,7 +21,8 @@ struct HistoryCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "history",
         abstract: "What was overwritten, newest first, with the conflicts, and how to get it back.",
-        discussion: "Of files only the conflicts: nephos docs versions lists former versions. \(ConflictOptions.discussion)")
+        discussion:
+            "Of files only the conflicts: nephos docs versions lists former versions. \(ConflictOptions.discussion)")
 
     @OptionGroup var options: ConflictOptions
 

@@ -34,18 +34,20 @@ struct CopyRefresh {
     var isRequired = false
     /// Whether the command writes: it says by itself that the change is kept here.
     var isWriting = false
+    /// Whether the command fails if there is no copy yet.
+    var needsCopy = true
 
     /// Brings a scope's copy up to date.
     ///
     /// - Returns: Whether the server has answered.
-    /// - Throws: ``CloudError`` of the server or the network when there is no copy yet, or `--fresh` was given;
+    /// - Throws: ``CloudError`` of the server or the network when there is no copy yet that is needed, or `--fresh` was given;
     ///   `.deviceRevoked` when the server has turned this device away.
     @discardableResult
     func bring(_ scope: Scope) async throws -> Bool {
         let status = try await scope.status()
         guard let limit else {
             if !isWriting, let ending = status.problem, ending.code == .deviceRevoked {
-                say("\(Standing.words(ending)) This is this device's copy\(Self.age(status)).")
+                say("This is this device's copy\(Self.age(status)). \(Standing.words(ending))")
             }
             return false
         }
@@ -65,7 +67,7 @@ struct CopyRefresh {
                 } catch let later { error = later }
             }
             let isRevoked = error.code == .deviceRevoked && !isWriting
-            guard !isRequired, !isRevoked, status.initialSyncFinished || isWriting else { throw error }
+            guard !isRequired, !isRevoked, status.initialSyncFinished || !needsCopy else { throw error }
             if !isWriting { say(Self.sentence(error, Self.age(try await scope.status()))) }
             return false
         }
@@ -75,7 +77,7 @@ struct CopyRefresh {
 
     private static func sentence(_ error: CloudError, _ age: String) -> String {
         guard ExitStatus.of(error) == .unreachable, !error.isOfOtherKey else {
-            return "\(Standing.words(error)) This is this device's copy\(age)."
+            return "This is this device's copy\(age). \(Standing.words(error))"
         }
         return "The server did not answer; this is this device's copy\(age)."
     }

@@ -198,7 +198,9 @@ extension Scope {
         switch id.service {
         case .keyValue: return try session.keyValueStore(app: id.app).read(name).value != nil
         case .documents:
-            return try await session.container(id.name, app: id.app).item(at: DocumentArgument(name)) != nil
+            // What can be no path is none.
+            let container = try await session.container(id.name, app: id.app)
+            return (try? await container.item(at: DocumentArgument(name))) ?? nil != nil
         case .records:
             let parts = id.name.split(separator: "/", maxSplits: 1).map(String.init)
             guard let container = parts.first, parts.last?.hasPrefix("_public") != true else { return true }

@@ -22,6 +22,8 @@ struct WipeCommand: AsyncParsableCommand {
         var account: String?
         /// How many changes went that were nowhere else.
         var discarded: Int
+        /// Whether the server knows that the device is signed out.
+        var serverTold: Bool
     }
 
     func run() async throws {
@@ -42,13 +44,16 @@ struct WipeCommand: AsyncParsableCommand {
                     "This removes everything\(whose) in \(inLine(session.home)).\(lost)",
                     otherwise: "This removes the home's content. If it is meant, add --yes")
             }
+            var isTold = true
             if let account = try session.account, account.ending == nil {
-                try await session.signOut(keepsUnsent: true, timeout: wait.given)
+                isTold = try await session.signOut(keepsUnsent: true, timeout: wait.given).isTold
             }
-            return Report(home: session.home, account: name, discarded: count)
+            return Report(home: session.home, account: name, discarded: count, serverTold: isTold)
         }
         try Session.removeHome(report.home)
-        try output.print(report, text: "Removed what \(inLine(report.home)) had.")
+        let untold =
+            report.serverTold ? "" : " The server could not be told, and lists the device until another revokes it."
+        try output.print(report, text: "Removed what \(inLine(report.home)) had.\(untold)")
     }
 }
 

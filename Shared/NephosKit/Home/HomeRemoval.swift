@@ -8,13 +8,14 @@ extension Session {
     ///
     /// Close the session before.
     ///
-    /// - Throws: ``CloudError`` `.serviceBusy` when another program uses the home (end it first), `.storageFailure` when a
+    /// - Throws: ``CloudError`` `.constraintViolation` when another program uses the home (end it first), `.storageFailure` when a
     ///   file cannot be removed; the details name it.
     package static func removeHome(_ home: String) throws(CloudError) {
         let lock: FileLock
         do { lock = try FileLock(home + "/engine.lock") } catch .held {
             throw CloudError(
-                .serviceBusy, "Another program uses this home. End it (nephos watch, or the app), and try again.",
+                .constraintViolation,
+                "Another program uses this home. End it (nephos watch, or the app), and try again.",
                 details: ["home": home])
         } catch { throw unremovable(home) }
         let files = FileManager.default
@@ -30,12 +31,14 @@ extension Session {
     }
 
     private static func isOwn(_ name: String) -> Bool {
-        name.hasPrefix("device.") || ["content", "content.made", "parts", "refresh.lock", "engine.lock", "engine.socket"]
-            .contains(name)
+        name.hasPrefix("device.")
+            || ["content", "content.made", "parts", "refresh.lock", "engine.lock", "engine.socket"]
+                .contains(name)
     }
 
     private static func unremovable(_ path: String) -> CloudError {
         CloudError(
-            .storageFailure, "A file of the home cannot be removed. Check who may write there.", details: ["file": path])
+            .storageFailure, "A file of the home cannot be removed. Check who may write there.", details: ["file": path]
+        )
     }
 }
