@@ -31,14 +31,19 @@ import Testing
 
             // What is nowhere else is not removed with the rest.
             #expect(try await other.run("kv", "set", "mine", "1", "--offline").status == 0)
+            let file = house.folder + "/file"
+            try Data("mine".utf8).write(to: URL(fileURLWithPath: file))
+            #expect(try await other.run("docs", "put", file, "mine", "--offline").status == 0)
+            let cat = try await other.run("docs", "cat", "mine", "--offline")
+            #expect(cat.status == 0 && cat.output == "mine" && cat.errors.contains(said), "\(cat)")
             let refused = try await other.run("wipe", "--yes")
-            #expect(refused.status == 1 && refused.errors.contains("unsent: 1"), "\(refused)")
+            #expect(refused.status == 1 && refused.errors.contains("unsent: 2"), "\(refused)")
             let unasked = try await other.run("wipe", "--discard-unsent")
             #expect(unasked.status == 64, "\(unasked)")
             let home = try #require(other.environment["NEPHOS_HOME"])
             try Data().write(to: URL(fileURLWithPath: home + "/mine.txt"))
             let wiped = try await other.run("wipe", "--yes", "--discard-unsent", "--json")
-            #expect(wiped.status == 0 && wiped.output.contains(#""discarded":1"#), "\(wiped)")
+            #expect(wiped.status == 0 && wiped.output.contains(#""discarded":2"#), "\(wiped)")
             #expect(try FileManager.default.contentsOfDirectory(atPath: home) == ["mine.txt"])
             #expect(try await other.run("kv", "list").status == 4)
             // It signs in as a new device.
