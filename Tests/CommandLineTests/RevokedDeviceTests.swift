@@ -59,6 +59,7 @@ import Testing
             try await eventually("it follows") { watch.output.contains("in sync") }
             let used = try await other.run("wipe", "--yes")
             #expect(used.status == 1 && used.errors.contains("Another program uses this home"), "\(used)")
+            #expect(try await other.run("kv", "sync").status == 0)
             watch.signal(SIGKILL)
             _ = await watch.outcome()
             #expect(try await other.run("wipe", "--yes").status == 0)

@@ -182,16 +182,18 @@ struct KeyHistoryTests {
         let house = try KeyValueHouse()
         for index in 0..<120 {
             let device = index.isMultiple(of: 2) ? "dev_a" : "dev_b"
-            try house.push(
-                house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
+            var write = house.write("k", .integer(Int64(index)), after: .milliseconds(index))
+            write.seenTimestamp = write.timestamp
+            try house.push(write, by: house.caller(device))
         }
         let late = try house.push(
             house.write("k", "written an hour ago", after: .seconds(-3600)), by: house.caller("dev_c"))
         #expect(late.outcomes[0].superseded)
         for index in 120..<240 {
             let device = index.isMultiple(of: 2) ? "dev_a" : "dev_b"
-            try house.push(
-                house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
+            var write = house.write("k", .integer(Int64(index)), after: .milliseconds(index))
+            write.seenTimestamp = write.timestamp
+            try house.push(write, by: house.caller(device))
         }
         var list = WireListKeyHistory()
         list.storeID = "notes"

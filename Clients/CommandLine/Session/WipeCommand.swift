@@ -27,6 +27,8 @@ struct WipeCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
+        // Before it signs out.
+        try device.requireUnused()
         let report = try await device.withSession { session in
             let unsent = try await session.unsentChanges().reduce(0) { $0 + $1.requestCount }
             let count = try await unsent + session.undecidedCount() + session.signedOutKeyCount

@@ -11,13 +11,7 @@ extension Session {
     /// - Throws: ``CloudError`` `.constraintViolation` when another program uses the home (end it first), `.storageFailure` when a
     ///   file cannot be removed; the details name it.
     package static func removeHome(_ home: String) throws(CloudError) {
-        let lock: FileLock
-        do { lock = try FileLock(home + "/engine.lock") } catch .held {
-            throw CloudError(
-                .constraintViolation,
-                "Another program uses this home. End it (nephos watch, or the app), and try again.",
-                details: ["home": home])
-        } catch { throw unremovable(home) }
+        let lock = try lock(home)
         let files = FileManager.default
         guard let names = try? files.contentsOfDirectory(atPath: home) else { throw unremovable(home) }
         // The database last: as long as it is there, the rest is known to be a home's.
@@ -28,6 +22,20 @@ extension Session {
         withExtendedLifetime(lock) {}
         // Only where nothing else lies in it.
         rmdir(home)
+    }
+
+    /// Checks that no program uses the home.
+    ///
+    /// - Throws: ``CloudError`` as ``removeHome(_:)``.
+    package static func requireUnused(_ home: String) throws(CloudError) { _ = try lock(home) }
+
+    private static func lock(_ home: String) throws(CloudError) -> FileLock {
+        do { return try FileLock(home + "/engine.lock") } catch .held {
+            throw CloudError(
+                .constraintViolation,
+                "Another program uses this home. End it (nephos watch, or the app), and try again.",
+                details: ["home": home])
+        } catch { throw unremovable(home) }
     }
 
     private static func isOwn(_ name: String) -> Bool {
