@@ -39,9 +39,8 @@ extension Session {
     }
 
     private static func isOwn(_ name: String) -> Bool {
-        name.hasPrefix("device.")
-            || ["content", "content.made", "parts", "refresh.lock", "engine.lock", "engine.socket"]
-                .contains(name)
+        name.hasPrefix("device.") || name.hasPrefix("content.")
+            || ["content", "parts", "refresh.lock", "engine.lock", "engine.socket"].contains(name)
     }
 
     private static func unremovable(_ path: String) -> CloudError {
