@@ -63,7 +63,8 @@ extension String {
         return prefix(cells: count - 1 - tail) + "…" + String(end.reversed())
     }
 
-    private func prefix(cells count: Int) -> String {
+    /// The beginning of the text, in at most so many cells.
+    func prefix(cells count: Int) -> String {
         var (text, left) = ("", count)
         for character in self {
             left -= character.cellCount

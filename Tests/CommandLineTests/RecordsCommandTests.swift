@@ -23,7 +23,7 @@ import Testing
                 exported.output == """
                     {"name":"a","type":"Note","fields":{"count":3,"due":{"$date":"2026-01-31T12:00:00Z"},\
                     "next":{"$reference":"b"},"number":"7","size":1.5,"tags":["x","y"],"title":"one","whole":1.0,\
-                    "yes":"true","zip":"01234"}}
+                    "yes":1,"zip":"01234"}}
                     {"name":"b","type":"Note","parent":"a","fields":{"title":"two"}}
 
                     """, "\(exported)")

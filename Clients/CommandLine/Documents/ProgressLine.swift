@@ -39,7 +39,7 @@ final class ProgressLine: Sendable {
             state.shown = now
             state.isDirty = true
             let text = Self.text(what, progress, name)
-            _ = Standard.write(Array("\r\u{1b}[K\(text.cut(toCells: Self.width - 1))".utf8), to: 2)
+            _ = Standard.write(Array("\r\u{1b}[K\(text.prefix(cells: Self.width - 1))".utf8), to: 2)
         }
     }
 

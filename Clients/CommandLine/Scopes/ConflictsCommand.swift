@@ -74,8 +74,9 @@ struct ConflictOptions: ParsableArguments {
         init(_ scope: Scope, of name: String?, withHistory: Bool, limit: Int, within wait: Duration) async {
             self.scope = scope
             do throws(CloudError) {
-                // Of what was never fetched nobody here knows anything.
-                if try await !scope.status().initialSyncFinished {
+                if try await scope.status().initialSyncFinished {
+                    try await scope.waitUntilCurrent(within: min(wait, CopyRefresh.patience), isImpatient: true)
+                } else {
                     try await scope.waitUntilCurrent(timeout: wait, isImpatient: true)
                 }
                 conflicts = try await scope.conflicts(
