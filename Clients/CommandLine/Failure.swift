@@ -158,7 +158,7 @@ private struct ErrorReport: Encodable {
             "pending", "unsent", "refused", "deletions", "damaged", "maximum", "bytes", "capacity", "pid", "port",
             "free_attempts", "new_devices_per_hour",
         ]
-        private static let endings = ["_max", "_min", "_bytes", "_milliseconds"]
+        private static let endings = ["_max", "_min", "_bytes", "_milliseconds", "revoked_at"]
 
         var name: String
         var text: String
@@ -175,11 +175,24 @@ extension CloudError {
     /// What a person reads of it, who does not always see the details: where a limit was passed also that, and what
     /// there is; and which key cannot be read.
     var sentence: String {
+        if let revocation { return revocation }
         if code == .storageFailure, let key = details["key"], let end = message.firstIndex(of: ".") {
             return "\(message[..<end]): the value of \(key) cannot be read\(message[end...])"
         }
         guard code == .quotaExceeded, let end = message.firstIndex(of: "."), let limit else { return message }
         return "\(message[..<end]): \(limit)\(message[end...])"
+    }
+
+    /// By whom this device was revoked, and when, and what a person can do.
+    private var revocation: String? {
+        guard code == .deviceRevoked else { return nil }
+        let cure = "Or remove what it has of the account: nephos wipe"
+        guard let time = details["revoked_at"].flatMap({ UInt64($0) }), let name = details["revoked_by"],
+            let end = message.firstIndex(of: ".")
+        else { return "\(message) \(cure)" }
+        let by = name.isEmpty ? "the operator" : "the device \(inLine(name))"
+        let when = describe(Timestamp(milliseconds: time))
+        return "\(message[..<end]) by \(by), \(when)\(message[end...]) \(cure)"
     }
 
     private var limit: String? {
@@ -223,7 +236,8 @@ extension NephosCommand {
             write((try? OutputOptions.encode(report)) ?? error.description)
         } else {
             write("nephos: \(error.sentence)")
-            for (name, value) in error.details.sorted(by: { $0.key < $1.key }) {
+            let said = error.code == .deviceRevoked ? ["revoked_at", "revoked_by"] : []
+            for (name, value) in error.details.sorted(by: { $0.key < $1.key }) where !said.contains(name) {
                 // A name may be what is too long. In JSON it is whole.
                 let shown = value.count > shownMax ? "\(value.prefix(shownMax))…" : value
                 write("  \(name.replacing("_", with: " ")): \(inLine(shown))")

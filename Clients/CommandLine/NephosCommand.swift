@@ -35,13 +35,15 @@ struct NephosCommand: AsyncParsableCommand {
                 subcommands: [AccountCommand.self, DevicesCommand.self, StorageCommand.self]),
             CommandGroup(
                 name: "Device",
-                subcommands: [SignInCommand.self, SignOutCommand.self, WhoAmICommand.self, StatusCommand.self]),
+                subcommands: [
+                    SignInCommand.self, SignOutCommand.self, WhoAmICommand.self, StatusCommand.self, WipeCommand.self,
+                ]),
             CommandGroup(
                 name: "Data",
                 subcommands: [
                     KeyValueCommand.self, DocumentsCommand.self, RecordsCommand.self, WatchCommand.self,
                     WhyCommand.self, VerifyCommand.self,
-                    ConflictsCommand.self,
+                    ConflictsCommand.self, HistoryCommand.self,
                     DiscardCommand.self,
                 ]),
         ]

@@ -56,19 +56,6 @@ func describe(_ time: Timestamp) -> String {
     return formatter.string(from: date)
 }
 
-/// Rows under a heading, each column as wide as its widest cell. A row is one line, whatever is in its cells.
-func table(_ heading: [String], _ rows: [[String]]) -> String {
-    let rows = rows.map { $0.map { printable($0, keepsLines: false) } }
-    let widths = heading.indices.map { column in
-        ([heading] + rows).map { $0[column].count }.max() ?? 0
-    }
-    return ([heading] + rows).map { row in
-        row.enumerated().map { column, cell in
-            column == row.count - 1 ? cell : cell.padding(toLength: widths[column], withPad: " ", startingAt: 0)
-        }.joined(separator: "  ")
-    }.joined(separator: "\n")
-}
-
 /// A size as people say it, in decimal units: `0 B`, `1.2 kB`, `5.0 GB`.
 func describe(bytes: UInt64) -> String {
     var value = Double(bytes)
@@ -98,9 +85,4 @@ func listed(_ names: [String]) -> String {
 func describe(_ time: Timestamp, before now: Timestamp) -> String {
     let age = now.since(time)
     return age < .seconds(60) ? "just now" : describe(age) + " ago"
-}
-
-/// The text in at most so many characters.
-func shortened(_ text: String, to count: Int) -> String {
-    text.count <= count ? text : text.prefix(count - 1) + "…"
 }

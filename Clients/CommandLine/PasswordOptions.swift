@@ -61,7 +61,10 @@ struct PasswordOptions: ParsableArguments {
             orElse: CloudError(
                 .invalidArguments, "The \(what)'s file is longer than any \(what) may be.",
                 details: ["maximum": "\(bytesMax)", "file": source]))
-        guard let text = String(validating: data.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self) else {
+        // An editor ends a line with LF, CR LF, or CR at the end of the file.
+        var line = data.prefix { $0 != UInt8(ascii: "\n") }
+        if line.last == UInt8(ascii: "\r") { line.removeLast() }
+        guard let text = String(validating: line, as: UTF8.self) else {
             throw CloudError(.invalidArguments, "The \(what) is not text in UTF-8.", details: ["file": source])
         }
         guard !text.isEmpty else {

@@ -5,6 +5,17 @@ import NephosCore
 enum Terminal {
     private static let bytesMax = 4096
 
+    /// Cells of a line, where standard output is a terminal: `$COLUMNS`, else what the terminal says. Nil: it is none.
+    static var width: Int? {
+        guard isatty(STDOUT_FILENO) == 1 else { return nil }
+        if let columns = ProcessInfo.processInfo.environment["COLUMNS"].flatMap({ Int($0) }), columns > 0 {
+            return columns
+        }
+        var size = winsize()
+        guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return nil }
+        return Int(size.ws_col)
+    }
+
     /// Asks for a line that is not shown while it is typed.
     ///
     /// The C library's `getpass` does not let Ctrl-C through.
@@ -45,6 +56,7 @@ enum Terminal {
             line.append(byte)
             guard line.count < bytesMax else { throw CloudError(.invalidArguments, "The \(what) is too long.") }
         }
+        if line.last == UInt8(ascii: "\r") { line.removeLast() }
         guard !line.isEmpty else { throw CloudError(.invalidArguments, "No \(what) was typed.") }
         guard let text = String(validating: line, as: UTF8.self) else {
             throw CloudError(.invalidArguments, "The \(what) is not text in UTF-8.")

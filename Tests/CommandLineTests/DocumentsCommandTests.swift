@@ -223,7 +223,7 @@ import Testing
                 let resolved = try await one.run(shell: String(line))
                 #expect(resolved.status == 0, "\(line): \(resolved.errors)")
                 #expect(try await one.run("docs", "cat", "it's.txt").output == kept)
-                #expect(try await one.run("conflicts").output == "Nothing was overwritten.\n")
+                #expect(try await one.run("conflicts").output == "Nothing conflicts.\n")
                 #expect(try await one.run("docs", "conflicts").output == "Nothing conflicts.\n")
             }
             let names = try await one.run("docs", "ls").output

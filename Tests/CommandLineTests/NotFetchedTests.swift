@@ -58,7 +58,7 @@ import Testing
             }
             for service in services { kill(service, SIGCONT) }
             let conflicts = try await early.run("conflicts")
-            #expect(conflicts.status == 0 && conflicts.output == "Nothing was overwritten.\n", "\(conflicts)")
+            #expect(conflicts.status == 0 && conflicts.output == "Nothing conflicts.\n", "\(conflicts)")
             // From now on it is known.
             for (command, said) in [
                 (["docs", "conflicts"], "Nothing conflicts.\n"),

@@ -23,7 +23,7 @@ import Testing
                 exported.output == """
                     {"name":"a","type":"Note","fields":{"count":3,"due":{"$date":"2026-01-31T12:00:00Z"},\
                     "next":{"$reference":"b"},"number":"7","size":1.5,"tags":["x","y"],"title":"one","whole":1.0,\
-                    "yes":"true","zip":"01234"}}
+                    "yes":1,"zip":"01234"}}
                     {"name":"b","type":"Note","parent":"a","fields":{"title":"two"}}
 
                     """, "\(exported)")
@@ -432,7 +432,7 @@ import Testing
             #expect(try await other.run("records", "save", "x", "title=lost", "--timeout", "60").status == 0)
             #expect(try await one.run("records", "changes").status == 0)
             #expect(try await other.run("records", "get", "x").output.contains("by force"))
-            let conflicts = try await other.run("conflicts").output
+            let conflicts = try await other.run("history").output
             let line = try #require(conflicts.firstMatch(of: /get it back   (nephos records save.*)/)).output.1
             #expect(try await other.run(shell: String(line)).status == 0)
             #expect(try await one.run("records", "get", "x").output.contains("title  lost"))

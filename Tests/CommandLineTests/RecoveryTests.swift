@@ -28,7 +28,7 @@ import Testing
                 #expect(try await person.run("kv", "set", "--offline", "--", key, "other").status == 0)
             }
             #expect(try await person.run("kv", "sync").status == 0)
-            let conflicts = try await person.run("conflicts")
+            let conflicts = try await person.run("history")
             let lines = conflicts.output.matches(of: /get it back   (.*)\n?/).map { String($0.output.1) }
             #expect(lines.count == Self.values.count, "\(conflicts)")
             #expect(conflicts.output.components(separatedBy: "replaced by   other\n").count == lines.count + 1)

@@ -85,14 +85,15 @@ import Testing
             #expect(try await house.person.run("kv", "set", "k", "second").status == 0)
             let watched = await watch.outcome()
             #expect(watched.status == 0 && watched.output.contains(#""app":"default""#), "\(watched)")
-            let conflicts = try await second.run("conflicts")
+            #expect(try await second.run("conflicts").output == "Nothing conflicts.\n")
+            let conflicts = try await second.run("history")
             #expect(conflicts.status == 0 && conflicts.output.contains("k = first\n"), "\(conflicts)")
             #expect(conflicts.output.contains("by d\n"), "\(conflicts)")
             #expect(conflicts.output.contains("replaced by   second\n"), "\(conflicts)")
             #expect(conflicts.output.contains("get it back   nephos kv set --type=string k first"), "\(conflicts)")
-            let json = try await second.run("conflicts", "k", "--json").output
+            let json = try await second.run("history", "k", "--json").output
             #expect(json.contains(#""content":"first""#) && json.contains(#""replacement":"second""#), "\(json)")
-            #expect(try await second.run("conflicts", "other").output == "Nothing was overwritten.\n")
+            #expect(try await second.run("history", "other").output == "Nothing was overwritten.\n")
         }
     }
 

@@ -23,12 +23,40 @@ struct KeyHistoryTests {
 
     @Test func overwrittenValueOfAnotherDeviceIsKept() throws {
         let house = try KeyValueHouse()
-        try house.push(house.write("k", "first"), by: house.caller("dev_a"))
-        try house.push(house.write("k", "second", after: .seconds(1)), by: house.caller("dev_b"))
+        let first = house.write("k", "first")
+        try house.push(first, by: house.caller("dev_a"))
+        var second = house.write("k", "second", after: .seconds(1))
+        second.seenTimestamp = first.timestamp
+        try house.push(second, by: house.caller("dev_b"))
         try house.push(house.write("k", "third", after: .seconds(2)), by: house.caller("dev_b"))
         let entries = try house.history(house.caller("dev_a"))
         #expect(try entries.map { try KeyValueItem($0.item).value } == ["second", "first"])
         #expect(entries.allSatisfy { !$0.lostConflict && $0.winnerDeviceID == "dev_b" })
+    }
+
+    @Test func overwritingAnUnseenValueIsAConflict() throws {
+        let house = try KeyValueHouse()
+        let (a, b) = (house.caller("dev_a"), house.caller("dev_b"))
+        let seen = house.write("k", "seen")
+        try house.push(seen, by: a)
+        try house.push(house.write("k", "unseen", after: .seconds(1)), by: a)
+        var winner = house.write("k", "winner", after: .seconds(2))
+        winner.seenTimestamp = seen.timestamp
+        try house.push(winner, by: b)
+        var last = house.write("k", "last", after: .seconds(3))
+        last.seenTimestamp = winner.timestamp
+        try house.push(last, by: a)
+        let entries = try house.history(a, key: "k")
+        #expect(
+            try entries.filter(\.lostConflict).map { try KeyValueItem($0.item).value } == ["unseen"], "\(entries)")
+        for key in ["k", ""] {
+            var list = WireListKeyHistory()
+            (list.storeID, list.key, list.conflictsOnly) = (a.store.rawValue, key, true)
+            let conflicts = try house.call(list, by: a, WireListKeyHistoryReply.self)
+            #expect(conflicts.entries == entries.filter(\.lostConflict) && !conflicts.more)
+            list.skip = 1
+            #expect(try house.call(list, by: a, WireListKeyHistoryReply.self).entries.isEmpty)
+        }
     }
 
     /// As two copies of one device's home make them.
@@ -154,16 +182,18 @@ struct KeyHistoryTests {
         let house = try KeyValueHouse()
         for index in 0..<120 {
             let device = index.isMultiple(of: 2) ? "dev_a" : "dev_b"
-            try house.push(
-                house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
+            var write = house.write("k", .integer(Int64(index)), after: .milliseconds(index))
+            write.seenTimestamp = write.timestamp
+            try house.push(write, by: house.caller(device))
         }
         let late = try house.push(
             house.write("k", "written an hour ago", after: .seconds(-3600)), by: house.caller("dev_c"))
         #expect(late.outcomes[0].superseded)
         for index in 120..<240 {
             let device = index.isMultiple(of: 2) ? "dev_a" : "dev_b"
-            try house.push(
-                house.write("k", .integer(Int64(index)), after: .milliseconds(index)), by: house.caller(device))
+            var write = house.write("k", .integer(Int64(index)), after: .milliseconds(index))
+            write.seenTimestamp = write.timestamp
+            try house.push(write, by: house.caller(device))
         }
         var list = WireListKeyHistory()
         list.storeID = "notes"

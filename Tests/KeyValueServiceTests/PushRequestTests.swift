@@ -18,7 +18,7 @@ import Testing
         request.writes = try wire.writes.map {
             PushRequest.Write(
                 key: ItemName($0.key), value: $0.hasValue ? try PropertyValue($0.value).canonicalBytes : nil,
-                timestamp: $0.timestamp, deviceID: $0.deviceID)
+                timestamp: $0.timestamp, deviceID: $0.deviceID, seenTimestamp: $0.seenTimestamp)
         }
         return request
     }
@@ -65,6 +65,7 @@ import Testing
             if Int.random(in: 0..<4, using: &random) > 0 { write.value = value(&random) }
             write.timestamp = random.next() >> UInt64.random(in: 0...63, using: &random)
             if Bool.random(using: &random) { write.deviceID = "dev_ü" }
+            if Bool.random(using: &random) { write.seenTimestamp = random.next() }
             return write
         }
         if Bool.random(using: &random) {

@@ -241,7 +241,7 @@ struct AccountCommand: AsyncParsableCommand {
                     byOperator: $0.byOperator, details: $0.details)
             }
             let rows = reply.entries.map(AuditEntry.init).map { entry in
-                [describe(entry.time), shortened(entry.sentence, to: 34), shortened(entry.who, to: 23)]
+                [describe(entry.time), entry.sentence, entry.who]
             }
             try output.print(
                 reports,

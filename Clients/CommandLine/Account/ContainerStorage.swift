@@ -63,7 +63,7 @@ struct ContainerStorage: Encodable {
         func size(_ bytes: UInt64?) -> String { bytes.map { describe(bytes: $0) } ?? "?" }
         let rows = reports.map { report in
             [
-                shortened(report.container, to: 26), shortened(report.app, to: 26), report.containerClass ?? "?",
+                report.container, report.app, report.containerClass ?? "?",
                 size(report.documentsBytes), size(report.hiddenBytes), size(report.trashBytes),
                 size(report.versionBytes), size(report.countedBytes),
                 report.countsOnPlan.map { $0 ? "yes" : "no" } ?? "?",

@@ -38,7 +38,7 @@ struct DevicesCommand: AsyncParsableCommand {
         func cells(_ now: Timestamp) -> [String] {
             let state = revoked ? "revoked" : thisDevice ? "this device" : "active"
             let seen = describe(Timestamp(milliseconds: lastSeen), before: now)
-            return [shortened(name, to: 24), policyClass.rawValue, state, seen, String(id.prefix(12))]
+            return [name, policyClass.rawValue, state, seen, String(id.prefix(12))]
         }
     }
 

@@ -55,7 +55,7 @@ extension StorageCommand {
             if !report.items.isEmpty {
                 let rows = report.items.map {
                     [
-                        $0.service, shortened($0.app, to: 26), shortened($0.device ?? "-", to: 18),
+                        $0.service, $0.app, $0.device ?? "-",
                         describe(bytes: $0.bytes), $0.countsOnPlan ? "yes" : "no",
                     ]
                 }

@@ -64,7 +64,7 @@ extension DocumentsCommand {
             ]
             for attribute in row.attributes {
                 let value = attribute.text.map(inLine) ?? "base64 \(attribute.value)"
-                lines.append("\(inLine(attribute.name))=\(shortened(value, to: 200))")
+                lines.append("\(inLine(attribute.name))=\(value.cut(toCells: 200))")
             }
             return lines.joined(separator: "\n")
         }

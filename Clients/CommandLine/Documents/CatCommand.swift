@@ -15,13 +15,15 @@ extension DocumentsCommand {
         @Option(help: "Where in each file to begin, in bytes.") var offset: UInt64 = 0
         @Option(help: "How many bytes of each, at most (default: all).") var length: UInt64?
         @OptionGroup var container: ContainerOptions
-        @OptionGroup var wait: WaitOptions
+        @OptionGroup var network: ReadOptions
         @OptionGroup var transfer: TransferOptions
         // It prints what is in them; this says how an error is printed.
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
+            try await container.withContainer(
+                network.refresh, isOffline: network.offline, transfer: transfer
+            ) { container, _ in
                 for path in paths { try await about(["path": path.text]) { try await write(path, of: container) } }
             }
         }
@@ -31,7 +33,7 @@ extension DocumentsCommand {
             let range = offset..<(isBeyond ? .max : sum)
             let found = try await container.item(at: path)
             let stream: DocumentStream
-            if found == nil, let place = try await container.packagePlace(at: path, timeout: wait.duration),
+            if found == nil, let place = try await container.packagePlace(at: path, timeout: network.duration),
                 let member = place.member
             {
                 guard member.kind == .file else {
@@ -42,7 +44,7 @@ extension DocumentsCommand {
                             : "This is a folder in a package. Name a file in it: nephos docs ls lists them.",
                         details: ["path": place.item.path(of: member), "package": place.item.path])
                 }
-                stream = try await container.stream(member, of: place.item.id, range: range, timeout: wait.duration)
+                stream = try await container.stream(member, of: place.item.id, range: range, timeout: network.duration)
             } else {
                 let item = try await container.requireItem(at: path)
                 guard item.kind != .package else {
@@ -50,7 +52,7 @@ extension DocumentsCommand {
                         .invalidArguments, "This is a package. Name a file in it: nephos docs ls lists them.",
                         details: ["path": item.path])
                 }
-                stream = try await container.stream(item.id, range: range, timeout: wait.duration)
+                stream = try await container.stream(item.id, range: range, timeout: network.duration)
             }
             for try await piece in stream { try StandardOutput.write(piece) }
         }

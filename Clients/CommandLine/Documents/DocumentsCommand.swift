@@ -26,7 +26,6 @@ struct DocumentsCommand: AsyncParsableCommand {
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions
-    typealias ReadOptions = KeyValueCommand.ReadOptions
 
     /// How fast a command moves contents.
     struct TransferOptions: ParsableArguments {
@@ -63,7 +62,7 @@ struct DocumentsCommand: AsyncParsableCommand {
         ) async throws -> UbiquityContainer? {
             guard let toContainer, toContainer != container.id else { return nil }
             let other = try await session.container(toContainer, app: container.app)
-            try await ContainerOptions.refresh(other, within: network.limit)
+            try await CopyRefresh(limit: network.limit, isWriting: true).bring(other.scope)
             return other
         }
     }
@@ -75,59 +74,43 @@ struct DocumentsCommand: AsyncParsableCommand {
         @Option(name: .long, help: "The app (default: the one that signed in).") var app: String?
         @Option(name: .long, help: "The container (default: the first that the app lists).") var container: String?
 
-        /// How long a server is waited for of which nothing has to be known.
-        private static let patience: Duration = .seconds(1)
         /// How long a command goes on with what the server has lost and this device has.
         private static let healingPatience: Duration = .seconds(5)
 
-        /// Opens the container, with its names on this device, as new as the server says within a moment.
+        /// Opens the container, with its names on this device as new as the server tells.
         ///
         /// - Parameters:
-        ///   - limit: How long to wait for the first download; nil: the server is not asked.
-        ///   - isOffline: Nor for anything else; and what is changed is sent by another command.
-        ///   - isFresh: Whether it has to be what the server has now.
-        ///   - transfer: How fast contents are moved, from the first on.
+        ///   - isOffline: The server is asked for nothing, and another command sends the changes.
+        ///   - transfer: How fast contents are moved.
         func withContainer<Result: Sendable>(
-            within limit: Duration?, isOffline: Bool = false, isFresh: Bool = false, transfer: TransferOptions? = nil,
+            _ refresh: CopyRefresh, isOffline: Bool = false, transfer: TransferOptions? = nil,
             _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
             try await device.withSession(isOffline: isOffline) { session in
                 _ = try session.requireAccount()
                 if let limits = transfer?.limits { session.setTransferLimits(limits) }
                 let container = try await session.container(container, app: app.map { AppID($0) })
-                try await Self.refresh(container, within: limit, isFresh: isFresh)
+                try await refresh.bring(container.scope)
                 let result = try await body(container, session)
-                if let limit { await container.scope.waitUntilHealed(within: min(limit, Self.healingPatience)) }
+                if let limit = refresh.limit {
+                    await container.scope.waitUntilHealed(within: min(limit, Self.healingPatience))
+                }
                 return result
             }
         }
 
-        /// Brings the container's names to this device, as new as the server says within a moment.
-        static func refresh(
-            _ container: UbiquityContainer, within limit: Duration?, isFresh: Bool = false
-        ) async throws {
-            guard let limit else { return }
-            let isHere = try await container.scope.status().initialSyncFinished
-            do {
-                if isFresh || !isHere {
-                    try await container.scope.waitUntilCurrent(timeout: limit, isImpatient: true)
-                } else {
-                    try await container.scope.waitUntilCurrent(within: min(limit, Self.patience), isImpatient: true)
-                }
-            } catch {
-                guard isHere, !isFresh else { throw error }
-                // What this device has is shown. That the server is silent, or not there, is everyday.
-                if let reason = CloudError(wrapping: error).reasonInWords {
-                    Standard.error("nephos: this is what this device has: \(reason)")
-                }
-            }
+        /// The same for what needs the server besides, such as contents.
+        func withContainer<Result: Sendable>(
+            within limit: Duration?, isOffline: Bool = false, transfer: TransferOptions? = nil,
+            _ body: (UbiquityContainer, Session) async throws -> Result
+        ) async throws -> Result {
+            try await withContainer(CopyRefresh(limit: limit), isOffline: isOffline, transfer: transfer, body)
         }
 
         func withContainer<Result: Sendable>(
-            _ network: ReadOptions, isFresh: Bool = false,
-            _ body: (UbiquityContainer, Session) async throws -> Result
+            _ network: ReadOptions, _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
-            try await withContainer(within: network.limit, isOffline: network.offline, isFresh: isFresh, body)
+            try await withContainer(network.refresh, isOffline: network.offline, body)
         }
 
         func withContainer<Result: Sendable>(
@@ -135,7 +118,8 @@ struct DocumentsCommand: AsyncParsableCommand {
             _ body: (UbiquityContainer, Session) async throws -> Result
         ) async throws -> Result {
             try await withContainer(
-                within: network.limit, isOffline: network.offline, transfer: transfer, body)
+                CopyRefresh(limit: network.limit, isWriting: true), isOffline: network.offline, transfer: transfer, body
+            )
         }
     }
 }
@@ -284,9 +268,7 @@ extension Session {
     /// What those devices are called that send something.
     ///
     /// - Parameter network: Whether, and how long, the server may be asked.
-    func names(ofThoseThatSend contents: [IncomingContent], _ network: KeyValueCommand.ReadOptions) async -> [DeviceID:
-        String]
-    {
+    func names(ofThoseThatSend contents: [IncomingContent], _ network: ReadOptions) async -> [DeviceID: String] {
         guard !network.offline, !contents.isEmpty else { return [:] }
         let devices = (try? await devices(timeout: network.duration)) ?? []
         return Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }

@@ -27,7 +27,6 @@ extension DocumentsCommand {
         var sort: String?
         @Flag(help: "Go on, and print what changes.") var watch = false
         @Option(help: "With --watch: end after so many lines of changes.") var exitAfter: Int?
-        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
@@ -47,7 +46,7 @@ extension DocumentsCommand {
             let sorts = try DocumentSort.parse(sort ?? DocumentField.path.rawValue)
             let predicate = try self.predicate(name: isFolderAlone ? nil : pattern)
             let scope = try folder.map { try DocumentQueryScope.folder($0) } ?? .container
-            try await container.withContainer(network, isFresh: fresh) { container, _ in
+            try await container.withContainer(network) { container, _ in
                 // Else it would wait for a download that nobody has asked for.
                 _ = try await container.head()
                 if let folder, !watch, try await container.requireItem(at: DocumentArgument(folder)).kind != .folder {

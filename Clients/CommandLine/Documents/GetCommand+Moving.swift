@@ -6,7 +6,7 @@ extension DocumentsCommand.Get {
     func moveOut() async throws {
         try await container.withContainer(within: nil, transfer: transfer) { container, _ in
             do {
-                try await DocumentsCommand.ContainerOptions.refresh(container, within: wait.duration, isFresh: true)
+                try await CopyRefresh(limit: wait.duration, isRequired: true).bring(container.scope)
             } catch let error as CloudError where ExitStatus.of(error) == .unreachable {
                 throw CloudError(
                     error.code,

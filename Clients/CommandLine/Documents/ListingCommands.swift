@@ -16,13 +16,12 @@ extension DocumentsCommand {
         @Flag(name: [.customShort("r"), .long], help: "Everything in it, however deep.") var recursive = false
         @Flag(name: [.customShort("d"), .long], help: "The folder or package itself, not what is in it.")
         var directory = false
-        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await container.withContainer(network, isFresh: fresh) { container, session in
+            try await container.withContainer(network) { container, session in
                 let item = try await container.item(at: path)
                 if !directory, item == nil || item?.kind == .package,
                     let place = try await container.packagePlace(
@@ -77,7 +76,6 @@ extension DocumentsCommand {
             discussion: "Behind the names: / a folder, # a package, @ a link, * a file that can be run.")
 
         @Argument(help: "The folder or package (default: Documents).") var path = DocumentArgument("")
-        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
@@ -90,7 +88,7 @@ extension DocumentsCommand {
         }
 
         func run() async throws {
-            try await container.withContainer(network, isFresh: fresh) { container, _ in
+            try await container.withContainer(network) { container, _ in
                 let item = try await container.item(at: path)
                 if item == nil || item?.kind == .package,
                     let place = try await container.packagePlace(

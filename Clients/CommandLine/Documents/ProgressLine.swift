@@ -39,7 +39,7 @@ final class ProgressLine: Sendable {
             state.shown = now
             state.isDirty = true
             let text = Self.text(what, progress, name)
-            _ = Standard.write(Array("\r\u{1b}[K\(shortened(text, to: Self.width - 1))".utf8), to: 2)
+            _ = Standard.write(Array("\r\u{1b}[K\(text.prefix(cells: Self.width - 1))".utf8), to: 2)
         }
     }
 
@@ -59,7 +59,7 @@ final class ProgressLine: Sendable {
             describe(bytes: progress.total))
         let rate = progress.rate.map { describe(bytes: UInt64(min($0, 1e18))) + "/s" }
         let left = progress.timeLeft.map { describe(.seconds(max(1, ($0 / .seconds(1)).rounded()))) + " left" }
-        return [amount, rate, left, name.isEmpty ? nil : shortened(inLine(name), to: 40)].compactMap { $0 }
+        return [amount, rate, left, name.isEmpty ? nil : inLine(name).cut(toCells: 40)].compactMap { $0 }
             .joined(separator: "  ")
     }
 

@@ -18,16 +18,8 @@ struct KeyValueCommand: AsyncParsableCommand {
         var duration: Duration { wait.duration }
         /// Nil: the server is not asked.
         var limit: Duration? { offline ? nil : duration }
-    }
-
-    /// How long a command that only reads may ask the server.
-    struct ReadOptions: ParsableArguments {
-        @OptionGroup var wait: WaitOptions
-        @Flag(name: .long, help: "Do not ask the server: what this device has is shown as it is.") var offline = false
-
-        var duration: Duration { wait.duration }
-        /// Nil: the server is not asked.
-        var limit: Duration? { offline ? nil : duration }
+        /// What is written to a store or a zone needs no copy of it.
+        var refresh: CopyRefresh { CopyRefresh(limit: limit, isWriting: true, needsCopy: false) }
     }
 
     struct Sync: AsyncParsableCommand {
@@ -39,13 +31,15 @@ struct KeyValueCommand: AsyncParsableCommand {
                 """)
 
         @OptionGroup var store: StoreOptions
-        @OptionGroup var network: ReadOptions
+        @OptionGroup var wait: WaitOptions
+        @Flag(name: .long, help: "Do not ask the server: say what this device knows.") var offline = false
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore(within: network.limit) { store, _ in
+            let limit = offline ? nil : wait.duration
+            try await store.withStore(within: limit) { store, _ in
                 store.synchronize()
-                let asked = try await Asked(store.scope, within: network.limit)
+                let asked = try await Asked(store.scope, within: limit)
                 let status = asked.status
                 let standing = Standing(status, failure: asked.failure)
                 if asked.isInVain, let cause = standing.cause { throw asked.details(for: cause) }

@@ -5,37 +5,26 @@ import NephosKit
 extension KeyValueCommand {
     struct Get: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Print a key's value, from this device's copy.",
+            abstract: "Print a key's value.",
             discussion: """
-                Exit code 2: there is no such key. Exit code 6: not known yet, nothing has been fetched. Exit code 4: \
-                nobody is signed in, and no such key was set here since.
+                \(asking) Exit code 2: there is no such key. Exit code 4: nobody is signed in, and no such key was set \
+                here since.
                 """)
 
         @Argument(help: "The key.") var key: String
         @OptionGroup var store: StoreOptions
-        @Flag(help: "Ask the server for changes first.") var fresh = false
         @OptionGroup var network: ReadOptions
         @Flag(help: "The bytes of a string or of data as they are, with nothing added.") var raw = false
         @OptionGroup var output: OutputOptions
 
-        func validate() throws {
-            guard !fresh || !network.offline else {
-                throw ValidationError("--fresh asks the server, and --offline does not. Give one of them.")
-            }
-        }
-
         func run() async throws {
             try await store.withStore(within: network.limit) { store, session in
-                var result = try store.read(key)
-                // A device that has never fetched knows nothing; one fetch answers it.
-                if fresh || (result == .notDownloadedYet && !network.offline) {
-                    try await store.waitUntilCurrent(timeout: network.duration, isImpatient: true)
-                    result = try store.read(key)
-                }
+                if try session.account != nil { try await network.refresh.bring(store.scope) }
+                let result = try store.read(key)
                 guard let value = result.value else {
                     _ = try session.requireAccount()
                     throw result == .notDownloadedYet
-                        ? CloudError(.storeOutOfStep, "This device has not fetched the store yet. Use: nephos kv sync")
+                        ? notFetched
                         : CloudError(.unknownItem, "The store has no such key.", details: ["key": key])
                 }
                 if raw { return try StandardOutput.write(try value.rawBytes) }
@@ -47,8 +36,7 @@ extension KeyValueCommand {
 
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List the store, from this device's copy.",
-            discussion: "Waits for the first download. Exit code 6: it has not finished in time. \(signedOut)")
+            abstract: "List the store.", discussion: "\(asking) \(signedOut)")
 
         @OptionGroup var store: StoreOptions
         @OptionGroup var network: ReadOptions
@@ -58,23 +46,19 @@ extension KeyValueCommand {
             try await store.withStore(within: network.limit) { store, session in
                 let values = try await KeyValueCommand.values(of: store, session, network)
                 let rows = values.sorted { $0.key < $1.key }.map { key, value in
-                    [key.rawValue, value.typeName, Self.shortened(printable(value.text, keepsLines: false))]
+                    [key.rawValue, value.typeName, value.text]
                 }
                 try output.print(
                     .dictionary(values),
                     text: rows.isEmpty ? "The store is empty." : table(["KEY", "TYPE", "VALUE"], rows))
             }
         }
-
-        private static func shortened(_ text: String) -> String {
-            text.count > 60 ? text.prefix(59) + "…" : text
-        }
     }
 
     struct Export: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Print the store as a JSON object.",
-            discussion: "Waits for the first download. Exit code 6: it has not finished in time. \(signedOut)")
+            discussion: "\(asking) \(signedOut)")
 
         @OptionGroup var store: StoreOptions
         @OptionGroup var network: ReadOptions
@@ -91,7 +75,7 @@ extension KeyValueCommand {
 
     struct History: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What was overwritten or lost a conflict, newest first.")
+            abstract: "What was overwritten, newest first, with the conflicts.")
 
         @Argument(help: "The key (default: all).") var key: String?
         @Option(help: "At most so many, up to 1000.") var limit = 20
@@ -107,14 +91,11 @@ extension KeyValueCommand {
             try await store.withStore(within: wait.duration) { store, session in
                 // First, so that a server that is away is waited for once.
                 let entries = try await store.history(forKey: key, limit: limit, timeout: wait.duration)
-                let names = Dictionary(
-                    ((try? await session.devices(timeout: wait.duration)) ?? []).map { ($0.id, $0.name) }
-                ) { first, _ in first }
-                func name(_ device: DeviceID) -> String { names[device] ?? device.rawValue }
+                let names = await DeviceNames(session, within: wait.duration)
                 let cells = entries.map { entry in
                     [
-                        describe(entry.item.timestamp.time), entry.item.key.rawValue, name(entry.item.deviceID),
-                        entry.lostConflict ? "lost to \(name(entry.winnerDevice))" : "overwritten",
+                        describe(entry.item.timestamp.time), entry.item.key.rawValue, names[entry.item.deviceID],
+                        entry.lostConflict ? "lost to \(names[entry.winnerDevice])" : "overwritten",
                         entry.item.value?.text ?? (entry.damaged ? "(damaged)" : "(deleted)"),
                     ]
                 }
@@ -137,7 +118,12 @@ extension KeyValueCommand {
         }
     }
 
+    static let asking =
+        "Asks the server first, for a second at most; if it does not answer, prints this device's copy and says as of when. Exit code 6: with --offline, nothing has been fetched yet."
     private static let signedOut = "Exit code 4: nobody is signed in, and nothing was set here since."
+
+    private static let notFetched = CloudError(
+        .storeOutOfStep, "This device has not fetched the store yet. Use: nephos kv sync")
 
     /// All that there is, once it has been downloaded.
     ///
@@ -145,7 +131,10 @@ extension KeyValueCommand {
     private static func values(
         of store: KeyValueStore, _ session: Session, _ network: ReadOptions
     ) async throws -> [ItemName: PropertyValue] {
-        try await store.waitUntilDownloaded(timeout: network.offline ? .zero : network.duration)
+        if try session.account != nil {
+            try await network.refresh.bring(store.scope)
+            guard try await store.status().initialSyncFinished else { throw notFetched }
+        }
         let values = try store.values()
         if values.isEmpty { _ = try session.requireAccount() }
         return values

@@ -8,7 +8,7 @@ enum Sent {
         var keys: [String]
         /// Of a deletion: the keys that this device had not. Whether anybody else had, it does not know.
         var notOnThisDevice: [String]?
-        /// Of what was offered: the keys of which the account has something newer.
+        /// The keys of which the account has something newer.
         var superseded: [String]?
         var token: String?
         var reason: String?
@@ -18,11 +18,13 @@ enum Sent {
 
     /// - Parameters:
     ///   - done: What was done here.
-    ///   - whenSent: What became of it, once the server has said that; nil: as it was done.
-    /// - Throws: ``CloudError`` `.quotaExceeded` or another refusal.
+    ///   - superseded: The keys that have another device's newer value, once the server has answered.
+    ///   - whenSent: The same with all that is to be said, where those are no reason to fail.
+    /// - Throws: ``CloudError`` `.quotaExceeded` or another refusal; ``ExitStatus/outOfStep`` if keys are superseded.
     static func wait(
         _ store: KeyValueStore, keys: [String], unknown: [String] = [], network: KeyValueCommand.NetworkOptions,
-        output: OutputOptions, done: String, whenSent: (() throws -> (superseded: [String], text: String))? = nil
+        output: OutputOptions, done: String, superseded: () throws -> [String] = { [] },
+        whenSent: (() throws -> (superseded: [String], text: String))? = nil
     ) async throws {
         var report = Report(state: "queued", keys: keys, notOnThisDevice: unknown.isEmpty ? nil : unknown)
         if network.offline {
@@ -50,6 +52,15 @@ enum Sent {
         }
         report.state = "sent"
         report.token = status.head.description
+        let lost = try superseded()
+        guard lost.isEmpty else {
+            report.superseded = lost
+            let names = listed(lost.map(inLine))
+            let sentence =
+                "Not stored, since another device has changed it at a later time: \(names). See: nephos conflicts"
+            try output.print(report, text: lost.count < keys.count ? "\(done)\n\(sentence)" : sentence)
+            throw ExitStatus.outOfStep
+        }
         let outcome = try whenSent?()
         report.superseded = outcome.flatMap { $0.superseded.isEmpty ? nil : $0.superseded }
         try output.print(report, text: outcome?.text ?? done)

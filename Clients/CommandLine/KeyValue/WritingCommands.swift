@@ -5,12 +5,15 @@ import NephosKit
 extension KeyValueCommand {
     struct Set: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Set a key, here at once, and on the server when it can be reached.")
+            abstract: "Set a key, here at once, and on the server when it can be reached.",
+            discussion: """
+                Exit code 6: the server has a newer value of another device; what was set is in nephos conflicts.
+                """)
 
         @Argument(help: "The key.") var key: String
         @Argument(help: "The value; `-` reads it from standard input.") var value: String?
         @Option(help: "Read the value from this file.", completion: .file()) var from: String?
-        @Option(help: "Set what the key had before: which, nephos conflicts and nephos why say.") var former: String?
+        @Option(help: "Set what the key had before: which, nephos history and nephos why say.") var former: String?
         @Option(
             help: """
                 Its type. auto: true and false, numbers, JSON arrays and objects are what they look like, unless they \
@@ -32,8 +35,10 @@ extension KeyValueCommand {
             try await store.withStore(within: network.limit, makesHome: typed != nil) { store, session in
                 let value: PropertyValue
                 if let typed { value = typed } else { value = try await formerValue(in: store, session) }
-                try await store.writeWhereThereIsRoom(network) { try store.set(value, forKey: key) }
-                try await Sent.wait(store, keys: [key], network: network, output: output, done: "Set \(inLine(key)).")
+                try await store.write(session, network) { try store.set(value, forKey: key) }
+                try await Sent.wait(
+                    store, keys: [key], network: network, output: output, done: "Set \(inLine(key)).",
+                    superseded: { try store.read(key).holds(value) ? [] : [key] })
             }
         }
 
@@ -62,7 +67,7 @@ extension KeyValueCommand {
             }
             guard let found else {
                 throw CloudError(
-                    .unknownItem, "The key had no such value, or it is not kept any more. See: nephos conflicts",
+                    .unknownItem, "The key had no such value, or it is not kept any more. See: nephos history",
                     details: ["key": key, "former": former ?? ""])
             }
             return found
@@ -78,13 +83,17 @@ extension KeyValueCommand {
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
-            try await store.withStore(within: network.limit) { store, _ in
-                // Sent all the same: the server, or another device, may have one that is not known here.
-                let unknown = try keys.filter { try store.read($0) == .absent }
-                try store.transaction { changes in for key in keys { changes.removeValue(forKey: key) } }
+            try await store.withStore(within: network.limit) { store, session in
+                var unknown: [String] = []
+                try await store.write(session, network) {
+                    // Sent all the same: the server, or another device, may have one that is not known here.
+                    unknown = try keys.filter { try store.read($0) == .absent }
+                    try store.transaction { changes in for key in keys { changes.removeValue(forKey: key) } }
+                }
                 try await Sent.wait(
                     store, keys: keys, unknown: unknown, network: network, output: output,
-                    done: Self.sentence(keys.filter { !unknown.contains($0) }, unknown))
+                    done: Self.sentence(keys.filter { !unknown.contains($0) }, unknown),
+                    superseded: { try keys.filter { try !store.read($0).holds(nil) } })
             }
         }
 
@@ -117,12 +126,15 @@ extension KeyValueCommand {
             guard !values.isEmpty else {
                 return try output.print(.dictionary([:]), text: "There was nothing to import.")
             }
-            try await store.withStore(within: network.limit, makesHome: true) { store, _ in
+            try await store.withStore(within: network.limit, makesHome: true) { store, session in
                 let writes = values.sorted { $0.key < $1.key }.map { LocalWrite(key: $0.key, value: $0.value) }
-                try await store.writeWhereThereIsRoom(network) { try store.write(writes) }
+                try await store.write(session, network) { try store.write(writes) }
                 try await Sent.wait(
                     store, keys: values.keys.sorted().map(\.rawValue), network: network, output: output,
-                    done: "Imported \(values.count) \(values.count == 1 ? "key" : "keys").")
+                    done: "Imported \(counted(values.count, "key")).",
+                    superseded: {
+                        try writes.filter { try !store.read($0.key).holds($0.value) }.map(\.key.rawValue)
+                    })
             }
         }
     }

@@ -86,7 +86,7 @@ extension RecordsCommand {
             ChangeLine(
                 output.json
                     ? "{\"event\":\"saved\",\"record\":\(record.row)}"
-                    : "+ \(inLine(id.name)) (\(inLine(record.type)))  \(shortened(record.fieldsLine, to: 100))", of: id)
+                    : "+ \(inLine(id.name)) (\(inLine(record.type)))  \(record.fieldsLine.cut(toCells: 100))", of: id)
         }
 
         private func deleted(_ id: RecordID, type: String?) -> ChangeLine {

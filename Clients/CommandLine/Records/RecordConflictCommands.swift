@@ -98,7 +98,7 @@ extension RecordsCommand {
                     let rows = found.map { refused in
                         [
                             refused.id.description, describe(refused.refused),
-                            refused.record.map { shortened($0.fieldsLine, to: 40) } ?? "(deletion)",
+                            refused.record?.fieldsLine ?? "(deletion)",
                             refused.error.sentence,
                         ]
                     }
@@ -281,7 +281,7 @@ extension RecordValue {
         return values.map { value in
             guard let value else { return "-" }
             let rest = String(whole(value).dropFirst(start).prefix(60))
-            return shortened((start > 0 ? "…" : "") + inLine(rest), to: 40)
+            return ((start > 0 ? "…" : "") + inLine(rest)).cut(toCells: 40)
         }
     }
 }

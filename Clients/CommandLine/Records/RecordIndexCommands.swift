@@ -28,7 +28,7 @@ extension RecordsCommand {
         func run() async throws {
             let query = try which.query(predicate, output)
             try await database.withDatabase { database, session in
-                try await database.refresh(nil, within: wait.duration)
+                try await database.bring(nil, CopyRefresh(limit: wait.duration))
                 let plan = try await database.explain(query, in: zone.zone, timeout: wait.duration)
                 let options = self.database.options(database, session)
                 try output.print(

@@ -19,8 +19,8 @@ struct FieldArgument: ExpressibleByArgument, Sendable {
 struct FieldOptions: ParsableArguments {
     @Argument(
         help: """
-            Fields, such as title=one. A number, or JSON as nephos records export writes it, is what it looks like if it \
-            would come out as typed; all else is text.
+            Fields, such as title=one. true and false are 1 and 0, and [] is an empty list of texts. A number, or JSON as \
+            nephos records export writes it, is what it looks like if it would come out as typed; all else is text.
             """)
     var fields: [FieldArgument] = []
     @Option(name: .long, help: "A field that is a text, whatever it looks like: zip=01234.") var string:
@@ -83,6 +83,10 @@ struct FieldOptions: ParsableArguments {
     private static func guess(_ text: String) -> RecordValue {
         if let value = Int64(text), String(value) == text { return .integer(value) }
         if let value = Double(text), value.isFinite, value.description == text { return .real(value) }
+        // As an app's booleans are kept.
+        if text == "true" || text == "false" { return .integer(text == "true" ? 1 : 0) }
+        // An empty list does not say of what; --json-line has the others.
+        if text == "[]" { return .strings([]) }
         if let first = text.utf8.first, first == UInt8(ascii: "[") || first == UInt8(ascii: "{"),
             let value = try? RecordValue(json: text), value.json == text
         {

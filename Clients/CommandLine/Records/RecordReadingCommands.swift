@@ -13,20 +13,16 @@ extension RecordsCommand {
         @OptionGroup var zone: ZoneOptions
         @Option(name: .long, help: "Of this type (default: of all).") var type: String?
         @Option(name: .long, help: "At most so many (default: all).") var limit: Int?
-        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
             guard (limit ?? 1) >= 1 else { throw ValidationError("--limit is at least 1.") }
-            guard !fresh || !network.offline else {
-                throw ValidationError("--fresh asks the server, and --offline does not. Give one of them.")
-            }
         }
 
         func run() async throws {
             try await database.withDatabase(isOffline: network.offline) { database, _ in
-                try await database.refresh(zone.zone, network, isFresh: fresh)
+                try await database.refresh(zone.zone, network)
                 let pages = database.pages(
                     matching: RecordQuery(type: type, limit: limit), in: zone.zone, from: network.source())
                 try await RecordList.print(pages, output, empty: "There are no records.")
@@ -43,19 +39,18 @@ extension RecordsCommand {
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
         @Flag(help: "Ask the server, as it is now, without what waits here.") var server = false
-        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
-            guard !(fresh || server) || !network.offline else {
-                throw ValidationError("This asks the server, and --offline does not. Give one of them.")
+            guard !server || !network.offline else {
+                throw ValidationError("--server asks the server, and --offline does not. Give one of them.")
             }
         }
 
         func run() async throws {
             try await database.withDatabase(isOffline: network.offline) { database, session in
-                try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
+                try await database.refresh(server ? nil : zone.zone, network)
                 let ids = names.map { RecordID($0, zone: zone.zone) }
                 let found = try await database.records(
                     ids, from: network.source(asksServer: server), timeout: network.limit)
@@ -99,24 +94,24 @@ extension RecordsCommand {
         @Option(name: .long, help: "Only these fields, each in a column: title,count.") var fields: String?
         @Flag(help: "Ask the server, as it is now, without what waits here.") var server = false
         @Flag(help: "Let the server go through the whole zone where no index serves the query.") var scan = false
-        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
             guard (limit ?? 1) >= 1 else { throw ValidationError("--limit is at least 1.") }
-            guard !(fresh || server) || !network.offline else {
-                throw ValidationError("This asks the server, and --offline does not. Give one of them.")
+            guard !server || !network.offline else {
+                throw ValidationError("--server asks the server, and --offline does not. Give one of them.")
             }
         }
 
         func run() async throws {
             let columns = fields.map { $0.split(separator: ",").map(String.init) }
-            var query = try which.query(predicate, limit: limit, fields: columns, output)
+            var query = try which.query(
+                predicate, limit: limit, fields: columns?.filter { !$0.hasPrefix("_") }, output)
             query.allowsScan = scan
             let asked = query
             try await database.withDatabase(isOffline: network.offline) { database, session in
-                try await database.refresh(server ? nil : zone.zone, network, isFresh: fresh)
+                try await database.refresh(server ? nil : zone.zone, network)
                 let pages = database.pages(
                     matching: asked, in: zone.zone, from: network.source(asksServer: server))
                 let count: Int

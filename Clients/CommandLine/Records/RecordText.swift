@@ -24,6 +24,20 @@ extension Record {
         fields.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value.shortText)" }.joined(separator: ", ")
     }
 
+    /// A field as a column shows it, also one of those that every record has; `-`: it has none.
+    func text(of field: String) -> String {
+        switch field {
+        case "_recordName": id.name
+        case "_parent": parent ?? "-"
+        case "_creationDate": created?.timeText ?? "-"
+        case "_modificationDate": modified?.timeText ?? "-"
+        case "_creator": created?.account.rawValue ?? "-"
+        case "_modifier": modified?.account.rawValue ?? "-"
+        case "_changeTag": changeTag?.base64EncodedString() ?? "-"
+        default: fields[field]?.shortText ?? "-"
+        }
+    }
+
     /// What a person should know of it besides.
     var notes: String {
         [isPending ? "waits to be sent" : nil, isDamaged ? "the server cannot read it" : nil].compactMap { $0 }
@@ -46,10 +60,8 @@ extension Record {
     /// - Parameter devices: What devices are called, as far as that is known.
     func lines(_ devices: DeviceNames?) -> [String] {
         func line(_ name: String, _ value: String) -> String { "  \(pad(name))  \(value)" }
-        let width = min(20, fields.keys.map(\.count).max() ?? 0)
-        func pad(_ name: String) -> String {
-            name.padding(toLength: max(width, name.count), withPad: " ", startingAt: 0)
-        }
+        let width = min(20, fields.keys.map(\.cellCount).max() ?? 0)
+        func pad(_ name: String) -> String { name.padded(toCells: width) }
         var lines = ["\(inLine(id.description)) (\(inLine(type)))"]
         lines += fields.sorted { $0.key < $1.key }.map { line(inLine($0.key), inLine($0.value.text)) }
         if let parent { lines.append("  belongs to \(inLine(parent))") }
@@ -67,7 +79,7 @@ extension Record {
 extension RecordValue {
     private static let shortMax = 40
 
-    var shortText: String { shortened(inLine(String(text.prefix(Self.shortMax + 1))), to: Self.shortMax) }
+    var shortText: String { inLine(text).cut(toCells: Self.shortMax) }
 }
 
 extension RecordStamp {
@@ -89,8 +101,6 @@ extension RecordDate {
 
 /// Records as a command prints them.
 enum RecordList {
-    private static let fieldsMax = 60
-
     /// - Parameter columns: Fields that have a column each; none: all in one.
     static func print(
         _ records: [Record], _ output: OutputOptions, columns: [String] = [], empty: String
@@ -144,8 +154,8 @@ enum RecordList {
     private static func row(_ record: Record, _ columns: [String]) -> [String] {
         [record.id.name, record.type]
             + (columns.isEmpty
-                ? [shortened(record.fieldsLine, to: fieldsMax)]
-                : columns.map { record.fields[$0]?.shortText ?? "-" })
+                ? [record.fieldsLine]
+                : columns.map { record.text(of: $0) })
             + [record.modified?.timeText ?? "-", record.notes]
     }
 

@@ -24,20 +24,13 @@ extension RecordsCommand {
             name: .long, help: "The folder that assets are written into (default: they are not).",
             completion: .directory)
         var assets: String?
-        @Flag(help: "Fail if the server does not say what is new.") var fresh = false
         @OptionGroup var network: ReadOptions
         // It prints JSON in any case; this says how an error is printed.
         @OptionGroup var output: OutputOptions
 
-        func validate() throws {
-            guard !fresh || !network.offline else {
-                throw ValidationError("--fresh asks the server, and --offline does not. Give one of them.")
-            }
-        }
-
         func run() async throws {
             try await database.withDatabase(isOffline: network.offline) { database, _ in
-                try await database.refresh(zone.zone, network, isFresh: fresh)
+                try await database.refresh(zone.zone, network)
                 let folder = assets.map { AssetFolder(path: $0) }
                 try folder?.make()
                 if folder != nil { Interrupt.first { LocalParts.removeAll() } }
@@ -73,7 +66,8 @@ extension RecordsCommand {
             discussion: """
                 Records are then as the lines say; what is so already is not saved again. So an import that was \
                 interrupted goes on when it is run again. What cannot be saved is said with the line's number; a line \
-                that is no record ends the import, and what came before it stays saved.
+                that is no record ends the import, and what came before it stays saved. Lines may come in any order: a \
+                record is saved after its parent.
 
                 Of assets a line has what names their bytes: those are in the folder that --assets names, or the server \
                 has them for a record of the account; else the record is refused.
@@ -116,23 +110,17 @@ extension RecordsCommand {
                     Standard.error(
                         "nephos: What was imported so far is kept. Import the same again, and it goes on.")
                 }
+                var order = try ParentsFirst()
+                defer { order.close() }
                 do {
                     while let line = try lines.next() {
-                        var record = try RecordLines.record(line, number: lines.number, zone: RecordZone.defaultName)
-                        if let zone, zone != record.id.zone {
-                            let moved = record
-                            record = Record(
-                                RecordID(moved.id.name, zone: zone), type: moved.type, fields: moved.fields,
-                                parent: moved.parent)
-                        }
-                        do { record = try await folder?.read(record) ?? record } catch let error as CloudError
-                            where error.code != .operationCancelled
-                        {
-                            try job.fail(record, line: lines.number, error)
-                            continue
-                        }
-                        try await job.add(record, line: lines.number, bytes: line.count)
+                        let record = try read(line, number: lines.number)
+                        guard try order.isNext(record, line, number: lines.number) else { continue }
+                        try await add(record, line: lines.number, bytes: line.count, folder, to: &job)
                         job.show(lines.bytes, of: lines.size)
+                    }
+                    while let (line, number) = try order.next(read) {
+                        try await add(read(line, number: number), line: number, bytes: line.count, folder, to: &job)
                     }
                     try await job.finish()
                 } catch {
@@ -164,6 +152,25 @@ extension RecordsCommand {
                 try output.print(report, text: text(job))
                 if let first = job.failures.first { throw ExitStatus.of(first.error) }
             }
+        }
+
+        private func read(_ line: [UInt8], number: Int) throws -> Record {
+            let record = try RecordLines.record(line, number: number, zone: RecordZone.defaultName)
+            guard let zone, zone != record.id.zone else { return record }
+            return Record(
+                RecordID(record.id.name, zone: zone), type: record.type, fields: record.fields, parent: record.parent)
+        }
+
+        private func add(
+            _ record: Record, line: Int, bytes: Int, _ folder: AssetFolder?, to job: inout ImportJob
+        ) async throws {
+            let whole: Record
+            do { whole = try await folder?.read(record) ?? record } catch let error as CloudError
+                where error.code != .operationCancelled
+            {
+                return try job.fail(record, line: line, error)
+            }
+            try await job.add(whole, line: line, bytes: bytes)
         }
 
         private static let shownMax = 20

@@ -13,7 +13,6 @@ extension RecordsCommand {
                 commandName: "list", abstract: "List the zones, with how many records of each are here.")
 
             @OptionGroup var database: DatabaseOptions
-            @Flag(help: "Fail if the server does not say what is new.") var fresh = false
             @OptionGroup var network: ReadOptions
             @OptionGroup var output: OutputOptions
 
@@ -25,15 +24,9 @@ extension RecordsCommand {
                 var pending: Bool?
             }
 
-            func validate() throws {
-                guard !fresh || !network.offline else {
-                    throw ValidationError("--fresh asks the server, and --offline does not. Give one of them.")
-                }
-            }
-
             func run() async throws {
                 try await database.withDatabase(isOffline: network.offline) { database, _ in
-                    try await database.refresh(nil, network, isFresh: fresh)
+                    try await database.refresh(nil, network)
                     var rows: [Row] = []
                     var cells: [[String]] = []
                     for zone in try await database.zones() {

@@ -22,7 +22,6 @@ struct RecordsCommand: AsyncParsableCommand {
         ])
 
     typealias NetworkOptions = KeyValueCommand.NetworkOptions
-    typealias ReadOptions = KeyValueCommand.ReadOptions
 
     /// Which database a command is about.
     struct DatabaseOptions: ParsableArguments {
@@ -51,7 +50,7 @@ struct RecordsCommand: AsyncParsableCommand {
     }
 }
 
-extension RecordsCommand.ReadOptions {
+extension ReadOptions {
     /// Where records are read that this device may not have.
     ///
     /// - Parameter asksServer: In any case.
@@ -68,47 +67,20 @@ extension RecordsCommand {
 }
 
 extension RecordDatabase {
-    /// How long a server is waited for of which nothing has to be known.
-    private static let patience: Duration = .seconds(1)
-
-    /// Brings the zones and one's records to this device, as new as the server says within a moment.
+    /// Brings the database's zones and the records of one to this device.
     ///
-    /// - Parameters:
-    ///   - zone: Nil: the zones alone.
-    ///   - limit: How long to wait for the first download; nil: the server is not asked.
-    ///   - isWriting: What is written need not be downloaded first: if the server is silent it is kept.
-    ///   - isFresh: It has to be what the server has now.
-    func refresh(
-        _ zone: String?, within limit: Duration?, isWriting: Bool = false, isFresh: Bool = false
-    ) async throws {
-        guard let limit else { return }
-        var isHere = true
-        do {
-            for scope in [scope] + (zone.map { [self.scope(of: $0)] } ?? []) {
-                isHere = try await scope.status().initialSyncFinished
-                if scope.id.name != container, let zone, try await self.zone(zone) == nil { return }
-                if isFresh || !isHere {
-                    try await scope.waitUntilCurrent(timeout: limit, isImpatient: true)
-                } else {
-                    try await scope.waitUntilCurrent(within: min(limit, Self.patience), isImpatient: true)
-                }
-            }
-        } catch {
-            let error = CloudError(wrapping: error)
-            guard !isFresh, isHere || isWriting else { throw error }
-            // What this device has is used. That the server is silent, or not there, is everyday.
-            if !isWriting, let reason = error.reasonInWords {
-                Standard.error("nephos: this is what this device has: \(reason)")
-            }
-        }
+    /// - Parameter zone: Nil: the zones alone.
+    func bring(_ zone: String?, _ refresh: CopyRefresh) async throws {
+        guard try await refresh.bring(scope), let zone, try await self.zone(zone) != nil else { return }
+        try await refresh.bring(scope(of: zone))
     }
 
-    func refresh(_ zone: String?, _ network: RecordsCommand.ReadOptions, isFresh: Bool = false) async throws {
-        try await refresh(zone, within: network.limit, isFresh: isFresh)
+    func refresh(_ zone: String?, _ network: ReadOptions) async throws {
+        try await bring(zone, network.refresh)
     }
 
     func refresh(_ zone: String?, _ network: RecordsCommand.NetworkOptions) async throws {
-        try await refresh(zone, within: network.limit, isWriting: true)
+        try await bring(zone, network.refresh)
     }
 
     /// Those of the records that this device has, or the server tells where no copy is kept; none, where this device has

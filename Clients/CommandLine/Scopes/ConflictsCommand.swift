@@ -6,11 +6,33 @@ import NephosKit
 struct ConflictsCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "conflicts",
-        abstract: "What was overwritten or lost a conflict, newest first, and how to get it back.",
+        abstract: "Changes that met others unseen, newest first, and how to decide or get them back.",
         discussion: """
-            What could not be fetched of one app or container is named, and keeps nothing else from being listed; the exit \
-            code is the first one's.
+            A change is a conflict when another device replaced it without having seen it. Ordinary overwrites are in \
+            nephos history. \(ConflictOptions.discussion)
             """)
+
+    @OptionGroup var options: ConflictOptions
+
+    func run() async throws { try await options.list(withHistory: false, none: "Nothing conflicts.") }
+}
+
+struct HistoryCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "history",
+        abstract: "What was overwritten, newest first, with the conflicts, and how to get it back.",
+        discussion:
+            "Of files only the conflicts: nephos docs versions lists former versions. \(ConflictOptions.discussion)")
+
+    @OptionGroup var options: ConflictOptions
+
+    func run() async throws { try await options.list(withHistory: true, none: "Nothing was overwritten.") }
+}
+
+/// What `conflicts` and `history` list.
+struct ConflictOptions: ParsableArguments {
+    static let discussion =
+        "If one app or container cannot be asked, its name is on standard error, the others are listed, and the exit code is that of the first failure."
 
     @Argument(help: "An item, such as a key (default: all).") var item: String?
     @Option(help: "At most so many of each app, up to 1000.") var limit = 20
@@ -22,15 +44,18 @@ struct ConflictsCommand: AsyncParsableCommand {
         guard 1...1000 ~= limit else { throw ValidationError("--limit is from 1 to 1000.") }
     }
 
-    func run() async throws {
+    /// - Parameter none: Printed where there is nothing.
+    func list(withHistory: Bool, none: String) async throws {
         try await scopes.withScopes(within: wait.duration) { scopes, session in
             _ = try session.requireAccount()
             let (name, limit, wait) = (item, limit, wait.duration)
-            let looked = try await scopes.each(in: session) { await Looked($0, of: name, limit: limit, within: wait) }
+            let looked = try await scopes.each(in: session) {
+                await Looked($0, of: name, withHistory: withHistory, limit: limit, within: wait)
+            }
             // Nobody knows that there is none of what was not fetched.
             if looked.allSatisfy({ $0.failure == nil }) || looked.contains(where: { !$0.conflicts.isEmpty }) {
                 let list = ConflictList(devices: await DeviceNames(session, within: wait))
-                try list.print(looked.map { ($0.scope, $0.conflicts) }, output, none: "Nothing was overwritten.")
+                try list.print(looked.map { ($0.scope, $0.conflicts) }, output, none: none)
             }
             let failures = looked.compactMap { looked in looked.failure.map { (looked.scope, $0) } }
             guard let (scope, first) = failures.first else { return }
@@ -46,14 +71,16 @@ struct ConflictsCommand: AsyncParsableCommand {
         /// Why there may be more.
         var failure: CloudError?
 
-        init(_ scope: Scope, of name: String?, limit: Int, within wait: Duration) async {
+        init(_ scope: Scope, of name: String?, withHistory: Bool, limit: Int, within wait: Duration) async {
             self.scope = scope
             do throws(CloudError) {
-                // Of what was never fetched nobody here knows anything.
-                if try await !scope.status().initialSyncFinished {
+                if try await scope.status().initialSyncFinished {
+                    try await scope.waitUntilCurrent(within: min(wait, CopyRefresh.patience), isImpatient: true)
+                } else {
                     try await scope.waitUntilCurrent(timeout: wait, isImpatient: true)
                 }
-                conflicts = try await scope.conflicts(of: name, limit: limit, timeout: wait)
+                conflicts = try await scope.conflicts(
+                    of: name, withHistory: withHistory, limit: limit, timeout: wait)
             } catch {
                 conflicts = (try? await scope.undecidedConflicts(of: name, limit: limit)) ?? []
                 failure = error
@@ -118,7 +145,7 @@ struct ConflictList {
             ]
                 + (recovery(conflict).map { ["  get it back   \(inLine($0))"] } ?? [])
                 + zip(["keep this one", "keep that one", "keep both"], conflict.resolutions).map {
-                    "  \($0.padding(toLength: 14, withPad: " ", startingAt: 0))\(inLine($1))"
+                    "  \($0.padded(toCells: 14))\(inLine($1))"
                 }
         }.joined(separator: "\n")
     }
@@ -147,7 +174,8 @@ struct DeviceNames {
     init() { names = [:] }
 
     init(_ session: Session, within limit: Duration) async {
-        self.init(of: (try? await session.devices(timeout: limit)) ?? [], session)
+        // What a device has written keeps its name after it has signed out.
+        self.init(of: (try? await session.devices(withSignedOut: true, timeout: limit)) ?? [], session)
     }
 
     /// - Parameter devices: Those that the server lists.

@@ -112,7 +112,7 @@ private struct DeviceStatus: Encodable {
         device = Device(
             home: session.home, account: account?.accountName, device: account?.deviceName,
             deviceId: account?.deviceID.rawValue,
-            reason: account?.ending?.message, unsent: left?.count, undecided: left?.undecidedCount)
+            reason: account?.ending?.sentence, unsent: left?.count, undecided: left?.undecidedCount)
         guard account != nil else { return }
         found = try await options.scopes(in: session, within: limit).each(in: session) { scope in
             let asked = try await Asked(scope, within: limit)
@@ -150,7 +150,7 @@ private struct DeviceStatus: Encodable {
             return [nobody, left?.text].compactMap { $0 }.joined(separator: "\n")
         }
         // One thing that is kept in step says itself what holds it up; of several it is said once, before them.
-        let heldUpCount = found.count { $0.standing.cause?.message == device.reason }
+        let heldUpCount = found.count { $0.standing.cause?.sentence == device.reason }
         let reason = heldUpCount == 1 ? nil : device.reason
         let lines = found.flatMap { scope, standing, _, _ in
             let full = isVerbose ? standing.line : standing.briefLine

@@ -109,6 +109,13 @@ struct WhyCommand: AsyncParsableCommand {
             let reports = try await scopes.each(in: session) {
                 Report($0, try await Asked($0, within: limit), of: name)
             }
+            if let name, reports.allSatisfy({ $0.items.isEmpty && $0.leftBehind.isEmpty && $0.standing.cause == nil }) {
+                var isThere = false
+                for scope in scopes where !isThere { isThere = try await scope.mayHave(name, session) }
+                guard isThere else {
+                    throw CloudError(.unknownItem, "There is no item \(inLine(name)).", details: ["item": name])
+                }
+            }
             try output.print(
                 .array(reports.map(\.json)),
                 text: sections(
@@ -140,7 +147,7 @@ struct WhyCommand: AsyncParsableCommand {
         for left in report.leftBehind { lines += self.lines(left, option) }
         if lines.isEmpty {
             if let item {
-                lines.append("Nothing holds \(inLine(item)) up.")
+                lines.append("Nothing of \(inLine(item)) waits.")
             } else if standing.state == .inSync {
                 lines += ["Nothing waits. It is at \(status.head)."] + standing.notes
             } else {
@@ -180,6 +187,28 @@ struct WhyCommand: AsyncParsableCommand {
             "  adopt with    nephos kv adopt\(option)",
             "  give up with  nephos discard\(option) --left-behind",
         ]
+    }
+}
+
+extension Scope {
+    /// Whether this device's copy has an item of this name, as `why` takes one: a key, a path, a record or a zone. True
+    /// where that is not known.
+    fileprivate func mayHave(_ name: String, _ session: Session) async throws -> Bool {
+        guard try await status().initialSyncFinished else { return true }
+        switch id.service {
+        case .keyValue: return try session.keyValueStore(app: id.app).read(name).value != nil
+        case .documents:
+            // What can be no path is none.
+            let container = try await session.container(id.name, app: id.app)
+            return (try? await container.item(at: DocumentArgument(name))) ?? nil != nil
+        case .records:
+            let parts = id.name.split(separator: "/", maxSplits: 1).map(String.init)
+            guard let container = parts.first, parts.last?.hasPrefix("_public") != true else { return true }
+            let database = try await session.recordContainer(container, app: id.app).privateDatabase
+            guard parts.count > 1 else { return try await database.zone(name) != nil }
+            return try await !database.records([RecordID(name, zone: parts[1])], from: .localOnly).isEmpty
+        default: return true
+        }
     }
 }
 

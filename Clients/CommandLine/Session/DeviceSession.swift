@@ -28,6 +28,11 @@ struct DeviceOptionGroup: ParsableArguments {
         }
     }
 
+    /// Checks that no other program uses the home.
+    ///
+    /// - Throws: ``CloudError`` `.constraintViolation`.
+    func requireUnused() throws(CloudError) { if try hasHome { try Session.requireUnused(place) } }
+
     /// Opens the home for the length of a command.
     ///
     /// - Parameter makesHome: Whether one that is not there is made. What only reads makes nothing: a home that is

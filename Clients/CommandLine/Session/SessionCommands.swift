@@ -59,7 +59,8 @@ struct SignInCommand: AsyncParsableCommand {
 
 struct SignOutCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "sign-out", abstract: "Sign this device out. What is on it stays until another account signs in.")
+        commandName: "sign-out", abstract: "Sign this device out. What is on it stays until another account signs in.",
+        discussion: "Changes that wait are sent first, within --timeout (10 seconds).")
 
     @Flag(help: "Sign out with changes that were never sent: they stay here until this account signs in again.")
     var keepUnsent = false
@@ -70,6 +71,9 @@ struct SignOutCommand: AsyncParsableCommand {
     func run() async throws {
         try await device.withSession { session in
             let account = try session.requireAccount()
+            if !keepUnsent, try await !session.unsentChanges().isEmpty {
+                try await session.sendChanges(within: wait.duration)
+            }
             let ended: SignedOut
             do throws(CloudError) {
                 ended = try await session.signOut(keepsUnsent: keepUnsent, timeout: wait.given)
@@ -96,6 +100,11 @@ struct SignOutCommand: AsyncParsableCommand {
 }
 
 extension Session {
+    /// Sends what waits, as far as the server takes it in time. What is left says why by itself.
+    fileprivate func sendChanges(within limit: Duration) async throws {
+        _ = try await scopes().each(in: self) { try? await $0.waitUntilSent(timeout: limit, isImpatient: true) }
+    }
+
     /// Says what somebody would leave here unsent.
     fileprivate func listUnsent() async throws {
         for changes in try await unsentChanges() {
@@ -128,7 +137,7 @@ struct WhoAmICommand: AsyncParsableCommand {
         try await device.withSession { session in
             let account = try session.requireAccount()
             var report = SessionReport(account)
-            report.reason = account.ending?.message
+            report.reason = account.ending?.sentence
             try output.print(
                 report,
                 text: """

@@ -16,7 +16,7 @@ extension IdentityService {
         let device = try DeviceStore(transaction: transaction).device(caller.device)
         switch device?.state {
         case .active: break
-        case .revoked, .copied: throw device?.state.ending ?? Self.deviceRevoked
+        case .revoked, .copied: throw device?.ending ?? Self.deviceRevoked
         case .signedOut, nil: throw CloudError(.notAuthenticated, "This device has signed out. Sign in again.")
         }
         guard let device, device.account == caller.account, device.key == context.peer.publicKey else {

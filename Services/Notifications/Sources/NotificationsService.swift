@@ -53,7 +53,8 @@ public final class NotificationsService: CloudService {
     public func learned(_ fact: DirectoryFact) {
         switch fact {
         case .ended(let device, let ending):
-            door?.end(because: ending == .copied ? .deviceCopied : SubscriptionDoor.revoked) { $0.device == device }
+            let isSignOut = ending == .revoked(at: nil, by: "")
+            door?.end(because: isSignOut ? SubscriptionDoor.revoked : ending.error) { $0.device == device }
         case .account(let account, let standing, _):
             guard standing != .active else { return }
             door?.end(because: standing == .closed ? .accountClosed : .accountLocked) { $0.account == account }

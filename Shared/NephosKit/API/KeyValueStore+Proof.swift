@@ -7,7 +7,7 @@ public struct KeyHistoryEntry: Sendable, Hashable {
     public var item: KeyValueItem
     /// The server cannot read its value any more.
     public var damaged = false
-    /// It never became current: a newer write was there already.
+    /// The device that wrote what is there instead had not seen it.
     public var lostConflict: Bool
     /// When what is there instead was written.
     public var winnerTimestamp: HybridTimestamp

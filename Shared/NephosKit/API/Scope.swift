@@ -68,18 +68,20 @@ public struct Scope: Sendable {
         }
     }
 
-    /// What was overwritten or lost a conflict, newest first. Asks the server.
+    /// Conflicts, newest first: content that another device replaced without having seen it. Asks the server.
     ///
     /// - Parameters:
     ///   - name: Of this item; nil: of all.
+    ///   - withHistory: Whether ordinary overwrites are listed too.
     ///   - limit: However many; they are fetched in pages.
     ///   - timeout: How long one page may take; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again), or the service's own.
     public func conflicts(
-        of name: String? = nil, limit: Int = 100, timeout: Duration? = nil
+        of name: String? = nil, withHistory: Bool = false, limit: Int = 100, timeout: Duration? = nil
     ) async throws(CloudError) -> [ScopeConflict] {
         try await perform { driver, completion in
-            driver.model.conflicts(of: name, limit: limit, timeout: timeout, completion)
+            driver.model.conflicts(
+                of: name, withHistory: withHistory, limit: limit, timeout: timeout, completion)
         }
     }
 
@@ -167,6 +169,14 @@ public struct Scope: Sendable {
         try await perform { $0.wait(for: nil, timeout: limit, isImpatient: isImpatient, isFixed: true, $1) }
     }
 
+    /// Whether the server has just said that this device was revoked, and the home is about to keep that.
+    package var isTurningAway: Bool {
+        get async {
+            (try? await session.engine.perform { engine, completion in completion(.success(engine.isTurningAway)) })
+                ?? false
+        }
+    }
+
     /// Waits until nothing of it waits to be sent.
     ///
     /// - Parameters:
@@ -240,9 +250,9 @@ public struct Scope: Sendable {
 public struct ScopeConflict: Sendable, Hashable {
     /// How it came to that.
     public enum Outcome: String, Sendable {
-        /// It was current, and was written again.
+        /// It was written again by a device that had seen it.
         case overwritten
-        /// It never became current: something newer was there already.
+        /// The device that wrote what is there instead had not seen it.
         case lost
     }
 

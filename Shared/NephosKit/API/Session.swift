@@ -236,11 +236,16 @@ public final class Session: Sendable {
 
     /// The account's devices, those that were revoked included. Asks the server.
     ///
-    /// - Parameter timeout: How long to wait for each answer; nil: as long as any call of this session.
+    /// - Parameters:
+    ///   - withSignedOut: Whether devices that have signed out are listed too.
+    ///   - timeout: How long to wait for each answer; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` as ``whoAmI()`` does.
-    public func devices(timeout: Duration? = nil) async throws(CloudError) -> [DeviceInformation] {
+    public func devices(
+        withSignedOut: Bool = false, timeout: Duration? = nil
+    ) async throws(CloudError) -> [DeviceInformation] {
         var devices: [DeviceInformation] = []
         var request = WireListDevices()
+        request.withSignedOut = withSignedOut
         while true {
             let reply = try await call(.identity, request, as: WireListDevicesReply.self, timeout: timeout)
             devices += reply.devices.map(DeviceInformation.init)

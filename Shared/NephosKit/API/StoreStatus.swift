@@ -78,6 +78,8 @@ public struct StoreStatus: Sendable {
     public var damagedChunkCount = 0
     /// The server has said that it finds none of its contents: only its operator can bring them back.
     public var isContentMissing = false
+    /// When this device's copy last was the server's, by this device's clock; nil: never.
+    public var fetched: Timestamp?
 
     /// Nothing waits, nothing is known to be missing, nothing was refused that nobody has dismissed, and the content
     /// is the server's.

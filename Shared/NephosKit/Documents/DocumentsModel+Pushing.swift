@@ -322,7 +322,7 @@ extension DocumentsModel {
 
     /// Contents that lost and that nobody has resolved. They are in the items: the server is not asked.
     func conflicts(
-        of name: String?, limit: Int, timeout: Duration?,
+        of name: String?, withHistory: Bool, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
     ) {
         completion(

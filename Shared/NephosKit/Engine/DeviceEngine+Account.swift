@@ -447,6 +447,8 @@ extension DeviceEngine {
         func end(_ session: inout SessionRecord) {
             session.revoked = true
             session.wasCopied = error.details["reason"] == "copied"
+            session.revokedAt = error.details["revoked_at"].flatMap { UInt64($0) }
+            session.revokedBy = error.details["revoked_by"]
         }
         do throws(CloudError) { try changeSession { session, _ in end(&session) } } catch let failure {
             guard failure.code != .operationCancelled, var session else { return false }

@@ -96,6 +96,7 @@ extension SessionRecord {
         guard let other, other.revoked, other.secrets == secrets, !revoked else { return self }
         var ended = self
         (ended.revoked, ended.wasCopied) = (true, other.wasCopied)
+        (ended.revokedAt, ended.revokedBy) = (other.revokedAt, other.revokedBy)
         return ended
     }
 

@@ -3,9 +3,11 @@ import NephosWire
 
 /// What was overwritten or lost a conflict is the server's to keep.
 extension KeyValueModel {
-    /// - Parameter text: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
+    /// - Parameters:
+    ///   - text: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
+    ///   - conflictsOnly: Without what a device replaced that had seen it.
     func history(
-        of text: String?, limit: Int, timeout: Duration?,
+        of text: String?, conflictsOnly: Bool = false, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[KeyHistoryEntry], CloudError>) -> Void
     ) {
         do throws(CloudError) {
@@ -14,6 +16,7 @@ extension KeyValueModel {
             }
             var request = WireListKeyHistory()
             request.storeID = store.rawValue
+            request.conflictsOnly = conflictsOnly
             let names = try text.map { text throws(CloudError) in try engine.local.spellings(of: text, app: app) }
             let keys = names?.map(\.rawValue) ?? [""]
             history(request, of: keys[...], [], limit: limit, timeout: timeout) { result in
@@ -59,10 +62,10 @@ extension KeyValueModel {
     }
 
     func conflicts(
-        of name: String?, limit: Int, timeout: Duration?,
+        of name: String?, withHistory: Bool, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
     ) {
-        history(of: name, limit: limit, timeout: timeout) { [weak self] result in
+        history(of: name, conflictsOnly: !withHistory, limit: limit, timeout: timeout) { [weak self] result in
             guard let self else { return }
             completion(Result { () throws(CloudError) in try self.conflicts(result.get()) })
         }

@@ -20,11 +20,14 @@ extension KeyValueModel {
         wire.storeID = rows.scope.name
         // It tells the service whether its database is an old copy, before it takes the write.
         if operation.head.sequence > 0 { wire.head = WireChangeToken(operation.head) }
-        wire.writes = try StoreTransaction(rows).writes(of: operation.position).map { item in
+        let store = StoreTransaction(rows)
+        let seen = try store.seenTimestamps(of: operation.position)
+        wire.writes = try store.writes(of: operation.position).map { item in
             var write = WireKeyWrite()
             write.key = item.key.rawValue
             if let value = item.value { write.value = WirePropertyValue(value) }
             write.timestamp = item.timestamp.rawValue
+            write.seenTimestamp = seen[item.key]?.rawValue ?? 0
             // A delete says whose it is also when it is our own: so it is kept where there is nothing to delete. An
             // older write of the key may still be on its way, of this device or another, or be what an old copy lacks.
             if item.value == nil || item.deviceID != own { write.deviceID = item.deviceID.rawValue }

@@ -88,6 +88,17 @@ struct StoreTransaction {
         ).map(Self.item)
     }
 
+    /// The timestamps of what the server had given of an operation's keys when they were written.
+    func seenTimestamps(of position: Int64) throws -> [ItemName: HybridTimestamp] {
+        let rows = try Row.fetchAll(
+            cached("SELECT key, seen FROM pending_writes WHERE position = ?1"), arguments: [position])
+        return Dictionary(
+            rows.map {
+                (ItemName($0["key"] as String), HybridTimestamp(rawValue: UInt64(bitPattern: $0["seen"] as Int64)))
+            }
+        ) { first, _ in first }
+    }
+
     /// The newest pending write of this key: what is queued later need not be newer, it may be adopted, or offered
     /// again.
     func pendingWrite(_ key: ItemName) throws -> KeyValueItem? {
@@ -162,9 +173,10 @@ struct StoreTransaction {
 
     func put(_ write: KeyValueItem, at position: Int64) throws {
         try cached(
-            "INSERT INTO pending_writes (position, account, store, key, value, timestamp, device) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (position, key) DO UPDATE SET "
-                + "value = ?5, timestamp = ?6, device = ?7"
+            "INSERT INTO pending_writes (position, account, store, key, value, timestamp, device, seen) "
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, coalesce((SELECT timestamp FROM items "
+                + "WHERE account = ?2 AND store = ?3 AND key = ?4), 0)) ON CONFLICT (position, key) DO UPDATE SET "
+                + "value = ?5, timestamp = ?6, device = ?7, seen = excluded.seen"
         ).execute(arguments: [
             position, account, store, write.key.rawValue, write.value.map { Data($0.canonicalBytes) },
             Int64(bitPattern: write.timestamp.rawValue), write.deviceID.rawValue,

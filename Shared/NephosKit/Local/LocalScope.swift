@@ -28,6 +28,8 @@ struct ScopeState {
     var digestKey: [UInt8] = []
     /// Whether the first pull has finished.
     var synced = false
+    /// When the copy last was the server's, by this device's clock; 0: never.
+    var fetched = Timestamp(milliseconds: 0)
     /// What its model keeps of what the service says of the scope besides.
     var info = Data()
     /// The epochs that the copy has come to, the present one last, each with how far its history is that of the one before:

@@ -319,6 +319,13 @@ enum LocalSchema {
         migrator.registerMigration("7: epochs of scopes") { database in
             try database.execute(sql: "ALTER TABLE scopes ADD COLUMN epochs BLOB NOT NULL DEFAULT x''")
         }
+        migrator.registerMigration("8: when scopes were fetched, and what writes had seen") { database in
+            try database.execute(
+                sql: """
+                    ALTER TABLE scopes ADD COLUMN fetched INTEGER NOT NULL DEFAULT 0;
+                    ALTER TABLE pending_writes ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
+                    """)
+        }
         return migrator
     }
 

@@ -31,7 +31,7 @@ struct ScopeTransaction {
     func state() throws -> ScopeState {
         let row = try Row.fetchOne(
             cached(
-                "SELECT epoch, sequence, token_check, digest, digest_key, synced, info, epochs FROM scopes "
+                "SELECT epoch, sequence, token_check, digest, digest_key, synced, info, epochs, fetched FROM scopes "
                     + "WHERE account = ?1 AND service = ?2 AND scope = ?3"),
             arguments: [account, service, scope.name])
         guard let row else { return ScopeState() }
@@ -45,6 +45,7 @@ struct ScopeTransaction {
             synced: row["synced"],
             info: row["info"])
         state.epochBytes = row["epochs"]
+        state.fetched = Timestamp(milliseconds: UInt64(bitPattern: row["fetched"] as Int64))
         return state
     }
 
@@ -58,14 +59,14 @@ struct ScopeTransaction {
     func save(_ state: ScopeState) throws {
         try cached(
             "INSERT INTO scopes (account, service, scope, epoch, sequence, digest, digest_key, synced, info, "
-                + "token_check, epochs) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) "
+                + "token_check, epochs, fetched) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) "
                 + "ON CONFLICT (account, service, scope) DO UPDATE SET epoch = ?4, sequence = ?5, digest = ?6, "
                 + "digest_key = ?7, synced = ?8, info = ?9, token_check = ?10, "
-                + "epochs = ?11"
+                + "epochs = ?11, fetched = ?12"
         ).execute(arguments: [
             account, service, scope.name, Int64(bitPattern: state.head.epoch), Int64(bitPattern: state.head.sequence),
             Data(state.digest.bytes), Data(state.digestKey), state.synced, state.info, Data(state.head.check.bytes),
-            state.epochBytes,
+            state.epochBytes, Int64(bitPattern: state.fetched.milliseconds),
         ])
     }
 

@@ -64,6 +64,10 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     package var revoked: Bool
     /// Set: it was turned away because its sign-in came from two places.
     package var wasCopied: Bool?
+    /// When it was revoked, in milliseconds since 1970, and by the device of which name (empty: the operator), as the
+    /// server has said. Nil: it has not.
+    package var revokedAt: UInt64?
+    package var revokedBy: String?
     /// Under which name this sign-in's secrets are kept.
     package var secrets = ""
 
@@ -75,7 +79,11 @@ public struct SessionRecord: Codable, Hashable, Sendable {
     /// Why the server has turned this device away; nil: it has not.
     package var ending: CloudError? {
         guard revoked else { return nil }
-        guard wasCopied == true else { return CloudError(.deviceRevoked, "This device was revoked. Sign in again.") }
+        guard wasCopied == true else {
+            return CloudError(
+                .deviceRevoked, "This device was revoked. Sign in again.",
+                details: revokedAt.map { ["revoked_at": "\($0)", "revoked_by": revokedBy ?? ""] } ?? [:])
+        }
         return CloudError(
             .deviceRevoked,
             "This device's sign-in came from two places, so it was ended for both. Sign in again.",

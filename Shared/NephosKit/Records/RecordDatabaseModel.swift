@@ -332,7 +332,7 @@ final class RecordDatabaseModel: ContentKeeping {
 
     /// They are its zones'; of none here anybody can say that there are none in zones of which nobody here has heard.
     func conflicts(
-        of name: String?, limit: Int, timeout: Duration?,
+        of name: String?, withHistory: Bool, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
     ) {
         completion(

@@ -6,7 +6,7 @@ extension RecordZoneModel {
     /// Conflicts that nobody has resolved, which are here, and then what saves by force have overwritten, which is the
     /// server's to keep.
     func conflicts(
-        of name: String?, limit: Int, timeout: Duration?,
+        of name: String?, withHistory: Bool, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
     ) {
         do throws(CloudError) {
@@ -23,7 +23,7 @@ extension RecordZoneModel {
                     try place.isPublic ? RecordLimits.defaultZone : zones.id(of: zone)
                 )
             }
-            guard let zoneID, found.count < limit else { return completion(.success(found)) }
+            guard withHistory, let zoneID, found.count < limit else { return completion(.success(found)) }
             var request = WireListRecordHistory()
             request.container = container
             request.database = place.isPublic ? .public : .private

@@ -47,6 +47,7 @@ extension ScopeDriver {
         if state.head.sequence == 0, !last.epochs.isEmpty { state.begin(after: last.epochs.map { ChangeToken($0) }) }
         state.head = !isBehind && token.epoch == state.head.epoch && state.head > token ? state.head : token
         state.synced = true
+        state.fetched = engine.loop.wallClock.now
         state.come(to: state.head.epoch, from: pulled.epochStart)
         try rows.save(state)
         var applied = AppliedPages(head: state.head, damaged: merged.damaged.names)
@@ -77,6 +78,7 @@ extension ScopeDriver {
         }
         guard let merged = try model.merge(segment, in: rows, &state) else { return .unreadable }
         state.head = segment.token
+        state.fetched = engine.loop.wallClock.now
         try rows.save(state)
         try tell(merged.news, at: segment.token, in: rows)
         return .applied(differs: try differs(state, from: segment.digest, in: rows))

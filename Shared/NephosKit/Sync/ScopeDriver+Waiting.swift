@@ -151,7 +151,8 @@ extension ScopeDriver {
             budget: isHeld ? told.writeBudget : sync.outbox.pacing.budget,
             isFollowing: isGone || (isHeld ? told.isFollowing : engine.router.isFollowing(self)),
             followingProblem: isHeld ? told.followingError : engine.router.problem(of: self), leftBehind: leftBehind,
-            damagedChunkCount: damage.countAtLeast, isContentMissing: damage.isAllMissing)
+            damagedChunkCount: damage.countAtLeast, isContentMissing: damage.isAllMissing,
+            fetched: state.fetched.milliseconds > 0 ? state.fetched : nil)
         return (status, pending.map(\.0.position))
     }
 }

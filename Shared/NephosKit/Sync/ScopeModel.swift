@@ -103,13 +103,14 @@ protocol ScopeModel: AnyObject {
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName]
     /// Gives up what waits in places that the app no longer has.
     func discardLeftBehind(in rows: ScopeTransaction) throws
-    /// What lost or was overwritten, newest first.
+    /// Conflicts, newest first.
     ///
     /// - Parameters:
     ///   - name: Of this item; nil: of all.
+    ///   - withHistory: Whether ordinary overwrites are listed too.
     ///   - timeout: How long one call may take; nil: as long as any of the session.
     func conflicts(
-        of name: String?, limit: Int, timeout: Duration?,
+        of name: String?, withHistory: Bool, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void)
 
     /// Those of them that nobody has decided and that are here, newest first.
@@ -177,7 +178,7 @@ extension ScopeModel {
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] { [] }
     func discardLeftBehind(in rows: ScopeTransaction) throws {}
     func conflicts(
-        of name: String?, limit: Int, timeout: Duration?,
+        of name: String?, withHistory: Bool, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
     ) { completion(.success([])) }
     func undecidedConflicts(of name: String?, limit: Int, in rows: ScopeTransaction) throws -> [ScopeConflict] { [] }

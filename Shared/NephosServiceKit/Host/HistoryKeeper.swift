@@ -9,6 +9,8 @@ final class HistoryKeeper {
     private(set) var epoch: UInt64 = 0
     /// When a token has last shown that the database was an old copy.
     private(set) var oldCopyFound: Timestamp?
+    /// Whether this start is the first of a database that was brought back.
+    private(set) var isRestored = false
 
     private let engine: any StorageEngine
     let cache: FeedCache
@@ -29,6 +31,7 @@ final class HistoryKeeper {
         cache.history = try Feed.beginRun(in: transaction, key: key, at: now, random: random)
         let feed = Feed(over: transaction, at: now, cache: cache)
         oldCopyFound = try feed.oldCopyFound()
+        isRestored = oldCopyFound == now
         epoch = try feed.position(ofPartition: 0).epoch
         return try Self.heads(feed)
     }

@@ -162,10 +162,8 @@ public final class ServiceHost: ServiceRuntime {
 
     private func open(_ entry: Roster.Entry, _ known: Known) throws {
         directory.recall(known.facts)
-        if let found = history.oldCopyFound {
-            logger.info(
-                "The database was found to be an old copy",
-                metadata: ["epoch": "\(history.epoch)", "found_at": "\(found.milliseconds)"])
+        if history.isRestored {
+            logger.notice("The database was restored: a new epoch begins", metadata: ["epoch": "\(history.epoch)"])
         }
         let events = try loop.makePublishSocket(
             PublishSocketOptions(endpoint: entry.events, keys: keys, admission: .roster(gate.followers(of: service))))

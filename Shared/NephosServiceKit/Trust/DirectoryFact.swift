@@ -22,16 +22,23 @@ public enum DirectoryFact: Sendable {
     case recall(owner: String)
 
     /// Why a device has ended.
-    public enum Ending: Sendable {
+    public enum Ending: Hashable, Sendable {
         /// Revoked, or signed out.
-        case revoked
+        ///
+        /// - Parameters:
+        ///   - at: When it was revoked; nil: it signed out.
+        ///   - by: The name of the device that revoked it; empty: the operator did.
+        case revoked(at: Timestamp?, by: String)
         /// Its refresh token was used from two places.
         case copied
 
         /// What the device is told.
         public var error: CloudError {
             switch self {
-            case .revoked: CloudError(.deviceRevoked, "This device was revoked. Sign in again.")
+            case .revoked(let time, let name):
+                CloudError(
+                    .deviceRevoked, "This device was revoked. Sign in again.",
+                    details: time.map { ["revoked_at": "\($0.milliseconds)", "revoked_by": name] } ?? [:])
             case .copied: .deviceCopied
             }
         }
@@ -64,7 +71,8 @@ public enum DirectoryFact: Sendable {
         switch name[..<slash] {
         case "device":
             guard let state = try? WireDeviceState(serializedBytes: item.body), state.revoked else { return nil }
-            self = .ended(DeviceID(id), state.copied ? .copied : .revoked)
+            let time = state.endedAt == 0 ? nil : Timestamp(milliseconds: state.endedAt)
+            self = .ended(DeviceID(id), state.copied ? .copied : .revoked(at: time, by: state.endedBy))
         case "account":
             guard let state = try? WireAccountState(serializedBytes: item.body) else { return nil }
             switch state.state {

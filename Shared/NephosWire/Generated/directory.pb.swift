@@ -46,6 +46,12 @@ public nonisolated struct WireDeviceState: Sendable {
   /// Besides: its refresh token was used from two places.
   public var copied: Bool = false
 
+  /// When it was revoked, in milliseconds since 1970. 0: it was not.
+  public var endedAt: UInt64 = 0
+
+  /// The name of the device that revoked it. Empty: the operator did.
+  public var endedBy: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -259,7 +265,7 @@ fileprivate nonisolated let _protobuf_package = "nephos"
 
 nonisolated extension WireDeviceState: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DeviceState"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}device_id\0\u{3}account_id\0\u{3}public_key\0\u{1}revoked\0\u{3}signed_out\0\u{1}copied\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}device_id\0\u{3}account_id\0\u{3}public_key\0\u{1}revoked\0\u{3}signed_out\0\u{1}copied\0\u{3}ended_at\0\u{3}ended_by\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -273,6 +279,8 @@ nonisolated extension WireDeviceState: SwiftProtobuf.Message, SwiftProtobuf._Mes
       case 4: try { try decoder.decodeSingularBoolField(value: &self.revoked) }()
       case 5: try { try decoder.decodeSingularBoolField(value: &self.signedOut) }()
       case 6: try { try decoder.decodeSingularBoolField(value: &self.copied) }()
+      case 7: try { try decoder.decodeSingularUInt64Field(value: &self.endedAt) }()
+      case 8: try { try decoder.decodeSingularStringField(value: &self.endedBy) }()
       default: break
       }
     }
@@ -297,6 +305,12 @@ nonisolated extension WireDeviceState: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if self.copied != false {
       try visitor.visitSingularBoolField(value: self.copied, fieldNumber: 6)
     }
+    if self.endedAt != 0 {
+      try visitor.visitSingularUInt64Field(value: self.endedAt, fieldNumber: 7)
+    }
+    if !self.endedBy.isEmpty {
+      try visitor.visitSingularStringField(value: self.endedBy, fieldNumber: 8)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -307,6 +321,8 @@ nonisolated extension WireDeviceState: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if lhs.revoked != rhs.revoked {return false}
     if lhs.signedOut != rhs.signedOut {return false}
     if lhs.copied != rhs.copied {return false}
+    if lhs.endedAt != rhs.endedAt {return false}
+    if lhs.endedBy != rhs.endedBy {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

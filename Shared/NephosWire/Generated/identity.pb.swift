@@ -591,6 +591,9 @@ public nonisolated struct WireListDevices: Sendable {
   /// Only what comes after this device; empty: from the first.
   public var after: String = String()
 
+  /// Also devices that have signed out: what they wrote has their ids.
+  public var withSignedOut: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -2320,7 +2323,7 @@ nonisolated extension WireWhoAmIReply: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireListDevices: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListDevices"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_name\0\u{1}after\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_name\0\u{1}after\0\u{3}with_signed_out\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2330,6 +2333,7 @@ nonisolated extension WireListDevices: SwiftProtobuf.Message, SwiftProtobuf._Mes
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.accountName) }()
       case 2: try { try decoder.decodeSingularStringField(value: &self.after) }()
+      case 3: try { try decoder.decodeSingularBoolField(value: &self.withSignedOut) }()
       default: break
       }
     }
@@ -2342,12 +2346,16 @@ nonisolated extension WireListDevices: SwiftProtobuf.Message, SwiftProtobuf._Mes
     if !self.after.isEmpty {
       try visitor.visitSingularStringField(value: self.after, fieldNumber: 2)
     }
+    if self.withSignedOut != false {
+      try visitor.visitSingularBoolField(value: self.withSignedOut, fieldNumber: 3)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListDevices, rhs: WireListDevices) -> Bool {
     if lhs.accountName != rhs.accountName {return false}
     if lhs.after != rhs.after {return false}
+    if lhs.withSignedOut != rhs.withSignedOut {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

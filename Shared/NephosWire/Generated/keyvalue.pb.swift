@@ -116,6 +116,11 @@ public nonisolated struct WireKeyWrite: Sendable {
   /// which its id tells. Empty: the caller.
   public var deviceID: String = String()
 
+  /// The timestamp of the value that the device had from the server when it
+  /// wrote this; 0: it had none. A newer value of another device that this write
+  /// replaces is a conflict.
+  public var seenTimestamp: UInt64 = 0
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -225,6 +230,9 @@ public nonisolated struct WireListKeyHistory: Sendable {
   /// Leaves out so many of the newest: those that the caller has.
   public var skip: UInt32 = 0
 
+  /// Only the entries with lost_conflict; `skip` counts these alone.
+  public var conflictsOnly: Bool = false
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -259,7 +267,7 @@ public nonisolated struct WireKeyHistoryEntry: Sendable {
   /// Clears the value of `item`. Subsequent reads from it will return its default value.
   public mutating func clearItem() {self._item = nil}
 
-  /// True: never became current, because a newer write was there already.
+  /// True: the device that wrote the winner had not seen this write.
   public var lostConflict: Bool = false
 
   /// The write that replaced it or won.
@@ -439,7 +447,7 @@ nonisolated extension WirePushKeys: SwiftProtobuf.Message, SwiftProtobuf._Messag
 
 nonisolated extension WireKeyWrite: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".KeyWrite"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{1}value\0\u{1}timestamp\0\u{3}device_id\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{1}value\0\u{1}timestamp\0\u{3}device_id\0\u{3}seen_timestamp\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -451,6 +459,7 @@ nonisolated extension WireKeyWrite: SwiftProtobuf.Message, SwiftProtobuf._Messag
       case 2: try { try decoder.decodeSingularMessageField(value: &self._value) }()
       case 3: try { try decoder.decodeSingularUInt64Field(value: &self.timestamp) }()
       case 4: try { try decoder.decodeSingularStringField(value: &self.deviceID) }()
+      case 5: try { try decoder.decodeSingularUInt64Field(value: &self.seenTimestamp) }()
       default: break
       }
     }
@@ -473,6 +482,9 @@ nonisolated extension WireKeyWrite: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if !self.deviceID.isEmpty {
       try visitor.visitSingularStringField(value: self.deviceID, fieldNumber: 4)
     }
+    if self.seenTimestamp != 0 {
+      try visitor.visitSingularUInt64Field(value: self.seenTimestamp, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -481,6 +493,7 @@ nonisolated extension WireKeyWrite: SwiftProtobuf.Message, SwiftProtobuf._Messag
     if lhs._value != rhs._value {return false}
     if lhs.timestamp != rhs.timestamp {return false}
     if lhs.deviceID != rhs.deviceID {return false}
+    if lhs.seenTimestamp != rhs.seenTimestamp {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -636,7 +649,7 @@ nonisolated extension WireKeyValueUsage: SwiftProtobuf.Message, SwiftProtobuf._M
 
 nonisolated extension WireListKeyHistory: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ListKeyHistory"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}store_id\0\u{1}key\0\u{1}limit\0\u{1}skip\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}store_id\0\u{1}key\0\u{1}limit\0\u{1}skip\0\u{3}conflicts_only\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -648,6 +661,7 @@ nonisolated extension WireListKeyHistory: SwiftProtobuf.Message, SwiftProtobuf._
       case 2: try { try decoder.decodeSingularStringField(value: &self.key) }()
       case 3: try { try decoder.decodeSingularUInt32Field(value: &self.limit) }()
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.skip) }()
+      case 5: try { try decoder.decodeSingularBoolField(value: &self.conflictsOnly) }()
       default: break
       }
     }
@@ -666,6 +680,9 @@ nonisolated extension WireListKeyHistory: SwiftProtobuf.Message, SwiftProtobuf._
     if self.skip != 0 {
       try visitor.visitSingularUInt32Field(value: self.skip, fieldNumber: 4)
     }
+    if self.conflictsOnly != false {
+      try visitor.visitSingularBoolField(value: self.conflictsOnly, fieldNumber: 5)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -674,6 +691,7 @@ nonisolated extension WireListKeyHistory: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.key != rhs.key {return false}
     if lhs.limit != rhs.limit {return false}
     if lhs.skip != rhs.skip {return false}
+    if lhs.conflictsOnly != rhs.conflictsOnly {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -76,6 +76,8 @@ enum DirectoryEvents {
             wire.revoked = device.state != .active
             wire.signedOut = device.state == .signedOut
             wire.copied = device.state == .copied
+            wire.endedAt = device.ended?.milliseconds ?? 0
+            wire.endedBy = device.endedBy
             return IdentityFeed.item("device/" + device.id.rawValue, wire)
         case .app(let app):
             var wire = WireAppState()

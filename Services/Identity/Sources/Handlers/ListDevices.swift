@@ -2,8 +2,8 @@ internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
 
-// The account's devices, oldest first: active ones and revoked ones. A device
-// that has signed out is gone.
+// The account's devices, oldest first: active ones and revoked ones, and those
+// that have signed out only if they are asked for.
 extension IdentityService {
     private static let devicesPerPage = 256
 
@@ -13,7 +13,9 @@ extension IdentityService {
         let subject = try requireSubject(request.accountName, context, transaction)
         let after = request.after.isEmpty ? nil : try requireDevice(request.after, of: subject, transaction)
         let devices = try DeviceStore(transaction: transaction)
-            .page(of: subject.account.id, after: after, limit: Self.devicesPerPage + 1)
+            .page(
+                of: subject.account.id, after: after, withSignedOut: request.withSignedOut,
+                limit: Self.devicesPerPage + 1)
         var reply = WireListDevicesReply()
         reply.devices = devices.prefix(Self.devicesPerPage).map(WireDevice.init)
         reply.more = devices.count > Self.devicesPerPage

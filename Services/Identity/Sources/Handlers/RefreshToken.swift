@@ -16,7 +16,7 @@ extension IdentityService {
         let devices = DeviceStore(transaction: transaction)
         let families = RefreshFamilyStore(transaction: transaction)
         let enrolments = try devices.enrolments(of: context.peer.publicKey)
-        if let ended = enrolments.first(where: \.state.isLockedOut) { throw ended.state.ending }
+        if let ended = enrolments.first(where: \.state.isLockedOut) { throw ended.ending }
         guard let presented = RefreshSecret(text: request.refreshToken),
             let family = try families.family(presented.family),
             var device = try devices.device(family.device), device.state == .active

@@ -32,9 +32,11 @@ extension IdentityService {
         switch item.item.prefix(while: { $0 != "/" }) {
         case "device":
             let told = try WireDeviceState(serializedBytes: item.body)
-            guard told.revoked, let device = try DeviceStore(transaction: transaction).device(DeviceID(told.deviceID)),
+            guard told.revoked, var device = try DeviceStore(transaction: transaction).device(DeviceID(told.deviceID)),
                 device.state == .active
             else { return }
+            if told.endedAt > 0 { device.ended = Timestamp(milliseconds: told.endedAt) }
+            device.endedBy = told.endedBy
             let ended = try end(device, as: told.signedOut ? .signedOut : told.copied ? .copied : .revoked, transaction)
             try AuditJournal(transaction: transaction).record(
                 .deviceRevoked, of: device.account, by: .administrator, at: context.now,

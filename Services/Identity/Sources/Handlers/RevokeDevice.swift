@@ -12,6 +12,7 @@ extension IdentityService {
         let subject = try requireSubject(request.accountName, context, transaction)
         var device = try requireDevice(request.deviceID, of: subject, transaction)
         if !device.state.isLockedOut {
+            (device.ended, device.endedBy) = (context.now, subject.device?.name ?? "")
             device = try end(device, as: .revoked, transaction)
             try AuditJournal(transaction: transaction).record(
                 .deviceRevoked, of: device.account, by: subject.actor, at: context.now,

@@ -49,7 +49,7 @@ extension IdentityService {
         let isKnown = enrolments.contains { $0.account == account?.id }
         if let ended = enrolments.first(where: \.state.isLockedOut) {
             try refuseKey(ended, account, request, context)
-            throw ended.state.ending
+            throw ended.ending
         }
         let codes = SignInCodeStore(transaction: transaction)
         // The same questions for a name that is nobody's.
@@ -118,7 +118,7 @@ extension IdentityService {
         let app = try requireApp(request.appID, transaction)
         let enrolments = try devices.enrolments(of: context.peer.publicKey)
         guard case .enrol(let known, let ending) = EnrolmentRule.decide(enrolments: enrolments, account: account.id)
-        else { throw enrolments.first(where: \.state.isLockedOut)?.state.ending ?? Self.deviceRevoked }
+        else { throw enrolments.first(where: \.state.isLockedOut)?.ending ?? Self.deviceRevoked }
 
         if known == nil {
             try EnrolmentRule.checkRoom(active: devices.activeCount(of: account.id))

@@ -26,8 +26,6 @@ struct DeviceRecord: Hashable, Sendable {
         /// Whether its key never signs in again.
         var isLockedOut: Bool { self == .revoked || self == .copied }
 
-        /// What a locked-out key is told.
-        var ending: CloudError { self == .copied ? .deviceCopied : IdentityService.deviceRevoked }
     }
 
     var id: DeviceID
@@ -40,13 +38,22 @@ struct DeviceRecord: Hashable, Sendable {
     var enrolled: Timestamp
     var lastSeen: Timestamp
     var state: State
+    /// When it was revoked; nil: it was not.
+    var ended: Timestamp?
+    /// The name of the device that revoked it; empty: the operator did.
+    var endedBy = ""
+
+    /// The answer to a locked-out key.
+    var ending: CloudError {
+        state == .copied ? .deviceCopied : DirectoryFact.Ending.revoked(at: ended, by: endedBy).error
+    }
 }
 
 struct DeviceStore {
     let transaction: any Transaction
 
     private static let columns =
-        "device_id, account_id, public_key, name, model, platform, enrolled_at, last_seen_at, state, policy_class"
+        "device_id, account_id, public_key, name, model, platform, enrolled_at, last_seen_at, state, policy_class, ended_at, ended_by"
     private static let selectByID = SQL("SELECT \(columns) FROM devices WHERE device_id = ?1")
     private static let selectByKey = SQL("SELECT \(columns) FROM devices WHERE public_key = ?1")
     private static let selectByAccount = SQL(
@@ -58,6 +65,11 @@ struct DeviceStore {
         """
         SELECT \(columns) FROM devices WHERE account_id = ?1 AND state <> \(signedOut)
             AND (enrolled_at, device_id) > (?2, ?3)
+        ORDER BY enrolled_at, device_id LIMIT ?4
+        """)
+    private static let selectPageOfAll = SQL(
+        """
+        SELECT \(columns) FROM devices WHERE account_id = ?1 AND (enrolled_at, device_id) > (?2, ?3)
         ORDER BY enrolled_at, device_id LIMIT ?4
         """)
     private static let countActive = SQL(
@@ -73,10 +85,11 @@ struct DeviceStore {
     private static let deleteByAccount = SQL("DELETE FROM devices WHERE account_id = ?1")
     private static let upsert = SQL(
         """
-        INSERT INTO devices (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+        INSERT INTO devices (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
         ON CONFLICT (device_id) DO UPDATE SET
             name = excluded.name, model = excluded.model, platform = excluded.platform,
-            last_seen_at = excluded.last_seen_at, state = excluded.state, policy_class = excluded.policy_class
+            last_seen_at = excluded.last_seen_at, state = excluded.state, policy_class = excluded.policy_class,
+            ended_at = excluded.ended_at, ended_by = excluded.ended_by
         """)
 
     func device(_ id: DeviceID) throws -> DeviceRecord? {
@@ -93,10 +106,14 @@ struct DeviceStore {
         try transaction.all(Self.selectByAccount, [.text(account.rawValue)], Self.record)
     }
 
-    /// Those that have not signed out, oldest first, after one of them.
-    func page(of account: AccountID, after: DeviceRecord?, limit: Int) throws -> [DeviceRecord] {
+    /// The account's devices, oldest first, after one of them.
+    ///
+    /// - Parameter withSignedOut: Whether those that have signed out are listed too.
+    func page(
+        of account: AccountID, after: DeviceRecord?, withSignedOut: Bool, limit: Int
+    ) throws -> [DeviceRecord] {
         try transaction.all(
-            Self.selectPage,
+            withSignedOut ? Self.selectPageOfAll : Self.selectPage,
             [
                 .text(account.rawValue),
                 after?.enrolled.column ?? .integer(-1), .text(after?.id.rawValue ?? ""), .integer(Int64(limit)),
@@ -136,6 +153,7 @@ struct DeviceStore {
                 .text(device.id.rawValue), .text(device.account.rawValue), .text(device.key.z85), .text(device.name),
                 .text(device.model), .text(device.platform), device.enrolled.column, device.lastSeen.column,
                 .integer(device.state.rawValue), .integer(device.policyClass.rawValue),
+                device.ended?.column ?? .integer(0), .text(device.endedBy),
             ])
     }
 
@@ -154,6 +172,7 @@ struct DeviceStore {
             model: row.text(4), platform: row.text(5),
             policyClass: PolicyClass(rawValue: row.integer(9)) ?? .computer,
             enrolled: Timestamp(column: row.integer(6)),
-            lastSeen: Timestamp(column: row.integer(7)), state: state)
+            lastSeen: Timestamp(column: row.integer(7)), state: state,
+            ended: row.integer(10) == 0 ? nil : Timestamp(column: row.integer(10)), endedBy: row.text(11))
     }
 }

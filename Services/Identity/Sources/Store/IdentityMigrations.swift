@@ -29,7 +29,10 @@ enum IdentityMigrations {
                     platform TEXT NOT NULL,
                     enrolled_at BIGINT NOT NULL,
                     last_seen_at BIGINT NOT NULL,
-                    state BIGINT NOT NULL
+                    state BIGINT NOT NULL,
+                    -- When it was revoked, and by the device of which name; 0: it was not, or nobody knows.
+                    ended_at BIGINT NOT NULL DEFAULT 0,
+                    ended_by TEXT NOT NULL DEFAULT ''
                 )
                 """,
                 "CREATE INDEX devices_by_key ON devices (public_key)",

@@ -23,6 +23,7 @@ extension KeyValueService {
         var key: ItemName?
         var limit: Int
         var skip: Int
+        var conflictsOnly: Bool
     }
 
     /// What lost or was overwritten, newest first; fewer than asked for when the values are large.
@@ -36,14 +37,15 @@ extension KeyValueService {
                 opener: try mending(transaction) { try openStore(request.storeID, context, transaction).opener() },
                 key: request.key.isEmpty ? nil : ItemName(request.key),
                 limit: request.limit == 0 ? Self.historyLimit : min(Int(request.limit), Self.historyLimitMax),
-                skip: min(Int(request.skip), Self.entriesMax)))
+                skip: min(Int(request.skip), Self.entriesMax), conflictsOnly: request.conflictsOnly))
     }
 
     @Sendable static func readKeyHistory(_ page: HistoryPage, _ feed: any FeedReader) throws -> Frame {
         var reply = WireListKeyHistoryReply()
         var bytes = 0
         let places = try KeyHistory.places(
-            of: page.opener.scope, key: page.key, skip: page.skip, limit: page.limit + 1, in: feed)
+            of: page.opener.scope, key: page.key, conflictsOnly: page.conflictsOnly, skip: page.skip,
+            limit: page.limit + 1, in: feed)
         for place in places {
             bytes += place.size
             reply.more = reply.entries.count == page.limit || bytes > historyBytesMax && !reply.entries.isEmpty

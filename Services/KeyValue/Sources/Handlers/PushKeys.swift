@@ -68,16 +68,19 @@ struct Push: ~Copyable {
         /// Canonical; nil: delete the key.
         let value: [UInt8]?
         let offered: MergeRule.Stamp
+        /// Of what the writer had from here; ``HybridTimestamp/zero``: nothing.
+        let seen: HybridTimestamp
         let current: StoredKey?
         let decision: MergeRule.Decision
         /// Of the value that is there; nil: there is none.
         let previousSize: Int?
 
         init(
-            key: ItemName, value: [UInt8]?, offered: MergeRule.Stamp, current: StoredKey?, decision: MergeRule.Decision
+            _ write: PushRequest.Write, offered: MergeRule.Stamp, current: StoredKey?, decision: MergeRule.Decision
         ) {
-            self.key = key
-            self.value = value
+            key = write.key
+            value = write.value
+            seen = HybridTimestamp(rawValue: write.seenTimestamp)
             self.offered = offered
             self.current = current
             self.decision = decision
@@ -116,7 +119,7 @@ struct Push: ~Copyable {
             // One that names its writer may be newer than a write that has not arrived, or be of what an old copy does
             // not have; another leaves nothing.
             if write.value == nil, current == nil, write.deviceID.isEmpty {
-                return Write(key: write.key, value: nil, offered: offered, current: nil, decision: .absent)
+                return Write(write, offered: offered, current: nil, decision: .absent)
             }
             let decision: MergeRule.Decision
             do {
@@ -129,7 +132,7 @@ struct Push: ~Copyable {
                 // Nobody can read what is there. A device that has something newer offers it.
                 decision = .accepted(offered.timestamp > cut.limit ? cut.timestamp : offered.timestamp)
             }
-            return Write(key: write.key, value: write.value, offered: offered, current: current, decision: decision)
+            return Write(write, offered: offered, current: current, decision: decision)
         }
         self.store = store
         self.head = head
@@ -273,7 +276,8 @@ struct Push: ~Copyable {
             guard let value = try? store.value(of: current), value != write.value else { return nil }
         }
         return KeyHistory.Entry(
-            loser: current, mark: Self.mark(of: current.digest), lostConflict: false, winner: winner,
+            loser: current, mark: Self.mark(of: current.digest),
+            lostConflict: previous.device != winner.device && previous.timestamp > write.seen, winner: winner,
             recordedAt: time)
     }
 

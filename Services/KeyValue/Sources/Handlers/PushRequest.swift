@@ -17,6 +17,8 @@ struct PushRequest {
         var timestamp: UInt64 = 0
         /// Empty: the caller.
         var deviceID = ""
+        /// Of the value that the device had from the server when it wrote this; 0: it had none.
+        var seenTimestamp: UInt64 = 0
     }
 
     var storeID = ""
@@ -85,7 +87,8 @@ struct PushRequest {
                 value?.append(contentsOf: message[range])
             case (3, .number(let number)): write.timestamp = number
             case (4, .range(let range)): write.deviceID = try reader.text(range)
-            case (1...4, _): throw FieldReader.Malformed()
+            case (5, .number(let number)): write.seenTimestamp = number
+            case (1...5, _): throw FieldReader.Malformed()
             default: break
             }
         }

@@ -22,13 +22,13 @@ extension KeyHistory {
 
     /// - Returns: The newest of them, newest first.
     static func packedPlaces(
-        of store: Store, _ key: ItemName?, limit: Int, in transaction: any ReadTransaction
+        of store: Store, _ key: ItemName?, conflictsOnly: Bool, limit: Int, in transaction: any ReadTransaction
     ) throws -> [Place] {
         var places: [Place] = []
         try transaction.query(packedOfStore, [.integer(store.id)]) { row in
             let number = row.integer(0)
             for (index, entry) in PackedHistory.unpack(row.blob(1)).entries.enumerated().reversed()
-            where key == nil || entry.loser.key == key {
+            where (key == nil || entry.loser.key == key) && (entry.lostConflict || !conflictsOnly) {
                 places.append(
                     Place(
                         store: store.id, own: entry.isOwn ? 1 : 0, number: number &+ Int64(index),

@@ -114,6 +114,17 @@ enum KeyHistory {
         SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND item = ?2
         ORDER BY number DESC LIMIT ?3
         """)
+    /// A device is never in conflict with itself.
+    private static let conflictsOfStore = SQL(
+        """
+        SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND own = 0 AND lost_conflict = 1
+        ORDER BY number DESC LIMIT ?2
+        """)
+    private static let conflictsOfKey = SQL(
+        """
+        SELECT store_id, own, number, size FROM key_history
+        WHERE store_id = ?1 AND item = ?2 AND own = 0 AND lost_conflict = 1 ORDER BY number DESC LIMIT ?3
+        """)
     /// What lost a conflict goes last: nobody has seen it.
     static let surplusOfKey = SQL(
         """
@@ -309,17 +320,28 @@ enum KeyHistory {
     ///
     /// One that is packed and also there already is listed twice, until it would get its row.
     static func places(
-        of scope: ScopeName, key: ItemName?, skip: Int = 0, limit: Int, in transaction: any ReadTransaction
+        of scope: ScopeName, key: ItemName?, conflictsOnly: Bool = false, skip: Int = 0, limit: Int,
+        in transaction: any ReadTransaction
     ) throws -> [Place] {
         guard let store = try find(scope, in: transaction) else { return [] }
-        let packed = store.packed == 0 ? [] : try packedPlaces(of: store, key, limit: skip + limit, in: transaction)
+        let packed =
+            store.packed == 0
+            ? []
+            : try packedPlaces(of: store, key, conflictsOnly: conflictsOnly, limit: skip + limit, in: transaction)
+        let statement =
+            switch (key == nil, conflictsOnly) {
+            case (true, false): ofStore
+            case (true, true): conflictsOfStore
+            case (false, false): ofKey
+            case (false, true): conflictsOfKey
+            }
         var values: [SQLValue] = [.integer(store.id)]
         if let key { values.append(.text(key.rawValue)) }
         values.append(.integer(Int64(skip + limit)))
         var places: [Place] = []
         var passed = 0
         // Not by OFFSET, so that those that are passed over are counted.
-        try transaction.query(key == nil ? ofStore : ofKey, values) { row in
+        try transaction.query(statement, values) { row in
             passed += 1
             guard passed > skip || !packed.isEmpty else { return true }
             places.append(
