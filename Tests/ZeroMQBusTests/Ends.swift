@@ -4,9 +4,9 @@ import NephosCore
 import Synchronization
 import Testing
 
-/// Waits until the condition holds; fails after ten seconds, or so long.
+/// Waits until the condition holds; fails after two minutes, which no busy machine takes, or so long.
 func eventually(
-    within time: Duration = .seconds(10), sourceLocation: SourceLocation = #_sourceLocation,
+    within time: Duration = .seconds(120), sourceLocation: SourceLocation = #_sourceLocation,
     _ condition: () throws -> Bool
 ) throws {
     let deadline = ContinuousClock.now + time

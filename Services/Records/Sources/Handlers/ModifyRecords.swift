@@ -45,7 +45,10 @@ extension RecordsService {
         }
         let growth = try plans.reduce(Int64(0)) { try $0 + $1.growth() }
         guard !transaction.isShortOfRoom || growth <= 0 else { throw CloudError.diskFull }
-        try count(growth, in: database.scope, transaction)
+        try transfers.adding(
+            UInt64(max(0, growth)), by: caller.account, to: database.scope.owner, in: database.scope.partition,
+            at: context.now, transaction
+        ) { try count(growth, in: database.scope, transaction) }
         var reply = WireModifyRecordsReply()
         var bytesLeft = RecordLimits.replyBytesMax
         for (zone, plan) in zip(request.zones, plans) {
