@@ -1,6 +1,6 @@
 internal import NephosContent
-internal import NephosCore
-internal import NephosServiceKit
+public import NephosCore
+public import NephosServiceKit
 internal import NephosStorage
 
 /// What accounts have written of late, in rows: a restart forgives nothing.

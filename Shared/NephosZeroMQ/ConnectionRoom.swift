@@ -1,3 +1,4 @@
+internal import CNephosZeroMQ
 internal import NephosBus
 internal import NephosCore
 
@@ -30,6 +31,14 @@ struct ConnectionRoom {
         // Those that were cut keep their descriptors for a moment.
         let all = min(descriptorsMax - descriptorsMax / 16, memoryBytes / 2 / Self.bytesPerConnection)
         connectionsMax = max(1, work == .content ? all / 4 : all / 4 * 3)
+    }
+
+    /// By the limits of this process, whose descriptors are raised to what it may have.
+    init(for work: LoopWork) {
+        var descriptors: UInt = 1024
+        _ = nephos_raise_descriptor_limit(&descriptors)
+        self.init(
+            descriptors: Int(clamping: descriptors), memoryBytes: Int(clamping: nephos_data_limit()), for: work)
     }
 
     init(connectionsMax: Int, descriptorsMax: Int = .max) {

@@ -34,17 +34,14 @@ final class ZeroMQContext: @unchecked Sendable {
         var limits: ConnectionLimits
     }
 
-    init(ioThreads: Int, for work: LoopWork, linger: Duration) throws {
+    init(ioThreads: Int, linger: Duration, room: ConnectionRoom) throws {
         self.linger = Int32(clamping: linger.milliseconds)
-        var descriptors: UInt = 1024
-        _ = nephos_raise_descriptor_limit(&descriptors)
-        room = ConnectionRoom(
-            descriptors: Int(clamping: descriptors), memoryBytes: Int(clamping: nephos_data_limit()), for: work)
+        self.room = room
         guard let context = zmq_ctx_new() else { throw ZeroMQFailure.last("The bus could not be started.") }
         pointer = context
         wake = eventfd(0, Int32(EFD_CLOEXEC) | Int32(EFD_NONBLOCK))
         zmq_ctx_set(context, ZMQ_IO_THREADS, Int32(ioThreads))
-        zmq_ctx_set(context, ZMQ_MAX_SOCKETS, Int32(clamping: min(16_384, descriptors)))
+        zmq_ctx_set(context, ZMQ_MAX_SOCKETS, 16_384)
         do { try startThread() } catch {
             zmq_ctx_term(context)
             throw error

@@ -12,6 +12,7 @@ public final class ZeroMQTransport: Transport {
     private let ioThreads: Int
     private let busyPollMax: Duration
     private let linger: Duration
+    private let connectionsMax: Int?
 
     /// - Parameters:
     ///   - ioThreads: Threads that encrypt and move bytes. One carries about 250,000 small messages a second.
@@ -23,13 +24,21 @@ public final class ZeroMQTransport: Transport {
         self.ioThreads = max(1, ioThreads)
         self.busyPollMax = busyPollMax
         self.linger = linger
+        connectionsMax = nil
+    }
+
+    /// For tests: each loop accepts so many connections, whatever memory and descriptors there are.
+    package init(connectionsMax: Int) {
+        (ioThreads, busyPollMax, linger) = (1, .zero, .milliseconds(500))
+        self.connectionsMax = connectionsMax
     }
 
     public func startLoop(
         named name: String, for work: LoopWork, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
-        try ZeroMQLoop.start(
-            named: name, for: work, ioThreads: ioThreads, busyPollMax: busyPollMax, linger: linger, setUp)
+        let room = connectionsMax.map { ConnectionRoom(connectionsMax: $0) } ?? ConnectionRoom(for: work)
+        return try ZeroMQLoop.start(
+            named: name, for: work, ioThreads: ioThreads, busyPollMax: busyPollMax, linger: linger, room: room, setUp)
     }
 
     public func makeKeyPair() throws -> KeyPair {

@@ -177,9 +177,7 @@ import Testing
                 kill(program, SIGKILL)
                 waitpid(program, nil, 0)
             }
-            let start = ContinuousClock.now
-            #expect(connection.receiveAll().isEmpty)
-            #expect(start.duration(to: .now) < .seconds(10))
+            #expect(connection.receiveAll().isEmpty && !connection.hasTimedOut)
         }
     }
 
@@ -248,7 +246,7 @@ import Testing
             // One that is being answered stays, though it is the oldest.
             let slow = try RawConnection(port)
             slow.get("/slow")
-            let deadline = ContinuousClock.now + .seconds(10)
+            let deadline = ContinuousClock.now + .seconds(120)
             while asked.withLock({ $0 == nil }), ContinuousClock.now < deadline { usleep(10_000) }
             var held: [RawConnection] = []
             for number in 0..<40 {
@@ -401,7 +399,7 @@ import Testing
                 connection.get("/")
                 usleep(50_000)
             }
-            let deadline = ContinuousClock.now + .seconds(10)
+            let deadline = ContinuousClock.now + .seconds(120)
             while waiting.cancels.load(ordering: .relaxed) < 3, ContinuousClock.now < deadline { usleep(10_000) }
             #expect(waiting.cancels.load(ordering: .relaxed) == 3)
             // One that came to its end is not.

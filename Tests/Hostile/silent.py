@@ -1,10 +1,11 @@
 """Fills a service with connections that ask one thing and then say nothing, from several addresses.
 
-Usage: silent.py DEPLOYMENT SERVICE [COUNT [ADDRESSES]]   (default: 9700 connections from 4 addresses)
+Usage: silent.py DEPLOYMENT CONNECTION ACCOUNT PASSWORD [COUNT [ADDRESSES]]
 
-Beside them a newcomer connects from an address of its own every 200 connections, and one that is signed in to
-nothing asks again and again. Says how long newcomers waited, and what the service's memory was before, at most and 30
-seconds after all have left. Exits 1 when the service ended, or a newcomer waited for longer than five seconds.
+All at key-value: 9700 connections from 4 addresses, unless told otherwise. Beside them a newcomer connects every 200
+connections, and a signed-in device has a connection that it does not use. Says how long newcomers waited, and what the
+service's memory was before, at most, and half a minute after all have left. Exits 1 when the service ended, a newcomer
+waited for longer than five seconds, the device's connection was cut, or more than 100 MB stay counted.
 """
 
 import json
@@ -22,7 +23,9 @@ import flood
 import zmtp
 from nephos import envelope_pb2
 
+SERVICE = "keyvalue"
 WORKERS = 4
+KEPT_MB_MAX = 100
 NEWCOMER_SECONDS_MAX = 5
 
 
@@ -75,8 +78,8 @@ def counted(pid):
     return values.get("VmData", 0), values.get("VmRSS", 0)
 
 
-def main(deployment, service, count=9700, addresses=4):
-    count, addresses = int(count), int(addresses)
+def main(deployment, connection, account, password, count=9700, addresses=4):
+    service, count, addresses = SERVICE, int(count), int(addresses)
     with open(os.path.join(deployment, "roster.json")) as file:
         entry = next(one for one in json.load(file)["services"] if one["service"] == service)
     endpoint, key = entry["requests"], zmtp.z85_decode(entry["publicKey"])
@@ -84,6 +87,11 @@ def main(deployment, service, count=9700, addresses=4):
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     pid = flood.holder_of(deployment, service)
+    context = zmq.Context()
+    device = flood.Asking(
+        client.Device(context, connection, account, password, "idle"), None, service, "requests")
+    device.once()
+    lost = device.door.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     before = most = counted(pid)
     opened, end = multiprocessing.Value("i", 0), multiprocessing.Event()
     workers = [
@@ -109,6 +117,7 @@ def main(deployment, service, count=9700, addresses=4):
         held = len([name for name in os.listdir(f"/proc/{pid}/fd")])
     else:
         held = 0
+    is_kept = not lost.poll(0)
     end.set()
     for worker in workers:
         worker.join()
@@ -121,8 +130,10 @@ def main(deployment, service, count=9700, addresses=4):
         f"{len(waits)} newcomers waited {max(waits):.2f} s at most")
     for name, index in (("counted", 0), ("resident", 1)):
         print(f"  {name}: {before[index]:.0f} MB before, {most[index]:.0f} at most, {after[index]:.0f} after")
-    return 0 if lives and max(waits) <= NEWCOMER_SECONDS_MAX else 1
+    print(f"  the signed-in device's connection {'stayed' if is_kept else 'WAS CUT'}")
+    is_given_back = after[0] - before[0] <= KEPT_MB_MAX
+    return 0 if lives and is_kept and is_given_back and max(waits) <= NEWCOMER_SECONDS_MAX else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:5]))
+    sys.exit(main(*sys.argv[1:7]))

@@ -97,6 +97,8 @@ final class EchoServer: Sendable {
         onLoop(handle) { [socket] in socket.withValue(on: $0) { $0.send(message, to: peer) } }
     }
 
+    func identify(_ peer: Peer) { onLoop(handle) { [socket] in socket.withValue(on: $0) { $0.noteIdentified(peer) } } }
+
     func isGone(_ peer: Peer) -> Bool {
         onLoop(handle) { [socket] in socket.withValue(on: $0) { $0.isGone(peer) } }
     }

@@ -1,4 +1,5 @@
 internal import Foundation
+internal import NephosBulk
 internal import NephosBus
 internal import NephosCore
 internal import NephosRecordRules
