@@ -45,10 +45,11 @@ import Testing
     @Test func aChunkWithOtherBytesThanItsIdNamesIsRefused() throws {
         let house = try BulkHouse()
         let mover = try TestBulk(of: house.cloud)
+        let transport = InProcessTransport(house.cloud.network)
         let (liar, address) = (Liar(), "tcp://127.0.0.1:7999")
-        let keys = try house.cloud.transport.makeKeyPair()
+        let keys = try transport.makeKeyPair()
         let holder = Unshared(liar)
-        _ = try house.cloud.transport.startLoop(named: "liar") { loop in
+        _ = try transport.startLoop(named: "liar") { loop in
             holder.value.socket = try loop.makeReplySocket(ReplySocketOptions(endpoint: address, keys: keys)) {
                 for one in $0 { holder.value.answer(one) }
             }
@@ -57,10 +58,10 @@ import Testing
         let options = RequestSocketOptions(
             endpoints: [address], serverKey: keys.publicKey, keys: mover.client.keys)
         let pass = BulkClient.Pass(ticket: try ticket(house.open(mover)), creditBytes: 1 << 20)
-        _ = try house.cloud.transport.startLoop(named: "device") { loop in
+        _ = try transport.startLoop(named: "device") { loop in
             made.value.client = try BulkClient(
                 loop: loop, socket: options, purpose: BulkClient.Purpose(), generator: SplitMix64(seed: 7)
-            ) { _, done in house.cloud.network.later(.milliseconds(1)) { done(.success(pass)) } }
+            ) { _, done in loop.schedule(after: .milliseconds(1)) { done(.success(pass)) } }
         }
         let client = try #require(made.value.client)
         let asked = id(of: liar.chunk)
