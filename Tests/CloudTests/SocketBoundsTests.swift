@@ -73,7 +73,7 @@ import Testing
             try guest.subscribe()
             let mover = try TestBulk(of: cloud)
             let client = try mover.connect(
-                BulkClient.Purpose(upload: [UInt8](repeating: 1, count: 16), uploadBytes: 1024))
+                BulkClient.Purpose(upload: [UInt8](repeating: 1, count: 16), uploadBytes: 1 << 20))
             var stored = false
             client.store(bytes: 3) { target in
                 target.copyBytes(from: [1, 2, 3])
