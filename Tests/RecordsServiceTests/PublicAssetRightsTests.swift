@@ -64,18 +64,17 @@ import Testing
         try limitAppPlan()
         let hidden = TestContent(seed: 7, chunks: [100_000])
         if isThere { try save("sea", hidden, type: "Secret", by: ann) }
-        let upload = try bert.connectUpload(bytes: 1_990_000, for: "hill")
-        let own = TestContent(seed: 8, chunks: [1_000_000, 850_000])
-        for chunk in own.chunks { #expect(bert.store([chunk], with: upload) == 1) }
-        // It is written again, and so leaves no room for another.
+        for number in 0..<18 {
+            try bert.save("bert-\(number)", ["text": .string(String(repeating: "x", count: 100_000))])
+        }
+        // There is room for one of them: it is written again, and so leaves none for another.
+        let upload = try bert.connectUpload(bytes: 400_000, for: "hill")
         #expect(bert.store(hidden.chunks, with: upload) == 1)
-        let next = TestContent(seed: 9, chunks: [90_000])
-        #expect(bert.store(next.chunks, with: upload) == 0)
-        // Nothing is left: refused, there or not. What the upload holds is stored.
+        // Nothing is left: refused, there or not.
         let other = try bert.connectUpload(bytes: 200_000, for: "lake")
         #expect(bert.store(hidden.chunks, with: other) == 0)
-        let again = try bert.connectUpload(bytes: 200_000, for: "lake")
-        #expect(bert.store(TestContent(seed: 10, chunks: [100_000]).chunks, with: again) == 0)
+        let again = try bert.connectUpload(bytes: 400_000, for: "hill")
+        #expect(bert.store(TestContent(seed: 9, chunks: [110_000]).chunks, with: again) == 0)
     }
 
     @Test func anAccountAddsAPartOfTheAppsPlanWithinADay() throws {
