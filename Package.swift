@@ -94,7 +94,9 @@ let package = Package(
     ],
     targets: [
         .systemLibrary(name: "CNephosFiles", path: "Shared/CNephosFiles"),
-        .systemLibrary(name: "CNephosJemalloc", path: "Shared/CNephosJemalloc"),
+        .target(
+            name: "CNephosJemalloc", path: "Shared/CNephosJemalloc", publicHeadersPath: ".",
+            linkerSettings: [.linkedLibrary("jemalloc")]),
         .systemLibrary(name: "CNephosSQLiteShim", path: "Shared/CNephosSQLiteShim"),
         .systemLibrary(name: "CNephosSodium", path: "Shared/CNephosSodium"),
         .systemLibrary(name: "CNephosZeroMQ", path: "Shared/CNephosZeroMQ"),

@@ -21,6 +21,12 @@ static inline int nephos_raise_descriptor_limit(unsigned long *limit) {
     return result;
 }
 
+// Bytes of its own that the process may have; ULONG_MAX: no limit.
+static inline unsigned long nephos_data_limit(void) {
+    struct rlimit limits;
+    return getrlimit(RLIMIT_DATA, &limits) == 0 ? limits.rlim_cur : RLIM_INFINITY;
+}
+
 // What the kernel knows of a TCP connection since it was made.
 struct nephos_tcp_counters {
     // Bytes that arrived in order, read or not.

@@ -1,6 +1,7 @@
 internal import NephosBus
 internal import NephosContent
 internal import NephosCore
+internal import NephosServiceKit
 
 /// The socket that content comes to and goes from: looks at frames, knows tickets, and hands on.
 ///
@@ -28,6 +29,10 @@ final class BulkDoor {
     /// Of one key: as many as a device's credit lets it send before it has an answer, and nobody's room but its own.
     private static let earlyOfKeyMax = BulkLimits.creditBytes / BulkLimits.chunkBytesMin
     private var earlyOfKeys: [PublicKey: Int] = [:]
+
+    /// Frames of a key that are refused as soon as they are looked at: beyond it they are not answered. A device whose
+    /// ticket has ended sends no more of them at once than its credit and its requests are.
+    private var refusals = StrangerBudget(BudgetConfiguration.Limit(capacity: 4000, refillPerSecond: 400))
 
     /// - Parameter room: For content that was sent and is not stored yet.
     /// - Throws: ``CloudError`` `.configurationInvalid` for an address that cannot be bound.
@@ -138,8 +143,12 @@ final class BulkDoor {
                 if mayBeEarly, hasRoomForEarly(of: one.peer) { return wait(with: one) }
                 throw Self.noTicket
             }
+            if ticket.appToken == nil { socket?.noteIdentified(one.peer) }
             try take(frame, kind, under: ticket, of: one.peer)
         } catch {
+            let key = one.peer.publicKey
+            guard (try? refusals.check(key, now: now)) != nil else { return }
+            refusals.take(key, now: now)
             refuse(frame, of: one.peer, error)
         }
     }

@@ -34,13 +34,15 @@ struct IncomingChunk: Sendable {
     let frame: BulkFrame
     /// Bytes of the chunk as it is, as the frame says. More than the frame has, if that is compressed.
     let contentLength: Int
-    /// Set: nothing is written for it; it is stored only if it is there already.
+    /// Set: nothing is written for it; it is stored only if its ticket has it already.
     var shortage: Shortage?
 
     /// What it takes of the credit, of memory and of the disk.
     var counted: Int { BulkLimits.counted(frame.contentBytes) }
     /// What it takes of its upload's room, and so of the plan.
     var filling: UInt64 { UInt64(BulkLimits.counted(contentLength)) }
+    /// What it takes of what its account may write within a day: of the disk, or of an app's plan, which all share.
+    var written: Int { ticket.owner.isApp ? max(counted, Int(filling)) : counted }
     var turn: Turn { ticket.turn }
     var holder: Room.Holder { Room.Holder(account: ticket.account, key: ticket.key) }
 }
@@ -132,7 +134,7 @@ struct ChunkWork: Sendable {
     enum Stored: Sendable {
         /// Its bytes are durable there.
         case placed(StoredChunk)
-        /// The owner had it already, a moment ago, and it can be read.
+        /// Its ticket had it already, a moment ago, and it can be read.
         case known
         case refused(CloudError)
 
@@ -145,7 +147,7 @@ struct ChunkWork: Sendable {
         var chunks: [IncomingChunk]
         /// For each of the chunks.
         var results: [Stored]
-        /// Bytes that were written to disk for accounts, whatever becomes of the rows.
+        /// Bytes that were written for accounts, to disk or on an app's plan, whatever becomes of the rows.
         var written: [AccountID: UInt64] = [:]
         /// Bytes of content that were opened in vain for accounts (``WastedWork``).
         var wasted: [AccountID: Int] = [:]
@@ -164,8 +166,11 @@ struct ChunkWork: Sendable {
         }
     }
 
-    /// Verifies the chunks, seals those that their owners do not have yet, or that cannot be read any more, and writes
+    /// Verifies the chunks, seals those that their tickets do not have yet, or that cannot be read any more, and writes
     /// them with one flush for each group.
+    ///
+    /// A ticket has the chunks that its upload holds, and those on which contents rest that it may read. Other chunks of
+    /// the owner are written again: an answer, or a budget, would tell that somebody has them.
     ///
     /// - Parameter chunks: All of one partition.
     func store(_ chunks: [IncomingChunk], in partition: Int) -> Batch {
@@ -203,39 +208,53 @@ struct ChunkWork: Sendable {
         var id: ChunkID
     }
 
-    /// What owners have already of a batch.
+    /// What tickets have already of a batch: the places of its chunks.
     private struct Known {
-        var readable: Set<Key> = []
-        var damaged: Set<Key> = []
+        var readable: Set<Int> = []
+        var damaged: Set<Int> = []
     }
 
     private func known(_ batch: Batch, in partition: Int) throws -> Known {
-        var ids: [Owner: [ChunkID]] = [:]
-        var lengths: [ChunkID: Int] = [:]
-        for (chunk, result) in zip(batch.chunks, batch.results) {
-            guard case .known = result else { continue }
-            ids[chunk.ticket.owner, default: []].append(chunk.frame.chunk)
-            lengths[chunk.frame.chunk] = chunk.contentLength
+        var places: [Owner: [Int]] = [:]
+        for (place, result) in batch.results.enumerated() {
+            if case .known = result { places[batch.chunks[place].ticket.owner, default: []].append(place) }
         }
         let rows = try snapshots.read { snapshot in
-            try ids.flatMap { owner, ids in
-                let rows = try ChunkIndex.find(ids, of: owner, in: partition, in: snapshot).values
+            try places.flatMap { owner, places in
+                let ids = places.map { batch.chunks[$0].frame.chunk }
+                let rows = try ChunkIndex.find(ids, of: owner, in: partition, in: snapshot)
                 let noted = try DamagedChunks.noted(among: ids, of: owner, in: partition, in: snapshot)
-                return rows.map { (row: $0, isNoted: noted.contains($0.id)) }
+                return try zip(places, ids).compactMap { place, id in
+                    guard let row = rows[id], try isHad(batch.chunks[place], in: snapshot) else {
+                        return nil as (place: Int, row: IndexedChunk, isNoted: Bool)?
+                    }
+                    return (place, row, noted.contains(id))
+                }
             }
         }
         var known = Known()
-        for (row, isNoted) in rows {
-            let key = Key(owner: row.owner, id: row.id)
+        for (place, row, isNoted) in rows {
             // What was noted may be more than its bytes show: that it does not open.
-            let isWhole = row.isSound && row.form.contentLength == lengths[row.id]
+            let isWhole = row.isSound && row.form.contentLength == batch.chunks[place].contentLength
             if isWhole && !isNoted && canBeRead(row) {
-                known.readable.insert(key)
+                known.readable.insert(place)
             } else {
-                known.damaged.insert(key)
+                known.damaged.insert(place)
             }
         }
         return known
+    }
+
+    /// Whether the chunk's upload holds it, or a content rests on it that its ticket may read.
+    private func isHad(_ chunk: IncomingChunk, in snapshot: any ReadTransaction) throws -> Bool {
+        let ticket = chunk.ticket
+        let place = HoldStore.Place(owner: ticket.owner, partition: ticket.partition)
+        if let upload = ticket.upload,
+            try HoldStore.has(chunk.frame.chunk, for: upload.id, at: place, in: snapshot)
+        {
+            return true
+        }
+        return try isUsed(chunk.frame.chunk, under: ticket, in: snapshot)
     }
 
     /// Whether the disk still has what was put. Who sends a chunk again may be the last who has it. One that is moved
@@ -245,7 +264,7 @@ struct ChunkWork: Sendable {
     private func put(_ batch: inout Batch, but known: Known, in partition: Int) throws {
         var group = groups.take()
         defer { groups.giveBack(group) }
-        var seen = known.readable
+        var seen: Set<Key> = []
         var waiting: [Int] = []
         func flush(_ batch: inout Batch) throws {
             guard !group.isEmpty else { return }
@@ -256,17 +275,19 @@ struct ChunkWork: Sendable {
             batch.groups.append(stored)
             for (index, chunk) in zip(waiting, stored.chunks) {
                 batch.results[index] = .placed(chunk)
-                batch.written[batch.chunks[index].ticket.account, default: 0] += UInt64(chunk.place.recordBytes)
+                let sent = batch.chunks[index]
+                batch.written[sent.ticket.account, default: 0] += UInt64(
+                    sent.ticket.owner.isApp ? max(sent.written, chunk.place.recordBytes) : chunk.place.recordBytes)
             }
             waiting = []
         }
         for (index, chunk) in batch.chunks.enumerated() {
-            let key = Key(owner: chunk.ticket.owner, id: chunk.frame.chunk)
-            guard case .known = batch.results[index], seen.insert(key).inserted else { continue }
-            if let shortage = chunk.shortage, shortage.concerns(known.damaged.contains(key)) {
+            guard case .known = batch.results[index], !known.readable.contains(index) else { continue }
+            if let shortage = chunk.shortage, shortage.concerns(known.damaged.contains(index)) {
                 batch.results[index] = .refused(shortage.error)
                 continue
             }
+            guard seen.insert(Key(owner: chunk.ticket.owner, id: chunk.frame.chunk)).inserted else { continue }
             if !group.hasRoom(forUnsealed: chunk.frame.contentBytes) { try flush(&batch) }
             // As it came: it opens to what it should.
             try chunk.frame.withContent {

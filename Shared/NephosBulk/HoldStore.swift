@@ -72,7 +72,7 @@ enum HoldStore {
     }
 
     static func has(
-        _ chunk: ChunkID, for upload: ReservationID, at place: Place, in transaction: any Transaction
+        _ chunk: ChunkID, for upload: ReservationID, at place: Place, in transaction: any ReadTransaction
     ) throws -> Bool {
         try transaction.first(select, place.values + [.blob(chunk.bytes), .blob(upload.bytes)]) { _ in true } != nil
     }

@@ -72,8 +72,11 @@ extension Transfers {
                 .invalidArguments, "Of a public database, nodes are stored for an asset, which its root names.",
                 details: ["argument": "container"])
         }
-        try uses(at: own, now: context.now, in: transaction).take(
-            [], nodes: request.nodes.map { [UInt8]($0) }, from: upload.id)
+        let bytes = request.nodes.reduce(0) { $0 + $1.count + DocumentLimits.rowBytes }
+        try adding(UInt64(bytes), by: caller.account, to: own.owner, in: own.partition, at: context.now, transaction) {
+            try uses(at: own, now: context.now, in: transaction).take(
+                [], nodes: request.nodes.map { [UInt8]($0) }, from: upload.id)
+        }
         return WireStoreNodesReply()
     }
 

@@ -132,12 +132,12 @@ final class Receiving {
             return CloudError(wrapping: error)
         }
         var chunk = IncomingChunk(peer: peer, ticket: ticket, frame: frame, contentLength: length)
-        let onDisk = UInt64(chunk.counted)
+        let written = UInt64(chunk.written)
         chunk.shortage =
             isShortOfRoom
             ? Shortage.ofDisk(.diskFull)
             : filling.shortage(for: chunk.filling).map { .ofUpload($0) }
-                ?? spending.shortage(for: onDisk, at: loop.monotonicNow).map { .ofDisk($0) }
+                ?? spending.shortage(for: written, at: loop.monotonicNow).map { .ofDisk($0) }
         switch room.take(chunk.counted, for: chunk.holder) {
         case .taken: break
         case .beyondOwn: return Self.beyondCredit
@@ -145,7 +145,7 @@ final class Receiving {
         }
         if chunk.shortage == nil {
             fillings[upload]?.pending += chunk.filling
-            spendings[ticket.turn]?.pending += onDisk
+            spendings[ticket.turn]?.pending += written
         }
         waiting.add(chunk, of: chunk.turn)
         return nil
@@ -234,7 +234,7 @@ final class Receiving {
             room.give(chunk.counted, of: chunk.holder)
             if chunk.shortage == nil, let upload = chunk.ticket.upload {
                 fillings[upload]?.pending -= chunk.filling
-                spendings[chunk.turn]?.pending -= UInt64(chunk.counted)
+                spendings[chunk.turn]?.pending -= UInt64(chunk.written)
             }
             answer(chunk, error)
         }

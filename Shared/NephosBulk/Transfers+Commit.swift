@@ -117,10 +117,10 @@ extension Transfers {
         of batch: ChunkWork.Batch, at now: Timestamp, _ host: any ServiceRuntime, in transaction: any HandlerTransaction
     ) throws -> [Turn: Writing] {
         var writings: [Turn: Writing] = [:]
-        guard let partition = batch.chunks.first?.ticket.partition else { return [:] }
-        for account in Set(batch.chunks.map(\.ticket.account)) {
-            writings[Turn(account: account, partition: partition)] = try writing(
-                of: account, in: partition, adding: batch.written[account, default: 0], at: now, host, in: transaction)
+        for ticket in batch.chunks.map(\.ticket) where writings[ticket.turn] == nil {
+            writings[ticket.turn] = try writing(
+                of: ticket.account, to: ticket.owner, in: ticket.partition,
+                adding: batch.written[ticket.account, default: 0], at: now, host, in: transaction)
         }
         return writings
     }

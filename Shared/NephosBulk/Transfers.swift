@@ -359,7 +359,7 @@ public final class Transfers {
                 until: host.retentionStart.advanced(by: configuration.retention), now: context.now, in: transaction)
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)
             writing = try self.writing(
-                of: caller.account, in: place.partition, at: context.now, host, in: transaction)
+                of: caller.account, to: place.owner, in: place.partition, at: context.now, host, in: transaction)
             reply.reservedBytes = reservation.bytes
             reply.storedBytes = reservation.filled
             reply.keptMilliseconds = UInt64(clamping: reservation.expires.since(context.now).milliseconds)

@@ -1,6 +1,6 @@
 internal import NephosContent
-internal import NephosCore
-internal import NephosServiceKit
+public import NephosCore
+public import NephosServiceKit
 internal import NephosStorage
 
 /// What accounts have written of late, in rows: a restart forgives nothing.
@@ -35,13 +35,14 @@ enum WrittenStore {
     /// - Parameter isAhead: Becomes true when it was noted at a time that is still to come: the clock was set back.
     ///   Until it is noted anew it does not become less.
     static func find(
-        at place: HoldStore.Place, bytesMax: UInt64, now: Timestamp, in transaction: any Transaction
+        at place: HoldStore.Place, bytesMax: UInt64, isPublic: Bool, now: Timestamp, in transaction: any Transaction
     ) throws -> (writing: Writing, isAhead: Bool) {
         let noted = try transaction.first(select, place.values) {
             (bytes: UInt64(clamping: $0.integer(0)), at: Timestamp(milliseconds: UInt64(clamping: $0.integer(1))))
         }
-        guard let noted else { return (Writing(bytes: 0, bytesMax: bytesMax), false) }
-        return (Writing(bytes: noted.bytes, bytesMax: bytesMax).after(now.since(noted.at)), noted.at > now)
+        guard let noted else { return (Writing(bytes: 0, bytesMax: bytesMax, isPublic: isPublic), false) }
+        let writing = Writing(bytes: noted.bytes, bytesMax: bytesMax, isPublic: isPublic)
+        return (writing.after(now.since(noted.at)), noted.at > now)
     }
 
     static func save(
@@ -61,19 +62,41 @@ enum WrittenStore {
 extension Transfers {
     /// What the account has written of late, and so much more now.
     ///
-    /// - Parameter partition: Of what it writes: a public database is in another one than the account.
+    /// - Parameters:
+    ///   - owner: To whose database: its own, or an app's.
+    ///   - partition: Of what it writes: a public database is in another one than the account.
     func writing(
-        of account: AccountID, in partition: Int, adding bytes: UInt64 = 0, at now: Timestamp,
+        of account: AccountID, to owner: Owner, in partition: Int, adding bytes: UInt64 = 0, at now: Timestamp,
         _ host: any ServiceRuntime,
         in transaction: any HandlerTransaction
     ) throws -> Writing {
         let place = HoldStore.Place(owner: Owner(account), partition: partition)
-        let bytesMax = Writing.bytesMax(
-            ofPlan: try host.storage.plan(of: place.owner, in: transaction) ?? 0,
-            least: configuration.writtenADayLeast, plans: configuration.writtenADayPlans)
-        let (before, isAhead) = try WrittenStore.find(at: place, bytesMax: bytesMax, now: now, in: transaction)
+        let plan = try host.storage.plan(of: owner, in: transaction)
+        let ofOwn = Writing.bytesMax(
+            ofPlan: plan ?? 0, least: configuration.writtenADayLeast, plans: configuration.writtenADayPlans)
+        // While an app's plan is not known, there is no room either.
+        let bytesMax = owner.isApp ? plan.map { Writing.bytesMax(ofAppPlan: $0) } ?? ofOwn : ofOwn
+        let (before, isAhead) = try WrittenStore.find(
+            at: place, bytesMax: bytesMax, isPublic: owner.isApp, now: now, in: transaction)
         let writing = before.adding(bytes)
         if bytes > 0 || isAhead { try WrittenStore.save(writing, at: place, now: now, in: transaction) }
         return writing
+    }
+
+    /// Carries out what adds to the app's plan, if the account has not added its part of it within the last day: no
+    /// account fills an app's plan for all. What is added to an account's own plan is carried out as it is.
+    ///
+    /// - Parameter bytes: That count on the app's plan, besides chunks, which are counted as they are stored.
+    /// - Throws: ``CloudError`` `.requestRateLimited`, before anything is carried out; what `body` throws.
+    public func adding<Result>(
+        _ bytes: UInt64, by account: AccountID, to owner: Owner, in partition: Int, at now: Timestamp,
+        _ transaction: any HandlerTransaction, _ body: () throws -> Result
+    ) throws -> Result {
+        guard let host, bytes > 0, owner.isApp else { return try body() }
+        let before = try writing(of: account, to: owner, in: partition, at: now, host, in: transaction)
+        if let refusal = before.refusal(of: bytes) { throw refusal }
+        let result = try body()
+        _ = try writing(of: account, to: owner, in: partition, adding: bytes, at: now, host, in: transaction)
+        return result
     }
 }

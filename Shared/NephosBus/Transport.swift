@@ -184,6 +184,8 @@ public protocol ReplySocket: AnyObject {
     func address(of peer: Peer) -> String?
     /// Bytes that were sent and that the peers have not taken yet, as far as is known.
     var unsentBytes: Int { get }
+    /// Notes that the peer has proved whose it is: its connection does not make room for strangers' connections.
+    func noteIdentified(_ peer: Peer)
     /// Cuts no connection by itself; forgets what is kept for the peer.
     func close()
 }
@@ -191,6 +193,7 @@ public protocol ReplySocket: AnyObject {
 extension ReplySocket {
     public func address(of peer: Peer) -> String? { nil }
     public var unsentBytes: Int { 0 }
+    public func noteIdentified(_ peer: Peer) {}
 }
 
 /// A DEALER: talks to one service at one or several endpoints. Reconnects by
@@ -221,6 +224,8 @@ public enum Admission: Sendable {
     case anyone
     /// Only these keys.
     case roster(Set<PublicKey>)
+
+    package var isRoster: Bool { if case .roster = self { true } else { false } }
 }
 
 public struct ReplySocketOptions: Sendable {

@@ -52,7 +52,6 @@ final class ConnectionTable: Sendable {
             let isAddressFull = state.addresses[address, default: 0] >= limits.connectionsOfAddressMax
             var gone: Entry?
             if isAddressFull || state.entries.count >= limits.connectionsMax {
-                guard limits.waitingOnesMakeRoom else { return (false, nil) }
                 gone = state.removeLongestWaiting(of: isAddressFull ? address : nil)
                 if gone == nil { return (false, nil) }
             }

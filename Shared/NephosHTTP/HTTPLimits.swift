@@ -1,10 +1,8 @@
 /// What others may take of an ``HTTPServer``. All of it is in force whoever they are.
 public struct HTTPLimits: Hashable, Sendable {
-    /// Connections at one time. A further one is closed at once; see ``waitingOnesMakeRoom``.
+    /// Connections at one time. For a further one the connection is closed that has waited longest for a request, so
+    /// idle connections keep nobody out. While all are being answered, the further one is closed.
     public var connectionsMax = 256
-    /// Whether a further one is let in all the same, and the one is closed that has waited longest for a request: who
-    /// opens many and asks nothing keeps nobody out. For servers that answer at once.
-    public var waitingOnesMakeRoom = false
     /// The same of one address; of IPv6, of one network of 64 bits, which a subscriber has as a whole. Behind a proxy
     /// everybody comes from its address: there it has to be as much as ``connectionsMax``.
     public var connectionsOfAddressMax = 32

@@ -22,7 +22,6 @@ enum HealthFace {
         // All of them come from this machine, as a rule, or from one that watches. Who holds connections and asks nothing
         // keeps from its answer nobody who would start the service again without it.
         limits.connectionsOfAddressMax = limits.connectionsMax
-        limits.waitingOnesMakeRoom = true
         limits.headerTime = answerTime
         limits.idleTime = .seconds(10)
         limits.stallTime = answerTime

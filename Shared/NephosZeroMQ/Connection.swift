@@ -16,16 +16,24 @@ final class Connection: Sendable {
     let limits: ConnectionLimits
     /// Tells the connection from a later one under the same descriptor.
     private let cookie: UInt64
+    /// Where it comes from; nil: not over TCP.
+    let address: PeerAddress?
+    let opened: Duration
     /// Bytes on the wire of the messages that came out of the socket.
     private let taken = Atomic<UInt64>(0)
     private let closed = Atomic(false)
+    private let identified = Atomic(false)
     /// The routing id of the peer whose connection this is, plus one; 0: not known yet.
     private let owner = Atomic<UInt64>(0)
 
     /// Nil: the descriptor is no socket any more.
-    init?(descriptor: Int32, limits: ConnectionLimits) {
+    ///
+    /// - Parameter now: By ``monotonicTime()``.
+    init?(descriptor: Int32, limits: ConnectionLimits, now: Duration = .zero) {
         cookie = nephos_socket_cookie(descriptor)
         guard cookie != 0 else { return nil }
+        address = PeerAddress(of: descriptor)
+        opened = now
         self.descriptor = descriptor
         self.limits = limits
     }
@@ -33,6 +41,13 @@ final class Connection: Sendable {
     /// Whether libzmq has said, or the kernel, that it is over.
     var isClosed: Bool { closed.load(ordering: .relaxed) }
     func noteClosed() { closed.store(true, ordering: .relaxed) }
+
+    /// Whether its peer has proved whose it is.
+    func isIdentified(at now: Duration) -> Bool {
+        // A socket for a roster lets nobody else finish the handshake, and libzmq lets no handshake take longer.
+        identified.load(ordering: .relaxed) || limits.admitsRosterAlone && now - opened > SocketCore.handshakeTime
+    }
+    func noteIdentified() { identified.store(true, ordering: .relaxed) }
 
     var takenBytes: UInt64 { taken.load(ordering: .relaxed) }
     func noteTaken(_ bytes: Int) { taken.wrappingAdd(UInt64(bytes), ordering: .relaxed) }
@@ -114,13 +129,18 @@ package final class ConnectionLimits: Sendable {
     let unreadMax: Int
     /// How long a new connection may say nothing at all; nil: for ever.
     let silenceMax: Duration?
+    /// Whether only keys of the roster may connect.
+    let admitsRosterAlone: Bool
     /// Connections that were cut.
     private let cuts = Atomic(0)
 
-    package init(unreadPerConnectionMax: Int, unreadMax: Int, silenceMax: Duration? = nil) {
+    package init(
+        unreadPerConnectionMax: Int, unreadMax: Int, silenceMax: Duration? = nil, admitsRosterAlone: Bool = false
+    ) {
         self.unreadPerConnectionMax = unreadPerConnectionMax
         self.unreadMax = unreadMax
         self.silenceMax = silenceMax
+        self.admitsRosterAlone = admitsRosterAlone
     }
 
     var cutCount: Int { cuts.load(ordering: .relaxed) }

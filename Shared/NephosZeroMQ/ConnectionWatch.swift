@@ -27,16 +27,16 @@ struct ConnectionWatch {
     /// Readable when something has arrived anywhere.
     let epoll: Int32
     private let table: ConnectionTable
-    private let room: DescriptorRoom
+    private let room: ConnectionRoom
     private var waiting: [Int32: Waiting] = [:]
     /// In the order of ``Newcomer/due``, as all wait for the same time.
     private var newcomers: [Newcomer] = []
     private var checkedNewcomers = 0
-    private var addresses = AddressCounts()
+    private var accepted = AcceptedConnections()
     private var lastLook = Duration.zero
     private var events = [epoll_event](repeating: epoll_event(), count: 256)
 
-    init(table: ConnectionTable, room: DescriptorRoom) {
+    init(table: ConnectionTable, room: ConnectionRoom) {
         self.table = table
         self.room = room
         epoll = epoll_create1(Int32(EPOLL_CLOEXEC))
@@ -45,7 +45,7 @@ struct ConnectionWatch {
     // MARK: What libzmq tells
 
     mutating func opened(_ descriptor: Int32, under limits: ConnectionLimits, isAccepted: Bool, now: Duration) {
-        guard let connection = Connection(descriptor: descriptor, limits: limits) else { return }
+        guard let connection = Connection(descriptor: descriptor, limits: limits, now: now) else { return }
         // Another connection's end under this descriptor may not have been told.
         if let known = table[descriptor] {
             if known.isSame(as: connection) { return }
@@ -53,8 +53,17 @@ struct ConnectionWatch {
         }
         table[descriptor] = connection
         if isAccepted {
-            let count = addresses.add(descriptor)
-            if !room.hasRoom(for: descriptor) || count > room.connectionsPerAddressMax { return connection.cut() }
+            accepted.add(connection)
+            let excess = accepted.count - room.connectionsMax
+            if excess > 0 {
+                for one in accepted.removeLeastWanted(excess + room.connectionsMax / 64, of: room, at: now) {
+                    one.cut()
+                }
+            }
+            if !room.hasRoom(for: descriptor) {
+                accepted.remove(connection)
+                return connection.cut()
+            }
         }
         // Writable too: libzmq may have read what arrived before this thread
         // looks, and then the kernel has no other event to tell. While a peer's
@@ -79,7 +88,7 @@ struct ConnectionWatch {
         if waiting[descriptor]?.connection === connection { waiting[descriptor] = nil }
         if table[descriptor] === connection {
             table[descriptor] = nil
-            addresses.remove(descriptor)
+            accepted.remove(connection)
         }
     }
 
@@ -160,40 +169,5 @@ struct ConnectionWatch {
             newcomers.removeFirst(checkedNewcomers)
             checkedNewcomers = 0
         }
-    }
-}
-
-/// How many descriptors there are for connections.
-struct DescriptorRoom {
-    /// Kept free for files and connections of our own. At the limit libzmq's
-    /// accept spins a core.
-    private static let headroom = 64
-
-    /// Of the process.
-    let limit: Int
-
-    /// Half of all, so that one address cannot keep everybody else out.
-    var connectionsPerAddressMax: Int { max(1, (limit - Self.headroom) / 2) }
-
-    /// A new descriptor takes the lowest free number, so its number tells how full the table is.
-    func hasRoom(for descriptor: Int32) -> Bool { Int(descriptor) < limit - Self.headroom }
-}
-
-/// Accepted connections of each address.
-private struct AddressCounts {
-    private var byDescriptor: [Int32: PeerAddress] = [:]
-    private var counts: [PeerAddress: Int] = [:]
-
-    /// How many the descriptor's address has with this one.
-    mutating func add(_ descriptor: Int32) -> Int {
-        guard let address = PeerAddress(of: descriptor) else { return 0 }
-        byDescriptor[descriptor] = address
-        counts[address, default: 0] += 1
-        return counts[address] ?? 0
-    }
-
-    mutating func remove(_ descriptor: Int32) {
-        guard let address = byDescriptor.removeValue(forKey: descriptor), let count = counts[address] else { return }
-        counts[address] = count > 1 ? count - 1 : nil
     }
 }

@@ -16,6 +16,7 @@ final class KnownPeer {
     let share: KeyShare
     /// Nil until the watching thread has heard of it.
     private(set) var connection: Connection?
+    private var isIdentified = false
     /// Bytes that came before that.
     private var early = 0
     /// Bytes handed to libzmq for it, on the kernel's count of what was acknowledged.
@@ -27,6 +28,12 @@ final class KnownPeer {
     var isListed = false
 
     var unsent: Int { handed - acknowledged }
+
+    func noteIdentified() {
+        guard !isIdentified else { return }
+        isIdentified = true
+        connection?.noteIdentified()
+    }
 
     func noteSent(_ bytes: Int) { handed += bytes }
 
@@ -61,6 +68,7 @@ final class KnownPeer {
             found.own(id, taken: early)
         else { return }
         connection = found
+        if isIdentified { found.noteIdentified() }
     }
 }
 

@@ -31,7 +31,7 @@ final class RouterSocket: ReplySocket, LoopSocket {
         domain = loop.context.addDomain(options.admission)
         limits = ConnectionLimits(
             unreadPerConnectionMax: options.unreadBytesPerConnectionMax, unreadMax: options.unreadBytesMax,
-            silenceMax: Self.silenceMax)
+            silenceMax: Self.silenceMax, admitsRosterAlone: options.admission.isRoster)
         ledger = SendLedger(perConnectionMax: options.unsentBytesPerConnectionMax, max: options.unsentBytesMax)
         core = try SocketCore(loop, type: ZMQ_ROUTER)
         try core.beCurveServer(options.keys, domain: domain)
@@ -91,6 +91,11 @@ final class RouterSocket: ReplySocket, LoopSocket {
     func address(of peer: Peer) -> String? {
         guard peer.connection >> 33 == UInt64(serial) else { return nil }
         return peers[routingID(of: peer)]?.address
+    }
+
+    func noteIdentified(_ peer: Peer) {
+        guard peer.connection >> 33 == UInt64(serial) else { return }
+        peers[routingID(of: peer)]?.noteIdentified()
     }
 
     func isGone(_ peer: Peer) -> Bool {

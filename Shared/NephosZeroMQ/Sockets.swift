@@ -14,9 +14,9 @@ package protocol LoopSocket: AnyObject {
 
 /// What all kinds share: options, receiving, sending, closing.
 package final class SocketCore {
-    private static let linger: Int32 = 500
     /// Milliseconds for which a peer may leave bytes unacknowledged, also by not reading, before it is cut.
     private static let unacknowledgedMax: Int32 = 15_000
+    static let handshakeTime: Duration = .seconds(5)
     /// Keeps one batch of large messages from filling the memory.
     package static let batchBytesMax = 16 << 20
     /// A topic and a batch of events; requests and replies have one frame.
@@ -61,7 +61,7 @@ package final class SocketCore {
         var size = MemoryLayout<Int32>.size
         zmq_getsockopt(pointer, ZMQ_FD, &descriptor, &size)
         self.descriptor = descriptor
-        try set(ZMQ_LINGER, Self.linger)
+        try set(ZMQ_LINGER, loop.context.linger)
         try set(ZMQ_RECONNECT_IVL, Int32(50))
         try set(ZMQ_RECONNECT_IVL_MAX, Int32(2_000))
         try set(ZMQ_BACKLOG, Int32(1024))
@@ -76,7 +76,7 @@ package final class SocketCore {
     /// a queue was full. Whoever connects could bring that about.
     private func noticeDeadPeers() throws {
         try set(ZMQ_HEARTBEAT_IVL, Int32(0))
-        try set(ZMQ_HANDSHAKE_IVL, Int32(5_000))
+        try set(ZMQ_HANDSHAKE_IVL, Int32(Self.handshakeTime.milliseconds))
         try set(ZMQ_CONNECT_TIMEOUT, Int32(5_000))
         try set(ZMQ_TCP_MAXRT, Self.unacknowledgedMax)
         try set(ZMQ_TCP_KEEPALIVE, Int32(1))
@@ -347,7 +347,8 @@ final class PubSocket: PublishSocket, LoopSocket {
         core = try SocketCore(loop, type: ZMQ_PUB)
         try core.beCurveServer(options.keys, domain: domain)
         limits = ConnectionLimits(
-            unreadPerConnectionMax: Self.topicBytesMax, unreadMax: Self.topicBytesMax * 64)
+            unreadPerConnectionMax: Self.topicBytesMax, unreadMax: Self.topicBytesMax * 64,
+            admitsRosterAlone: options.admission.isRoster)
         try core.setLimits(sending: options.sendQueueMax, frameBytesMax: 4096, limits)
         endpoint = try core.bind(options.endpoint)
     }

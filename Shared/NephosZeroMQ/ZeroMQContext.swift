@@ -18,12 +18,13 @@ internal import Synchronization
 final class ZeroMQContext: @unchecked Sendable {
     let pointer: UnsafeMutableRawPointer
     let connections = ConnectionTable()
+    /// Milliseconds for which a socket that is closed goes on sending.
+    let linger: Int32
     private let domains = Mutex<(next: Int, admissions: [String: Admission])>((0, [:]))
     /// Sockets to be watched from now on.
     private let monitors = Mutex<[Monitor]>([])
-    private let room: DescriptorRoom
-    /// Wakes the thread when there is another socket to watch. Duplicated, it
-    /// tells how full the table of descriptors is.
+    private let room: ConnectionRoom
+    /// Wakes the thread when there is another socket to watch.
     private let wake: Int32
 
     /// What a socket tells of its connections.
@@ -33,15 +34,14 @@ final class ZeroMQContext: @unchecked Sendable {
         var limits: ConnectionLimits
     }
 
-    init(ioThreads: Int) throws {
-        var limit: UInt = 1024
-        _ = nephos_raise_descriptor_limit(&limit)
-        room = DescriptorRoom(limit: Int(clamping: limit))
+    init(ioThreads: Int, linger: Duration, room: ConnectionRoom) throws {
+        self.linger = Int32(clamping: linger.milliseconds)
+        self.room = room
         guard let context = zmq_ctx_new() else { throw ZeroMQFailure.last("The bus could not be started.") }
         pointer = context
         wake = eventfd(0, Int32(EFD_CLOEXEC) | Int32(EFD_NONBLOCK))
         zmq_ctx_set(context, ZMQ_IO_THREADS, Int32(ioThreads))
-        zmq_ctx_set(context, ZMQ_MAX_SOCKETS, Int32(min(16_384, room.limit)))
+        zmq_ctx_set(context, ZMQ_MAX_SOCKETS, 16_384)
         do { try startThread() } catch {
             zmq_ctx_term(context)
             throw error
@@ -231,8 +231,6 @@ final class ZeroMQContext: @unchecked Sendable {
 
     private enum Decision: String {
         case admitted = "200"
-        /// Cut silently; the other end tries again later.
-        case notNow = "300"
         case refused = "400"
     }
 
@@ -244,14 +242,7 @@ final class ZeroMQContext: @unchecked Sendable {
         let domain = String(decoding: request[2], as: UTF8.self)
         guard let admission = domains.withLock({ $0.admissions[domain] }) else { return .refused }
         if case .roster(let keys) = admission, !keys.contains(key) { return .refused }
-        return hasRoom() ? .admitted : .notNow
-    }
-
-    private func hasRoom() -> Bool {
-        let descriptor = dup(wake)
-        guard descriptor >= 0 else { return false }
-        close(descriptor)
-        return room.hasRoom(for: descriptor)
+        return .admitted
     }
 
     private static func reply(

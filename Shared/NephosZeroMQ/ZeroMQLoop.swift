@@ -49,7 +49,8 @@ final class ZeroMQLoop: BusLoop {
 
     /// Starts the thread; returns once `setUp` has run on it.
     static func start(
-        named name: String, for work: LoopWork, ioThreads: Int, busyPollMax: Duration,
+        named name: String, for work: LoopWork, ioThreads: Int, busyPollMax: Duration, linger: Duration,
+        room: ConnectionRoom,
         _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
         let mailbox = try LoopMailbox()
@@ -59,7 +60,7 @@ final class ZeroMQLoop: BusLoop {
             // Before libzmq starts its threads, which take after this one.
             ThreadTurns.begin(for: work)
             let context: ZeroMQContext
-            do { context = try ZeroMQContext(ioThreads: ioThreads) } catch {
+            do { context = try ZeroMQContext(ioThreads: ioThreads, linger: linger, room: room) } catch {
                 result.withLock { $0 = .failure(error) }
                 started.signal()
                 return mailbox.finish()

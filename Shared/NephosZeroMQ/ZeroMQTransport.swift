@@ -11,21 +11,34 @@ public import NephosCore
 public final class ZeroMQTransport: Transport {
     private let ioThreads: Int
     private let busyPollMax: Duration
+    private let linger: Duration
+    private let connectionsMax: Int?
 
     /// - Parameters:
     ///   - ioThreads: Threads that encrypt and move bytes. One carries about 250,000 small messages a second.
     ///     Each loop has this many.
     ///   - busyPollMax: How long a loop looks for news before it sleeps, while its waits are shorter than this.
     ///     It saves whoever waits for each answer about 20 us; 200 us suit a service, zero a device on a battery.
-    public init(ioThreads: Int = 1, busyPollMax: Duration = .zero) {
+    ///   - linger: How long a loop that stops goes on sending what is queued.
+    public init(ioThreads: Int = 1, busyPollMax: Duration = .zero, linger: Duration = .milliseconds(500)) {
         self.ioThreads = max(1, ioThreads)
         self.busyPollMax = busyPollMax
+        self.linger = linger
+        connectionsMax = nil
+    }
+
+    /// For tests: each loop accepts so many connections, whatever memory and descriptors there are.
+    package init(connectionsMax: Int) {
+        (ioThreads, busyPollMax, linger) = (1, .zero, .milliseconds(500))
+        self.connectionsMax = connectionsMax
     }
 
     public func startLoop(
         named name: String, for work: LoopWork, _ setUp: @escaping @Sendable (any BusLoop) throws -> Void
     ) throws -> any LoopHandle {
-        try ZeroMQLoop.start(named: name, for: work, ioThreads: ioThreads, busyPollMax: busyPollMax, setUp)
+        let room = connectionsMax.map { ConnectionRoom(connectionsMax: $0) } ?? ConnectionRoom(for: work)
+        return try ZeroMQLoop.start(
+            named: name, for: work, ioThreads: ioThreads, busyPollMax: busyPollMax, linger: linger, room: room, setUp)
     }
 
     public func makeKeyPair() throws -> KeyPair {

@@ -119,6 +119,34 @@ import Testing
         #expect(greedy.frames.count { $0.kind == .chunk } < 1500)
     }
 
+    @Test func framesThatAreRefusedAreAnsweredWithinABudget() throws {
+        let house = try BulkHouse()
+        let (mover, other) = (try TestBulk(of: house.cloud), try TestBulk(of: house.cloud))
+        let good = try ticket(house.open(mover, upload: upload(1), bytes: 1 << 20))
+        for _ in 0..<20 {
+            for number in 0..<1000 {
+                try mover.send(BulkFrame.control(.get, .none, number: UInt64(number), chunk: id(of: content(1))))
+            }
+            house.cloud.network.run(for: .milliseconds(100))
+        }
+        // 4000 at once, and 400 a second.
+        let refused = mover.frames.count { $0.kind == .refused }
+        #expect((4000...5000).contains(refused), "\(refused)")
+        // What is good is served, of that device and of others.
+        try mover.send(frame(good, number: 7, content(2)))
+        house.cloud.network.run(within: .seconds(5)) { mover.frames.last?.kind == .stored }
+        #expect(mover.frames.last?.kind == .stored)
+        try other.send(BulkFrame.control(.get, .none, number: 1, chunk: id(of: content(1))))
+        house.cloud.network.run(within: .seconds(5)) { !other.frames.isEmpty }
+        #expect(other.frames.first?.failure.code == .tokenExpired)
+        // It is told again when it has waited.
+        house.cloud.network.run(for: .seconds(10))
+        mover.clear()
+        try mover.send(BulkFrame.control(.get, .none, number: 1, chunk: id(of: content(1))))
+        house.cloud.network.run(within: .seconds(5)) { !mover.frames.isEmpty }
+        #expect(mover.frames.first?.failure.code == .tokenExpired)
+    }
+
     @Test func nothingIsSentBeyondTheCreditThatADeviceGives() throws {
         let house = try BulkHouse()
         let mover = try TestBulk(of: house.cloud)

@@ -23,6 +23,55 @@ import Testing
         #expect(try house.chunkCount(of: mover.account) == 13)
     }
 
+    /// A service that answers each request with bytes of its own, under the id that was asked for.
+    private final class Liar {
+        var socket: (any ReplySocket)?
+        var isHonest = false
+        let chunk = content(1)
+
+        func answer(_ incoming: Incoming) {
+            guard !incoming.isProbe else {
+                _ = socket?.send([BulkFrame.control(.greeting, .none)], to: incoming.peer)
+                return
+            }
+            let request = BulkFrame(incoming.message[0])
+            guard request.kind == .get else { return }
+            let bytes = isHonest ? chunk : content(2)
+            _ = socket?.send(
+                [frame(request.ticket, number: request.number, bytes, as: request.chunk)], to: incoming.peer)
+        }
+    }
+
+    @Test func aChunkWithOtherBytesThanItsIdNamesIsRefused() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let transport = InProcessTransport(house.cloud.network)
+        let (liar, address) = (Liar(), "tcp://127.0.0.1:7999")
+        let keys = try transport.makeKeyPair()
+        let holder = Unshared(liar)
+        _ = try transport.startLoop(named: "liar") { loop in
+            holder.value.socket = try loop.makeReplySocket(ReplySocketOptions(endpoint: address, keys: keys)) {
+                for one in $0 { holder.value.answer(one) }
+            }
+        }
+        let made = Unshared(MadeClient())
+        let options = RequestSocketOptions(
+            endpoints: [address], serverKey: keys.publicKey, keys: mover.client.keys)
+        let pass = BulkClient.Pass(ticket: try ticket(house.open(mover)), creditBytes: 1 << 20)
+        _ = try transport.startLoop(named: "device") { loop in
+            made.value.client = try BulkClient(
+                loop: loop, socket: options, purpose: BulkClient.Purpose(), generator: SplitMix64(seed: 7)
+            ) { _, done in loop.schedule(after: .milliseconds(1)) { done(.success(pass)) } }
+        }
+        let client = try #require(made.value.client)
+        let asked = id(of: liar.chunk)
+        #expect(house.fetch([asked], with: client).map(\.code) == [.storageFailure])
+        liar.isHonest = true
+        #expect(try house.fetch([asked], with: client).first?.get() == liar.chunk)
+    }
+
+    private final class MadeClient { var client: BulkClient? }
+
     @Test func twoClientsOfADeviceShareItsCredit() throws {
         let house = try BulkHouse()
         let mover = try TestBulk(of: house.cloud)

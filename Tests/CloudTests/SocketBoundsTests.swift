@@ -2,10 +2,13 @@ import Foundation
 import NephosBus
 import NephosContent
 import NephosCore
+import NephosKit
 import NephosNotifications
 import NephosRecords
 import NephosServiceKit
 import NephosSimulation
+import NephosWire
+import SwiftProtobuf
 import Testing
 
 /// What sockets hold is bounded by what they are opened with; that the bounds hold is tested on real sockets.
@@ -60,6 +63,44 @@ import Testing
                 #expect(socket.sendQueueMax == messages[isNarrow ? 1 : 0], "\(socket.endpoint)")
                 #expect((1...512).contains(socket.batchMax), "\(socket.endpoint)")
             }
+        }
+    }
+
+    /// A flood of strangers' connections pushes out no device's.
+    @Test func signedInDevicesKeepTheirConnections() throws {
+        try withCloud { cloud in
+            let guest = try Guest(of: cloud)
+            try guest.subscribe()
+            let mover = try TestBulk(of: cloud)
+            let client = try mover.connect(
+                BulkClient.Purpose(upload: [UInt8](repeating: 1, count: 16), uploadBytes: 1 << 20))
+            var stored = false
+            client.store(bytes: 3) { target in
+                target.copyBytes(from: [1, 2, 3])
+                return ChunkID(hashing: UnsafeRawBufferPointer(target))
+            } then: { result in
+                if case .success = result { stored = true }
+            }
+            cloud.network.run(within: .seconds(10)) { stored }
+            #expect(stored)
+            let stranger = try cloud.makeClient()
+            for service in [ServiceName.documents, .keyValue, .notifications] {
+                let _: WireCheckHealthReply = try stranger.call(
+                    "CheckHealth", WireCheckHealth(), at: .requests(service))
+            }
+            func keys(_ service: ServiceName, _ address: (Roster.Entry) -> String?) throws -> Set<PublicKey> {
+                cloud.network.identifiedKeys(at: try #require(address(try cloud.roster.entry(of: service))))
+            }
+            let device = mover.client.keys.publicKey
+            #expect(try (keys(.documents) { $0.requests }).contains(device))
+            #expect(try (keys(.documents) { $0.bulk }).contains(device))
+            #expect(try (keys(.notifications) { $0.subscriptions }) == [guest.client.keys.publicKey])
+            for service in [ServiceName.documents, .keyValue, .notifications] {
+                #expect(try !(keys(service) { $0.requests }).contains(stranger.keys.publicKey))
+            }
+            // A service asks another under its own key.
+            let follower = try cloud.roster.entry(of: .notifications).key
+            #expect(try (keys(.keyValue) { $0.requests }).contains(follower))
         }
     }
 

@@ -76,7 +76,7 @@ import Testing
                 let isTold = Deployment.contentServices.contains(service)
                 var values = Self.values(try await Self.scrape(port))
                 // Some are read beside the loop first.
-                let deadline = ContinuousClock.now + .seconds(10)
+                let deadline = ContinuousClock.now + .seconds(120)
                 while isTold, values["nephos_content_segments"] == nil, ContinuousClock.now < deadline {
                     try await Task.sleep(for: .milliseconds(50))
                     values = Self.values(try await Self.scrape(port))

@@ -240,12 +240,12 @@ import Testing
         #expect(try house.get(link).status == 200)
     }
 
-    /// What is on its way ends with its link.
-    @Test func whatIsBeingFetchedEndsWithItsLink() throws {
+    /// What is on its way ends with its link: when that is revoked, and when it expires, before its row is removed.
+    @Test(arguments: ["revoked", "expired"]) func whatIsBeingFetchedEndsWithItsLink(_ ending: String) throws {
         let bytes = TestContent(seed: 1, chunks: [50_000, 50_000, 50_000])
         let file = ContainerDevice.makeID()
         try here.put(bytes, as: [.create(file, "a", bytes.content())])
-        let link = try here.publish(file)
+        let link = try here.publish(file, seconds: 3600)
         let answer = try house.begin(link.path)
         guard case .source(let body, let length) = answer.body else {
             Issue.record("A long content comes in pieces.")
@@ -253,8 +253,14 @@ import Testing
         }
         #expect(length == 150_000)
         #expect(try house.next(of: body) == bytes.chunks[0])
-        try here.revoke(link)
-        #expect(throws: CloudError.self) { try house.next(of: body) }
+        if ending == "revoked" {
+            try here.revoke(link)
+        } else {
+            house.cloud.setClockOffset(of: .documents, .seconds(3601))
+            #expect(try house.linkRows() == 1)
+        }
+        let error = #expect(throws: CloudError.self) { try house.next(of: body) }
+        #expect(error?.code == .unknownItem)
     }
 
     @Test func noSecretIsLogged() throws {

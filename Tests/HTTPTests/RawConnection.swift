@@ -6,6 +6,8 @@ import Testing
 /// A TCP connection that sends what a test says, whatever that is. Its calls wait: use it on a thread of its own.
 final class RawConnection {
     private let descriptor: Int32
+    /// Whether nothing came for 20 s when it was last waited for, and the connection is open still.
+    private(set) var hasTimedOut = false
 
     init(_ port: Int) throws {
         descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
@@ -58,6 +60,7 @@ final class RawConnection {
     func receive(max: Int = 1 << 16) -> [UInt8] {
         var bytes = [UInt8](repeating: 0, count: max)
         let count = recv(descriptor, &bytes, max, 0)
+        hasTimedOut = count < 0 && (errno == EAGAIN || errno == EINTR)
         return Array(bytes.prefix(Swift.max(0, count)))
     }
 

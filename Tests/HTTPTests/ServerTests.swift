@@ -177,9 +177,7 @@ import Testing
                 kill(program, SIGKILL)
                 waitpid(program, nil, 0)
             }
-            let start = ContinuousClock.now
-            #expect(connection.receiveAll().isEmpty)
-            #expect(start.duration(to: .now) < .seconds(10))
+            #expect(connection.receiveAll().isEmpty && !connection.hasTimedOut)
         }
     }
 
@@ -191,46 +189,43 @@ import Testing
         defer { server.stop() }
         try await onThread { [port = server.port] in
             var held: [RawConnection] = []
-            for _ in 0..<8 {
+            for _ in 0..<10 {
                 let connection = try RawConnection(port)
                 connection.get("/")
                 #expect(connection.answer()?.status == 200)
                 held.append(connection)
             }
-            for _ in 0..<5 {
+            #expect(server.connectionCount == 8)
+            // The address's first two made room; the others are served.
+            for (number, connection) in held.enumerated() {
+                connection.get("/again")
+                #expect((connection.answer()?.status == 200) == (number >= 2), "\(number)")
+            }
+        }
+    }
+
+    /// While all are being answered nobody makes room.
+    @Test func connectionsAreBoundedInAll() async throws {
+        let asked = Mutex<[@Sendable (HTTPResponse) -> Void]>([])
+        let server = try Self.server {
+            $0.connectionsMax = 3
+            $0.connectionsOfAddressMax = 8
+        } answering: { _, answer in
+            asked.withLock { $0.append(answer) }
+        }
+        defer { server.stop() }
+        try await onThread { [port = server.port] in
+            let held = try (0..<3).map { _ in try RawConnection(port) }
+            for connection in held { connection.get("/") }
+            while asked.withLock({ $0.count < 3 }) { usleep(10_000) }
+            for _ in 0..<2 {
                 let further = try RawConnection(port)
                 further.get("/")
                 #expect(further.answer() == nil)
             }
-            #expect(server.connectionCount == 8)
-            // Those who were in are served, and whoever goes makes room.
-            for connection in held {
-                connection.get("/again")
-                #expect(connection.answer()?.status == 200)
-            }
-            held.removeLast()
-            let deadline = ContinuousClock.now + .seconds(10)
-            while server.connectionCount == 8, ContinuousClock.now < deadline { usleep(10_000) }
-            let next = try RawConnection(port)
-            next.get("/")
-            #expect(next.answer()?.status == 200)
-        }
-    }
-
-    @Test func connectionsAreBoundedInAll() async throws {
-        let server = try Self.server {
-            $0.connectionsMax = 3
-            $0.connectionsOfAddressMax = 8
-        }
-        defer { server.stop() }
-        try await onThread { [port = server.port] in
-            var held: [RawConnection] = []
-            for number in 0..<5 {
-                let connection = try RawConnection(port)
-                connection.get("/")
-                #expect((connection.answer() != nil) == (number < 3))
-                held.append(connection)
-            }
+            #expect(server.connectionCount == 3)
+            for answer in asked.withLock({ $0 }) { answer(HTTPResponse(200, text: "here")) }
+            for connection in held { #expect(connection.answer()?.status == 200) }
         }
     }
 
@@ -239,7 +234,6 @@ import Testing
         let server = try Self.server {
             $0.connectionsMax = 4
             $0.connectionsOfAddressMax = ofAddress
-            $0.waitingOnesMakeRoom = true
         } answering: { request, answer in
             if request.path == "/slow" {
                 asked.withLock { $0 = answer }
@@ -252,7 +246,7 @@ import Testing
             // One that is being answered stays, though it is the oldest.
             let slow = try RawConnection(port)
             slow.get("/slow")
-            let deadline = ContinuousClock.now + .seconds(10)
+            let deadline = ContinuousClock.now + .seconds(120)
             while asked.withLock({ $0 == nil }), ContinuousClock.now < deadline { usleep(10_000) }
             var held: [RawConnection] = []
             for number in 0..<40 {
@@ -373,15 +367,14 @@ import Testing
         let server = try Self.server {
             $0.requestTime = .milliseconds(500)
         } answering: { _, answer in
-            answer(HTTPResponse(200, .source(Slow(), length: 1000)))
+            answer(HTTPResponse(200, .source(Slow(), length: 60)))
         }
         defer { server.stop() }
         try await onThread { [port = server.port] in
             let connection = try RawConnection(port)
-            let start = ContinuousClock.now
             connection.get("/")
+            // Without that time it has its answer after six seconds.
             #expect(connection.answer() == nil)
-            #expect(start.duration(to: .now) < .seconds(15))
         }
     }
 
@@ -406,7 +399,7 @@ import Testing
                 connection.get("/")
                 usleep(50_000)
             }
-            let deadline = ContinuousClock.now + .seconds(10)
+            let deadline = ContinuousClock.now + .seconds(120)
             while waiting.cancels.load(ordering: .relaxed) < 3, ContinuousClock.now < deadline { usleep(10_000) }
             #expect(waiting.cancels.load(ordering: .relaxed) == 3)
             // One that came to its end is not.

@@ -44,7 +44,8 @@ class Closed(Exception):
 class Peer:
     """One connection; after `connect` or `handshake`, messages are sealed as CURVE has them."""
 
-    def __init__(self, address, server_key, keys=None, routing_id=b"", socket_type=b"DEALER", receive_buffer=None):
+    def __init__(self, address, server_key, keys=None, routing_id=b"", socket_type=b"DEALER", receive_buffer=None,
+                 source=None):
         self.server_key = server_key
         self.public, self.secret = keys or crypto_box_keypair()
         self.short_public, self.short_secret = crypto_box_keypair()
@@ -56,6 +57,8 @@ class Peer:
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if source:
+            self.socket.bind(source)
         self.socket.connect(address)
         self.input = b""
 

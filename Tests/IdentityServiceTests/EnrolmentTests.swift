@@ -80,6 +80,21 @@ import Testing
         #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == nil)
     }
 
+    /// Else a device that was lost fills its account's journal.
+    @Test func attemptsOfARevokedKeyAreCounted() throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let (lost, desk) = (try house.newKey(), try house.newKey())
+        var request = WireRevokeDevice()
+        request.deviceID = try house.signIn("ada", by: lost).device.deviceID
+        let token = try house.signIn("ada", by: desk).accessToken.token
+        let _: WireRevokeDeviceReply = try house.call(request, by: desk, token: token)
+        for _ in 0..<20 { #expect(code { _ = try house.signIn("ada", by: lost) } == .deviceRevoked) }
+        house.cloud.network.run(for: .seconds(1))
+        let journal: WireListAuditReply = try house.call(WireListAudit(), by: desk, token: token)
+        #expect(journal.entries.count { $0.event == "sign-in.refused" } == 5)
+    }
+
     @Test func anotherAccountsDeviceAnswersLikeNone() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")

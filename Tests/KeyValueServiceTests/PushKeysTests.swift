@@ -288,4 +288,23 @@ struct PushKeysTests {
         let reply = try house.push(write, by: caller)
         #expect(reply.outcomes[0].current.deviceID == write.deviceID)
     }
+
+    /// A clock that is years ahead would keep the key from everybody until then.
+    @Test func aStampAheadOfTheClockIsCutOverADamagedValue() throws {
+        let house = try KeyValueHouse()
+        let caller = house.caller("dev_a")
+        let ahead = Duration.seconds(365 * 86_400)
+        try house.push(house.write("k", "before", after: ahead), by: caller)
+        _ = try house.engine.write {
+            try $0.execute(
+                SQL("UPDATE feed_items SET body = substr(body, 1, length(body) - 4) || ?1 WHERE name = ?2"),
+                [.blob([1, 2, 3, 4]), .text("k")])
+        }
+        try house.restart()
+        let reply = try house.push(house.write("k", "after", after: ahead), by: caller)
+        #expect(!reply.outcomes[0].superseded)
+        let stored = HybridTimestamp(rawValue: reply.outcomes[0].current.timestamp)
+        #expect(stored.time.since(house.now) < .seconds(3600))
+        #expect(try house.values(caller) == ["k": "after"])
+    }
 }

@@ -49,6 +49,62 @@ import Testing
         #expect(own.store([TestContent(seed: 3, chunks: [300_000]).chunks[0]], with: open) == 0)
     }
 
+    /// A plan of 4 MB for the app, of which an account may add 2 MB within a day.
+    private func limitAppPlan() throws {
+        try house.cloud.savePlan("small", bytes: 4_000_000)
+        var plan = WireSetPlan()
+        (plan.appID, plan.planID) = (RecordHouse.app, "small")
+        try house.cloud.operate("SetPlan", plan, as: WireSetPlanReply.self)
+        house.cloud.network.run(for: .seconds(10))
+    }
+
+    /// Whether an account with so much left to add today may store the chunk, and what it may add after that.
+    @Test(arguments: [false, true])
+    func aHiddenRecordsContentIsAnsweredAsIfItWereNotThere(isThere: Bool) throws {
+        try limitAppPlan()
+        let hidden = TestContent(seed: 7, chunks: [100_000])
+        if isThere { try save("sea", hidden, type: "Secret", by: ann) }
+        for number in 0..<18 {
+            try bert.save("bert-\(number)", ["text": .string(String(repeating: "x", count: 100_000))])
+        }
+        // There is room for one of them: it is written again, and so leaves none for another.
+        let upload = try bert.connectUpload(bytes: 400_000, for: "hill")
+        #expect(bert.store(hidden.chunks, with: upload) == 1)
+        // Nothing is left: refused, there or not.
+        let other = try bert.connectUpload(bytes: 200_000, for: "lake")
+        #expect(bert.store(hidden.chunks, with: other) == 0)
+        let again = try bert.connectUpload(bytes: 400_000, for: "hill")
+        #expect(bert.store(TestContent(seed: 9, chunks: [110_000]).chunks, with: again) == 0)
+    }
+
+    @Test func anAccountAddsAPartOfTheAppsPlanWithinADay() throws {
+        try limitAppPlan()
+        var saved = 0
+        func save(_ name: String, by device: RecordDevice) -> CloudError? {
+            do {
+                try device.save(name, ["text": .string(String(repeating: "x", count: 100_000))])
+                return nil
+            } catch { return error as? CloudError }
+        }
+        var refusal: CloudError?
+        while refusal == nil, saved < 100 {
+            refusal = save("bert-\(saved)", by: bert)
+            if refusal == nil { saved += 1 }
+        }
+        #expect(saved == 19)
+        #expect(refusal?.code == .requestRateLimited && refusal?.details["budget"] == "public database")
+        // By assets as little; deletions go on, and so do others.
+        let upload = try bert.connectUpload(bytes: 500_000, for: "hill")
+        #expect(bert.store(TestContent(seed: 9, chunks: [400_000]).chunks, with: upload) == 0)
+        try bert.delete("bert-0")
+        #expect(save("ann", by: ann) == nil)
+        let wait = try #require(refusal?.retryAfter)
+        #expect(wait > .seconds(60) && wait < .seconds(6 * 3600))
+        house.cloud.network.run(for: wait)
+        let late = try house.device(PublicHouse.other)
+        #expect(save("late", by: late) == nil)
+    }
+
     private func code(_ body: () throws -> Void) -> CloudError.Code? {
         do { try body() } catch { return (error as? CloudError)?.code }
         return nil

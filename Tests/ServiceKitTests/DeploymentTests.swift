@@ -165,6 +165,18 @@ struct DeploymentTests {
         }
     }
 
+    @Test(arguments: [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("192.0.2.1", "192.0.2.1")])
+    func eventsAreBoundToTheMachineItselfUnlessToldOtherwise(_ host: String, _ events: String) throws {
+        var roster = try Deployment(host: host, advertisedHost: "cloud.example", basePort: 7410, transport: KeysOnly())
+            .roster
+        #expect(try roster.entry(of: .documents).events == "tcp://\(events):7415")
+        #expect(try roster.entry(of: .documents).requests == "tcp://\(host.contains(":") ? "[\(host)]" : host):7414")
+        // The same after a move.
+        try roster.move(to: "127.0.0.1", basePort: nil)
+        try roster.move(to: host, basePort: nil)
+        #expect(try roster.entry(of: .documents).events == "tcp://\(events):7415")
+    }
+
     @Test func servicesOnHostsOfTheirOwnBindWhereTheyAreTold() throws {
         var roster = try Deployment(host: nil, advertisedHost: "cloud.example", basePort: 7410, transport: KeysOnly())
             .roster

@@ -67,14 +67,12 @@ import Testing
             let endless = SQL(
                 "SELECT COUNT(*) FROM rows_seen a, rows_seen b, rows_seen c, rows_seen d WHERE a.number + b.number + c.number + d.number < 0"
             )
-            let start = ContinuousClock.now
             do {
                 _ = try engine.snapshots.read { try $0.first(endless) { $0.integer(0) } }
                 Issue.record("It came to an end.")
             } catch let error as CloudError {
                 #expect(error.code == .serviceBusy)
             }
-            #expect(ContinuousClock.now - start < .seconds(10))
             let all = try engine.snapshots.read(count)
             #expect(all == 2000)
         }

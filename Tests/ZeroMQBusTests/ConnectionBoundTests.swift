@@ -77,7 +77,7 @@ struct ConnectionBoundTests {
         defer { silent.close() }
         try eventually { try OwnConnection.all(with: echo.endpoint).count == 4 }
         // It reconnects, without a word to the server.
-        try eventually(within: .seconds(15)) { silent.disconnections > 0 }
+        try eventually { silent.disconnections > 0 }
         #expect(echo.probes.count == 1)
         try client.send([Frame([4])])
         try eventually { client.received == [[[4]]] }
@@ -159,5 +159,27 @@ struct ConnectionBoundTests {
             return !honest.received.isEmpty
         }
         #expect(relay.cutCount == 0)
+    }
+
+    /// Whoever comes gets in, also while strangers hold all connections, and an identified connection stays.
+    @Test func aNewcomerGetsInAndAnIdentifiedConnectionStays() throws {
+        let server = try EchoServer(ZeroMQTransport(connectionsMax: 8), "tcp://127.0.0.1:*")
+        defer { server.handle.stop() }
+        let known = try HostilePeer(server)
+        defer { known.close() }
+        known.send([1])
+        try eventually { server.requests.count == 1 }
+        server.identify(server.requests[0].peer)
+        var strangers: [HostilePeer] = []
+        defer { for stranger in strangers { stranger.close() } }
+        for number in 0..<16 {
+            strangers.append(try HostilePeer(server))
+            strangers[number].send([2, UInt8(number)])
+            try eventually { server.requests.contains { $0.message[0].bytes == [2, UInt8(number)] } }
+        }
+        try eventually { strangers.count { $0.disconnections > 0 } >= 9 }
+        #expect(known.disconnections == 0)
+        known.send([3])
+        try eventually { server.requests.contains { $0.message[0].bytes == [3] } }
     }
 }

@@ -1,4 +1,5 @@
 import Foundation
+import NephosBus
 import Testing
 
 @testable import NephosZeroMQ
@@ -85,43 +86,119 @@ import Testing
         }
     }
 
+    private static func limits(admitsRosterAlone: Bool = false) -> ConnectionLimits {
+        ConnectionLimits(unreadPerConnectionMax: 1 << 20, unreadMax: 1 << 20, admitsRosterAlone: admitsRosterAlone)
+    }
+
+    /// Opens accepted connections and says which were cut.
+    private final class Watched {
+        private let table = ConnectionTable()
+        private var watch: ConnectionWatch
+        private var connections: [Int32: Connection] = [:]
+
+        init(_ room: ConnectionRoom) { watch = ConnectionWatch(table: table, room: room) }
+
+        deinit { Glibc.close(watch.epoll) }
+
+        @discardableResult
+        func open(_ descriptor: Int32, under limits: ConnectionLimits, at now: Duration = .zero) -> Int32 {
+            watch.opened(descriptor, under: limits, isAccepted: true, now: now)
+            connections[descriptor] = table[descriptor]
+            return descriptor
+        }
+
+        func identify(_ descriptor: Int32) { connections[descriptor]?.noteIdentified() }
+        func close(_ descriptor: Int32) { watch.closed(descriptor) }
+
+        /// A connection that was cut reads its own end.
+        func isCut(_ descriptor: Int32) -> Bool {
+            var byte: UInt8 = 0
+            return recv(descriptor, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_PEEK)) == 0
+        }
+    }
+
+    /// Connections whose other ends stay open until the test ends.
+    private final class Ends {
+        private let listener: Listener
+        private var theirs: [Int32] = []
+
+        init(at host: String = "127.0.0.1") throws { listener = try Listener(at: host) }
+
+        deinit { for one in theirs { Glibc.close(one) } }
+
+        func accept(from host: String = "127.0.0.1") throws -> Int32 {
+            let ends = try listener.connect(from: host)
+            theirs.append(ends.theirs)
+            return ends.ours
+        }
+    }
+
     /// At a socket for both versions of IP, peers of version 4 have addresses of version 6.
     @Test(arguments: [
         (at: "127.0.0.1", one: "127.0.0.1", another: "127.0.0.2"), (at: "::", one: "127.0.0.1", another: "127.0.0.2"),
         (at: "::", one: "::1", another: "127.0.0.1"),
     ])
-    func oneAddressHasHalfOfTheDescriptors(_ hosts: (at: String, one: String, another: String)) throws {
-        let listener = try Listener(at: hosts.at)
-        let limits = ConnectionLimits(unreadPerConnectionMax: 1 << 20, unreadMax: 1 << 20)
-        // As many as it has to be for the numbers that this process uses already, and others take meanwhile: all are
-        // there before the first is counted.
-        let first = try listener.accept(from: hosts.one)
-        let another = try listener.accept(from: hosts.another)
-        var ofOne = [first]
-        var share = Int(first) + 100
-        while ofOne.count < share + 2 || Int(max(another, ofOne.max() ?? 0)) >= 2 * share {
-            if ofOne.count >= share + 2 { share *= 2 }
-            try #require(share < 4000)
-            ofOne.append(try listener.accept(from: hosts.one))
-        }
-        let room = DescriptorRoom(limit: 64 + 2 * share)
-        var watch = ConnectionWatch(table: ConnectionTable(), room: room)
-        defer { Glibc.close(watch.epoll) }
-        func open(_ descriptor: Int32) { watch.opened(descriptor, under: limits, isAccepted: true, now: .zero) }
-        #expect(room.connectionsPerAddressMax == share)
-        for descriptor in ofOne.prefix(share) { open(descriptor) }
+    func theAddressWithMostConnectionsMakesRoom(_ hosts: (at: String, one: String, another: String)) throws {
+        let (ends, limits) = (try Ends(at: hosts.at), Self.limits())
+        let watched = Watched(ConnectionRoom(connectionsMax: 8))
+        let another = watched.open(try ends.accept(from: hosts.another), under: limits)
+        var ofOne: [Int32] = []
+        for _ in 0..<7 { ofOne.append(watched.open(try ends.accept(from: hosts.one), under: limits)) }
         #expect(limits.cutCount == 0)
-        open(ofOne[share])
-        #expect(limits.cutCount == 1)
-        open(another)
-        #expect(limits.cutCount == 1)
+        for _ in 0..<3 { ofOne.append(watched.open(try ends.accept(from: hosts.one), under: limits)) }
+        // Its oldest go, though the other is older; whoever comes gets in.
+        #expect(ofOne.map(watched.isCut) == [true, true, true] + Array(repeating: false, count: 7))
+        let later = watched.open(try ends.accept(from: hosts.another), under: limits)
+        #expect(limits.cutCount == 4 && watched.isCut(ofOne[3]) && !watched.isCut(another) && !watched.isCut(later))
         // Whose end is told makes room.
-        for descriptor in [ofOne[share], first] {
-            watch.closed(descriptor)
-            listener.close(descriptor)
+        watched.close(ofOne[4])
+        watched.open(try ends.accept(from: hosts.one), under: limits)
+        #expect(limits.cutCount == 4)
+    }
+
+    @Test func identifiedConnectionsStayWhileStrangersMakeRoom() throws {
+        let (ends, limits) = (try Ends(), Self.limits())
+        let watched = Watched(ConnectionRoom(connectionsMax: 8))
+        let known = try (0..<6).map { _ in watched.open(try ends.accept(), under: limits) }
+        known.forEach(watched.identify)
+        for number in 0..<20 {
+            let stranger = watched.open(try ends.accept(from: "127.0.0.\(2 + number % 3)"), under: limits)
+            #expect(!watched.isCut(stranger), "\(number)")
         }
-        open(ofOne[share + 1])
-        #expect(limits.cutCount == 1)
+        #expect(known.allSatisfy { !watched.isCut($0) })
+        // A quarter is left to strangers: beyond it, one of the identified goes, of the address that has most.
+        let another = watched.open(try ends.accept(from: "127.0.0.9"), under: limits)
+        for one in known { watched.identify(one) }
+        watched.identify(another)
+        let later = watched.open(try ends.accept(from: "127.0.0.8"), under: limits)
+        #expect(!watched.isCut(another) && !watched.isCut(later))
+        #expect(known.count(where: watched.isCut) == 1 && watched.isCut(known[0]))
+    }
+
+    @Test func rosterConnectionsAreIdentifiedAfterTheHandshakeTime() throws {
+        let ends = try Ends()
+        let (events, requests) = (Self.limits(admitsRosterAlone: true), Self.limits())
+        let watched = Watched(ConnectionRoom(connectionsMax: 4))
+        let followers = try (0..<2).map { _ in watched.open(try ends.accept(), under: events) }
+        for _ in 0..<6 { watched.open(try ends.accept(), under: requests, at: .seconds(6)) }
+        #expect(events.cutCount == 0 && requests.cutCount == 4)
+        #expect(followers.allSatisfy { !watched.isCut($0) })
+        // Half of a handshake is nobody.
+        let half = watched.open(try ends.accept(), under: events, at: .seconds(7))
+        for _ in 0..<3 { watched.open(try ends.accept(), under: requests, at: .seconds(8)) }
+        #expect(watched.isCut(half) && followers.allSatisfy { !watched.isCut($0) })
+    }
+
+    @Test func connectionsAreBoundedByMemoryAndByDescriptors() {
+        func room(_ descriptors: Int, _ memory: Int, _ work: LoopWork) -> Int {
+            ConnectionRoom(descriptors: descriptors, memoryBytes: memory, for: work).connectionsMax
+        }
+        // Both loops together: half of the memory, at 160 KiB each.
+        #expect(room(65_536, 2 << 30, .requests) == 4914 && room(65_536, 2 << 30, .content) == 1638)
+        #expect(room(65_536, 768 << 20, .requests) == 1842)
+        // No limit: fifteen sixteenths of the descriptors, less those of the process itself.
+        #expect(room(1088, .max, .requests) == 720 && room(1088, .max, .content) == 240)
+        #expect(room(0, 0, .requests) == 1)
     }
 
     /// Whoever has one address of version 6 has as many as there are.
@@ -138,12 +215,13 @@ import Testing
 
     @Test func someDescriptorsAreKeptForTheProcessItself() throws {
         let listener = try Listener()
-        let limits = ConnectionLimits(unreadPerConnectionMax: 1 << 20, unreadMax: 1 << 20)
+        let limits = Self.limits()
         let descriptor = try listener.accept()
         for (limit, cuts) in [(Int(descriptor) + 65, 0), (Int(descriptor) + 64, 1)] {
             // What it connects to itself is never cut for that.
             for isAccepted in [false, true] {
-                var watch = ConnectionWatch(table: ConnectionTable(), room: DescriptorRoom(limit: limit))
+                let room = ConnectionRoom(descriptors: limit, memoryBytes: .max, for: .requests)
+                var watch = ConnectionWatch(table: ConnectionTable(), room: room)
                 defer { Glibc.close(watch.epoll) }
                 watch.opened(descriptor, under: limits, isAccepted: isAccepted, now: .zero)
                 #expect(limits.cutCount == (isAccepted ? cuts : 0))

@@ -4,9 +4,9 @@ import NephosCore
 import Synchronization
 import Testing
 
-/// Waits until the condition holds; fails after ten seconds, or so long.
+/// Waits until the condition holds; fails after two minutes, which no busy machine takes, or so long.
 func eventually(
-    within time: Duration = .seconds(10), sourceLocation: SourceLocation = #_sourceLocation,
+    within time: Duration = .seconds(120), sourceLocation: SourceLocation = #_sourceLocation,
     _ condition: () throws -> Bool
 ) throws {
     let deadline = ContinuousClock.now + time
@@ -96,6 +96,8 @@ final class EchoServer: Sendable {
     func send(_ message: Message, to peer: Peer) -> SendResult {
         onLoop(handle) { [socket] in socket.withValue(on: $0) { $0.send(message, to: peer) } }
     }
+
+    func identify(_ peer: Peer) { onLoop(handle) { [socket] in socket.withValue(on: $0) { $0.noteIdentified(peer) } } }
 
     func isGone(_ peer: Peer) -> Bool {
         onLoop(handle) { [socket] in socket.withValue(on: $0) { $0.isGone(peer) } }

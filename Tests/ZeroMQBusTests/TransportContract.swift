@@ -201,7 +201,6 @@ struct TransportContract {
         let client = try Client(transport, echo)
         try eventually { echo.probes.count == 1 }
         let payload = Frame([UInt8](repeating: 1, count: 2000))
-        // What a busy machine, too, seals and sends within the linger time.
         for _ in 0..<200 { try client.send([payload]) }
         client.handle.stop()
         try eventually { echo.requests.count == 200 }

@@ -91,7 +91,7 @@ struct UnsentBoundTests {
         let sent = try fill(peer, of: echo)
         #expect(sent < 200)
         let start = ContinuousClock.now
-        try eventually(within: .seconds(30)) {
+        try eventually {
             #expect(echo.send([Self.chunk], to: peer) != .sent)
             usleep(50_000)
             return relay.cutCount > 0
@@ -198,7 +198,7 @@ struct UnsentBoundTests {
         // libzmq ignores the second of two that are named alike. One that had
         // its own way is cut, and asks again; rarely both have, and the one that
         // is ignored is cut when it has said nothing for ten seconds.
-        try eventually(within: .seconds(30)) {
+        try eventually {
             for (number, peer) in peers.enumerated() { peer.send([UInt8(number)]) }
             return Set(echo.requests.map(\.message[0].bytes)).count == 2
         }

@@ -24,7 +24,12 @@ struct ZeroMQBusTests {
     @Test func timersRunInOrderAndCanBeCancelled() throws { try contract.timersRunInOrderAndCanBeCancelled() }
     @Test func executeKeepsItsOrderAndWakesTheLoop() throws { try contract.executeKeepsItsOrderAndWakesTheLoop() }
     @Test func offloadedWorkCompletesOnTheLoop() throws { try contract.offloadedWorkCompletesOnTheLoop() }
-    @Test func stopDeliversWhatIsQueued() throws { try contract.stopDeliversWhatIsQueued() }
+    @Test func stopDeliversWhatIsQueued() throws {
+        // However long the machine takes to send it.
+        var patient = contract
+        patient.transport = ZeroMQTransport(linger: .seconds(120))
+        try patient.stopDeliversWhatIsQueued()
+    }
     @Test func failedSetUpIsThrown() throws { try contract.failedSetUpIsThrown() }
     @Test func aFrameCanGoToManyPeers() throws { try contract.aFrameCanGoToManyPeers() }
 

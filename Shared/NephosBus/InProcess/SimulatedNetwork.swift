@@ -195,6 +195,11 @@ public final class SimulatedNetwork: @unchecked Sendable {
         doors.values.compactMap { ($0 as? SimulatedRouter)?.options }.sorted { $0.endpoint < $1.endpoint }
     }
 
+    /// Whose connections a server's socket keeps before strangers', by its endpoint.
+    package func identifiedKeys(at endpoint: String) -> Set<PublicKey> {
+        (doors[endpoint] as? SimulatedRouter)?.identified ?? []
+    }
+
     /// The same of those that tell events.
     package var publishSockets: [PublishSocketOptions] {
         doors.values.compactMap { ($0 as? SimulatedPublisher)?.options }.sorted { $0.endpoint < $1.endpoint }

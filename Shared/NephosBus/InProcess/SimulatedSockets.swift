@@ -200,6 +200,7 @@ final class SimulatedRouter: ReplySocket, SimulatedSocket, SimulatedDoor {
     let options: ReplySocketOptions
     private var inbox: Inbox<Incoming>?
     private var lines: [UInt64: SimulatedLine] = [:]
+    private(set) var identified: Set<PublicKey> = []
     let endpoint: String
     var loopName: String { loop.name }
     var isPublisher: Bool { false }
@@ -238,6 +239,8 @@ final class SimulatedRouter: ReplySocket, SimulatedSocket, SimulatedDoor {
     }
 
     func isGone(_ peer: Peer) -> Bool { lines[peer.connection] == nil }
+
+    func noteIdentified(_ peer: Peer) { identified.insert(peer.publicKey) }
 
     func address(of peer: Peer) -> String? { lines[peer.connection]?.clientName }
 

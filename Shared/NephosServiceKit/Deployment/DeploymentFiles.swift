@@ -209,7 +209,9 @@ public struct Deployment: Sendable {
             entries.append(
                 Roster.Entry(
                     service: service.rawValue, publicKey: keys.publicKey.z85, requests: address.endpoint,
-                    events: try ConnectionString(host: host, port: port + 1, key: keys.publicKey).endpoint,
+                    events: try ConnectionString(
+                        host: Roster.eventsHost(host), port: port + 1, key: keys.publicKey
+                    ).endpoint,
                     subscriptions: service == .notifications
                         ? try ConnectionString(host: host, port: port + 2, key: keys.publicKey).endpoint : nil,
                     bulk: try Self.bulkPort(of: service.rawValue).map {

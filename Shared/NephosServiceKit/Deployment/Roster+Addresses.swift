@@ -1,6 +1,13 @@
 public import NephosCore
 
 extension Roster {
+    /// Where a service that listens at this host tells its events: at all addresses of a machine nobody else follows
+    /// them, so that is the machine itself.
+    static func eventsHost(_ host: String) -> String {
+        guard LocalPorts.isWildcard(host) else { return host }
+        return host.contains(":") ? "::1" : "127.0.0.1"
+    }
+
     /// Has clients come to this host, at the ports that the services are bound to.
     ///
     /// - Throws: ``CloudError`` `.invalidArguments` for a host that cannot be one.
@@ -73,7 +80,7 @@ extension Roster {
                 ).endpoint
             }
             entry.requests = try moved(entry.requests, host, index * 2)
-            entry.events = try moved(entry.events, host, index * 2 + 1)
+            entry.events = try moved(entry.events, host.map(Self.eventsHost), index * 2 + 1)
             let (subscriptions, bulk) = (index * 2 + 2, Deployment.bulkPort(of: entry.service) ?? 0)
             if let endpoint = entry.subscriptions { entry.subscriptions = try moved(endpoint, host, subscriptions) }
             if let endpoint = entry.bulk { entry.bulk = try moved(endpoint, host, bulk) }

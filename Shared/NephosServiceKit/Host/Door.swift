@@ -61,7 +61,9 @@ final class Door {
             requests += 1
             counters.requestBytes &+= one.byteCount
             switch gate.admit(one, to: methods, now: now, time: time) {
-            case .request(let item): if !answerDirectly(item) { items.append(item) }
+            case .request(let item):
+                if gate.isIdentified(item.context) { socket?.noteIdentified(one.peer) }
+                if !answerDirectly(item) { items.append(item) }
             case .refused(let refusal): refuse(one.peer, refusal, since: now, at: now)
             case .ignored: break
             }

@@ -168,6 +168,12 @@ final class Gate {
         }
     }
 
+    /// Whether the request came from a device of an account, a service, or the operator.
+    func isIdentified(_ context: RequestContext) -> Bool {
+        if let caller = context.caller { return !caller.isPublic }
+        return context.peer.publicKey == operatorKey || servicePeers.contains(context.peer.publicKey)
+    }
+
     private static let stopping = CloudError(
         .serviceUnavailable, "The service is stopping. Try again in a moment.", retryAfter: .milliseconds(500))
 

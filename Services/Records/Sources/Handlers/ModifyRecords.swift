@@ -1,4 +1,5 @@
 internal import Foundation
+internal import NephosBulk
 internal import NephosBus
 internal import NephosCore
 internal import NephosRecordRules
@@ -45,7 +46,10 @@ extension RecordsService {
         }
         let growth = try plans.reduce(Int64(0)) { try $0 + $1.growth() }
         guard !transaction.isShortOfRoom || growth <= 0 else { throw CloudError.diskFull }
-        try count(growth, in: database.scope, transaction)
+        try transfers.adding(
+            UInt64(max(0, growth)), by: caller.account, to: database.scope.owner, in: database.scope.partition,
+            at: context.now, transaction
+        ) { try count(growth, in: database.scope, transaction) }
         var reply = WireModifyRecordsReply()
         var bytesLeft = RecordLimits.replyBytesMax
         for (zone, plan) in zip(request.zones, plans) {
