@@ -83,7 +83,7 @@ import Testing
             let removed = try await two.run("docs", "mkdir", "f")
             #expect(removed.status == 0, "\(removed)")
             #expect(try await two.run("why").status == 0)
-            #expect(!(try await one.run("docs", "deleted")).output.contains("Documents/a"))
+            #expect(!(try await one.run("docs", "trash")).output.contains("Documents/a"))
         }
     }
 

@@ -436,7 +436,7 @@ import Testing
         "kv discard": (0, 0), "discard": (0, 0),
         // What is written is kept.
         "kv set": (7, 4), "kv delete": (7, 4), "kv import": (7, 4),
-        "docs ls": (0, 0), "docs tree": (0, 0), "docs find": (0, 0), "docs deleted": (0, 0), "docs get": (0, 0),
+        "docs ls": (0, 0), "docs tree": (0, 0), "docs find": (0, 0), "docs trash": (0, 0), "docs get": (0, 0),
         "docs cat": (0, 0), "docs put": (7, 4), "docs cp": (7, 4), "docs mv": (7, 4), "docs mkdir": (7, 4),
         "docs rm": (7, 4), "docs undo": (7, 4), "docs versions": (7, 4), "docs restore": (7, 4), "docs status": (7, 4),
         "docs publish": (7, 4), "docs links": (7, 4), "docs unpublish": (7, 4),
@@ -445,6 +445,7 @@ import Testing
         // As far as this device knows, there is none.
         "docs resolve": (2, 2), "storage delete": (2, 2),
         "docs renditions": (0, 0), "docs attributes": (0, 0), "docs conflicts": (0, 0), "docs set": (64, 64),
+        "docs diff": (64, 64),
         "records ls": (0, 0), "records get": (0, 0), "records asset": (0, 0), "records query": (0, 0),
         "records conflicts": (0, 0),
         "records refused": (0, 0), "records retry": (0, 0), "records export": (0, 0), "records zones list": (0, 0),

@@ -18,7 +18,7 @@ struct DocumentsCommand: AsyncParsableCommand {
         subcommands: [
             List.self, Tree.self, Find.self, Put.self, Get.self, Cat.self, Copy.self, Move.self, MakeFolder.self,
             Remove.self,
-            Deleted.self, Undo.self, Versions.self, Conflicts.self, Resolve.self, Restore.self, Status.self,
+            Trash.self, Undo.self, Versions.self, Diff.self, Conflicts.self, Resolve.self, Restore.self, Status.self,
             Publish.self, Links.self, Unpublish.self,
             Download.self, Evict.self, Cache.self, Pause.self, Resume.self, Renditions.self, Attributes.self,
             SetAttributes.self,
@@ -154,9 +154,9 @@ struct DocumentRow: Encodable {
     var id: String
     var kind: String
     var size: UInt64
-    /// Milliseconds since 1970.
-    var created: UInt64?
-    var modified: UInt64?
+    /// Milliseconds since 1970, negative before.
+    var created: Int64?
+    var modified: Int64?
     var version: String?
     var device: String?
     var executable: Bool?

@@ -63,7 +63,7 @@ extension DocumentsCommand {
             let version = try versionID.map { try DocumentID(version: $0) }
             Interrupt.first { LocalParts.removeAll() }
             if move { return try await moveOut() }
-            try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
+            try await container.withContainer(within: wait.duration, transfer: transfer) { container, session in
                 if try await container.item(at: path) == nil,
                     let place = try await container.packagePlace(at: path, version: version, timeout: wait.duration)
                 {
@@ -82,7 +82,8 @@ extension DocumentsCommand {
                     }
                     return try StandardOutput.write(data)
                 }
-                let place = try Self.place(target, item)
+                let name = try await self.name(of: version, item, in: container, session)
+                let place = try Self.place(target, name, item)
                 guard item.kind == .folder else {
                     let unkept = try await about(["path": item.path]) {
                         try await fetch(item, of: container, to: place, followsLinks: true, version)
@@ -99,6 +100,18 @@ extension DocumentsCommand {
                 }
                 try await fetchAll(in: item, of: container, to: Self.folder(target, item.id.description, place))
             }
+        }
+
+        /// What it is called here by itself: a version that is not the current one lies beside that.
+        private func name(
+            of version: DocumentID?, _ item: DocumentEntry, in container: UbiquityContainer, _ session: Session
+        ) async throws -> Data {
+            guard let version, version != item.version, item.kind != .folder else {
+                return item.nameBytes.isEmpty ? Data("container".utf8) : item.nameBytes
+            }
+            let found = try await container.version(version, of: item.id, timeout: wait.duration)
+            let names = await DeviceNames(session, within: min(wait.duration, .seconds(2)))
+            return found.copyName(of: item.nameBytes, device: found.device.flatMap { names.known($0) })
         }
 
         func fetch(
@@ -159,6 +172,7 @@ extension DocumentsCommand {
         ) async throws {
             try top.make()
             var places = [folder.id: top.place]
+            var dates = [(top.place, folder.modified)]
             // What lies in the top beside Documents is among its items; Documents itself is none.
             for child in try await container.children(of: folder.id) where child.id.isFixed {
                 let file = top.place.appending(child.nameBytes)
@@ -179,6 +193,7 @@ extension DocumentsCommand {
                     if item.kind == .folder {
                         try file.makeFolder()
                         places[item.id] = file
+                        dates.append((file, item.modified))
                     } else {
                         await gets.add(item, at: file)
                     }
@@ -194,6 +209,8 @@ extension DocumentsCommand {
             if let end = gets.end { throw end }
             try gets.failures.end()
             try top.end()
+            // Whatever is put into a folder changes its date.
+            for case (let place, let date?) in dates { place.setModified(date) }
         }
 
         /// Files that are got, many at a time.

@@ -123,7 +123,7 @@ struct LocalFiles {
         }
         // One that cannot be read is not there as an empty one.
         let names = try folder.names()
-        append(nil, folder, path, 0)
+        sources.append(((DocumentSource.folder(folder, at: path), folder.text), 0))
         for name in names { add(folder.appending(name), at: path.appending(Data(name)), depth: depth + 1) }
     }
 

@@ -12,6 +12,8 @@ struct SentDocuments {
         /// What was deleted in one go.
         var batch: String?
         var reason: String?
+        /// Paths of items that another device has made or changed too: both contents are kept.
+        var conflicts: [String]?
         /// What could not be done.
         var failures: [ItemFailures.Row]?
     }
@@ -27,7 +29,7 @@ struct SentDocuments {
     private let container: UbiquityContainer
     /// What was refused before, and what waited: of that somebody else may hear.
     private let refused: Set<Refusal>
-    private let waiting: Set<String>
+    private let waiting: [String: [DocumentID: DocumentID]]
     /// What waited, by the requests' places.
     private let requests: Set<Int64>
 
@@ -116,7 +118,23 @@ struct SentDocuments {
         if output.json { report.items = now.map(DocumentRow.init) }
         // What was put into the trash has no place.
         let renamed = batch == nil ? renamed(items, now) : []
+        let conflicts = try await conflicts(of: items)
+        report.conflicts = conflicts.isEmpty ? nil : conflicts.map(\.path)
         try output.print(report, text: ([done] + renamed).joined(separator: "\n"))
+        guard !conflicts.isEmpty else { return }
+        for item in conflicts {
+            Standard.error(
+                "nephos: Another device has put another content at \(inLine(item.path)). Both are kept: "
+                    + "nephos docs conflicts shows them, nephos docs resolve decides.")
+        }
+        throw ExitStatus.outOfStep
+    }
+
+    /// Those that were made here while another device made them too, of these items and of what waited before.
+    private func conflicts(of items: [DocumentEntry]) async throws -> [DocumentEntry] {
+        var versions = waiting.values.reduce(into: [:]) { $0.merge($1) { first, _ in first } }
+        for item in items { versions[item.id] = item.version }
+        return try await container.conflicting(versions)
     }
 
     /// What something else had the name of by the time that the server heard of it.
@@ -170,7 +188,7 @@ struct SentDocuments {
         var count = 0
         for write in news {
             let path = write.key.rawValue
-            let isOwn = own.contains(path) || !waiting.contains(path)
+            let isOwn = own.contains(path) || waiting[path] == nil
             if isOwn { count += 1 }
             guard isOwn, first == nil else {
                 Standard.error(

@@ -16,6 +16,8 @@ public struct DocumentSource: Sendable {
     let path: Result<DocumentPath, CloudError>
     /// Nil: a folder.
     let content: Content?
+    /// Of a folder: when what is in it was changed; nil: as it is.
+    package var modified: DocumentDate?
 
     init(_ path: String, _ content: Content?) {
         self.path = Result { () throws(CloudError) in try DocumentPath(path) }
@@ -28,6 +30,15 @@ public struct DocumentSource: Sendable {
     package init(_ path: DocumentPath, _ content: Content?) {
         self.path = .success(path)
         self.content = content
+    }
+
+    /// A folder of this machine, without what is in it, if it is not there yet: with the date that it has here.
+    package static func folder(_ folder: LocalPath, at path: DocumentPath) -> DocumentSource {
+        var source = DocumentSource(path, nil)
+        if let status = (try? folder.status(followsLinks: true)) ?? nil {
+            source.modified = DocumentDate(nanoseconds: FileStamp(status).modified)
+        }
+        return source
     }
 
     /// A folder, if it is not there yet.
@@ -188,7 +199,9 @@ extension UbiquityContainer {
         // Before its content is read.
         try path.requireNames()
         try path.requireSynced()
-        guard let content = source.content else { return StagedSource(path: path, content: nil) }
+        guard let content = source.content else {
+            return StagedSource(path: path, content: nil, modified: source.modified)
+        }
         return StagedSource(path: path, content: try stage(content, folder, onRead: onRead))
     }
 
@@ -392,7 +405,7 @@ extension UbiquityContainer {
             throw error
         }
         part.setAttributes(item.wire.attributes.extended.map { ($0.name, $0.value) })
-        Self.setModified(content.modified, of: part.descriptor)
+        Self.setModified(DocumentDate(nanoseconds: content.modified), of: part.descriptor)
         try part.keepAccess()
         return (part, fetched)
     }
@@ -420,9 +433,8 @@ extension UbiquityContainer {
         }
     }
 
-    static func setModified(_ nanoseconds: Int64, of descriptor: Int32) {
-        guard nanoseconds > 0 else { return }
-        let time = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
+    static func setModified(_ date: DocumentDate, of descriptor: Int32) {
+        let time = timespec(date)
         _ = [time, time].withUnsafeBufferPointer { futimens(descriptor, $0.baseAddress) }
     }
 
