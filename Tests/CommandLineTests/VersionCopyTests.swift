@@ -18,7 +18,7 @@ import Testing
             #expect(try await two.run("docs", "mkdir", "other").status == 6)
 
             let diff = try await one.run("docs", "diff", "--versions", "s.txt")
-            #expect(diff.status == 0 && diff.output.hasSuffix(" first\n-home\n+phone\n last\n \n"), "\(diff)")
+            #expect(diff.status == 0 && diff.output.hasSuffix(" first\n-home\n+phone\n last\n"), "\(diff)")
             #expect(diff.output.contains("by phone (17 B)"), "\(diff)")
             let json = try await one.run("docs", "diff", "--versions", "s.txt", "--json").output
             #expect(json.contains(#""equal":false"#) && json.contains(#""-home","+phone""#), "\(json)")

@@ -123,6 +123,7 @@ struct VersionDiff {
         }
         if let lines = before.difference(to: after) {
             difference.lines = lines
+            if lines.isEmpty { difference.reason = "They differ in the end of the last line alone." }
         } else {
             difference.reason = "Too many lines differ to show them. Get both: nephos docs get --version-id"
         }
@@ -154,8 +155,10 @@ struct TextLines {
         lines =
             data.isEmpty
             ? []
-            : data.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
-                .map { Data($0) }
+            : (data.last == UInt8(ascii: "\n") ? data.dropLast() : data).split(
+                separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false
+            )
+            .map { Data($0) }
     }
 
     /// How another text differs, with some lines around.

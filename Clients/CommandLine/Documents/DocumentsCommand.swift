@@ -94,8 +94,12 @@ struct DocumentsCommand: AsyncParsableCommand {
                 _ = try session.requireAccount()
                 if let limits = transfer?.limits { session.setTransferLimits(limits) }
                 let container = try await session.container(container, app: app.map { AppID($0) })
+                // Whatever waits is sent from now on, by whichever command.
+                let waiting = limit == nil ? nil : try? await container.waitingPaths()
                 try await Self.refresh(container, within: limit, isFresh: isFresh)
                 let result = try await body(container, session)
+                let versions = (waiting ?? [:]).values.reduce(into: [:]) { $0.merge($1) { first, _ in first } }
+                try SentDocuments.tell(ofConflicts: try await container.conflicting(versions))
                 if let limit { await container.scope.waitUntilHealed(within: min(limit, Self.healingPatience)) }
                 return result
             }

@@ -82,7 +82,7 @@ extension DocumentsCommand {
                     }
                     return try StandardOutput.write(data)
                 }
-                let name = try await self.name(of: version, item, in: container, session)
+                let (name, size) = try await self.name(of: version, item, in: container, session)
                 let place = try Self.place(target, name, item)
                 guard item.kind == .folder else {
                     let unkept = try await about(["path": item.path]) {
@@ -90,8 +90,8 @@ extension DocumentsCommand {
                     }
                     unkept.list()
                     return try output.print(
-                        [Report(path: item.path, file: place.text, size: item.size, unkeptAttributes: unkept.names)],
-                        text: "Got \(inLine(place.text)) (\(describe(bytes: item.size))).")
+                        [Report(path: item.path, file: place.text, size: size, unkeptAttributes: unkept.names)],
+                        text: "Got \(inLine(place.text)) (\(describe(bytes: size))).")
                 }
                 guard recursive else {
                     throw CloudError(
@@ -102,16 +102,17 @@ extension DocumentsCommand {
             }
         }
 
-        /// What it is called here by itself: a version that is not the current one lies beside that.
+        /// What it is called here by itself, and its bytes: a version that is not the current one lies beside that.
         private func name(
             of version: DocumentID?, _ item: DocumentEntry, in container: UbiquityContainer, _ session: Session
-        ) async throws -> Data {
+        ) async throws -> (name: Data, size: UInt64) {
             guard let version, version != item.version, item.kind != .folder else {
-                return item.nameBytes.isEmpty ? Data("container".utf8) : item.nameBytes
+                return (item.nameBytes.isEmpty ? Data("container".utf8) : item.nameBytes, item.size)
             }
             let found = try await container.version(version, of: item.id, timeout: wait.duration)
             let names = await DeviceNames(session, within: min(wait.duration, .seconds(2)))
-            return found.copyName(of: item.nameBytes, device: found.device.flatMap { names.known($0) })
+            let copy = found.copyName(of: item.nameBytes, device: found.device.flatMap { names.known($0) })
+            return (copy, found.size)
         }
 
         func fetch(

@@ -212,7 +212,7 @@ extension DocumentsCommand {
             var entries: [DocumentEntry] = []
             for item in batch.items {
                 entries.append(item)
-                if item.kind == .folder { entries += try await container.items(in: item.id) }
+                if item.kind == .folder { entries += try await container.items(inTrashed: item.id) }
             }
             try output.print(
                 entries.map(DocumentRow.init),

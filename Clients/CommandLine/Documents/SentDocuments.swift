@@ -121,8 +121,15 @@ struct SentDocuments {
         let conflicts = try await conflicts(of: items)
         report.conflicts = conflicts.isEmpty ? nil : conflicts.map(\.path)
         try output.print(report, text: ([done] + renamed).joined(separator: "\n"))
-        guard !conflicts.isEmpty else { return }
-        for item in conflicts {
+        try Self.tell(ofConflicts: conflicts)
+    }
+
+    /// Says which items another device has made or changed too.
+    ///
+    /// - Throws: ``ExitStatus`` `.outOfStep`, if there are any.
+    static func tell(ofConflicts items: [DocumentEntry]) throws {
+        guard !items.isEmpty else { return }
+        for item in items {
             Standard.error(
                 "nephos: Another device has put another content at \(inLine(item.path)). Both are kept: "
                     + "nephos docs conflicts shows them, nephos docs resolve decides.")
@@ -130,11 +137,10 @@ struct SentDocuments {
         throw ExitStatus.outOfStep
     }
 
-    /// Those that were made here while another device made them too, of these items and of what waited before.
+    /// Those of the items that another device has made or changed too.
     private func conflicts(of items: [DocumentEntry]) async throws -> [DocumentEntry] {
-        var versions = waiting.values.reduce(into: [:]) { $0.merge($1) { first, _ in first } }
-        for item in items { versions[item.id] = item.version }
-        return try await container.conflicting(versions)
+        try await container.conflicting(
+            items.reduce(into: [:]) { versions, item in versions[item.id] = item.version })
     }
 
     /// What something else had the name of by the time that the server heard of it.

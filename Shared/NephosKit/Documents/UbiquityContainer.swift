@@ -87,6 +87,18 @@ public final class UbiquityContainer: Sendable {
         }
     }
 
+    /// Everything in a folder that lies in the trash.
+    package func items(inTrashed folder: DocumentID) async throws(CloudError) -> [DocumentEntry] {
+        try read { documents in
+            guard let item = try documents.document(folder), let path = try documents.path(of: item)?.path else {
+                return []
+            }
+            return try documents.descendants(of: folder, at: path).compactMap {
+                try documents.entry($0.item, at: $0.path)
+            }
+        }
+    }
+
     /// Paths of the items of which changes wait to be sent, with the versions of the contents that they have here.
     package func waitingPaths() async throws(CloudError) -> [String: [DocumentID: DocumentID]] {
         try read { documents in
