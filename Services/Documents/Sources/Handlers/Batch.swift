@@ -336,7 +336,7 @@ final class Batch {
                 counts[folder] = try count(of: folder) + 1
                 return taken
             }
-            guard clash != .refuse, number <= Self.numberMax else {
+            guard clash == .rename || clash == .merge, number <= Self.numberMax else {
                 throw CloudError(
                     .alreadyExists, "The folder has an item of that name. Choose another name.",
                     details: other.map { Self.details($0) } ?? [:])
