@@ -1,6 +1,7 @@
 import ArgumentParser
 import Foundation
 import NephosCore
+import NephosKit
 
 /// What every command takes: how to print.
 struct OutputOptions: ParsableArguments {
@@ -49,7 +50,13 @@ func describe(_ duration: Duration) -> String {
 
 /// A time as people read it, in this machine's zone.
 func describe(_ time: Timestamp) -> String {
-    let date = Date(timeIntervalSince1970: Double(time.milliseconds) / 1000)
+    describe(Date(timeIntervalSince1970: Double(time.milliseconds) / 1000))
+}
+
+/// The date of a file as people read it, in this machine's zone.
+func describe(_ date: DocumentDate) -> String { describe(date.date) }
+
+private func describe(_ date: Date) -> String {
     let formatter = DateFormatter()
     formatter.locale = Locale(identifier: "en_US_POSIX")
     formatter.dateFormat = "yyyy-MM-dd HH:mm:ss"

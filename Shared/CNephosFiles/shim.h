@@ -6,6 +6,7 @@
 // which Swift does not.
 int syncfs(int descriptor);
 int sync_file_range(int descriptor, long long offset, long long count, unsigned int flags);
+int fallocate(int descriptor, int mode, long long offset, long long count);
 
 #include <fcntl.h>
 #include <sys/syscall.h>

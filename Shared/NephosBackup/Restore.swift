@@ -135,11 +135,20 @@ public struct Restore {
                     "services": replaced.map(\.rawValue).joined(separator: " "),
                 ])
         }
+        try requireModes()
         try requireStopped()
         return (name, manifest, replaced)
     }
 
     private var isKept: Bool { if case .kept = keys { true } else { false } }
+
+    /// The services would not start in folders that others have access to.
+    private func requireModes() throws {
+        if access(place.files.directory, F_OK) == 0 { try place.files.requireOwnFolder() }
+        for folder in ServiceName.all.map({ place.folder(of: $0) }) where access(folder, F_OK) == 0 {
+            try DeploymentFiles.requirePrivateFolder(folder)
+        }
+    }
 
     /// Each service's folder may be on a disk of its own.
     private func requireRoom(_ manifest: Manifest) throws {

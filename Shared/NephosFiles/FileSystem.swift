@@ -13,6 +13,14 @@ public enum FileSystem {
     /// - Returns: 0, or the system's `errno`.
     public static func flush(_ descriptor: Int32) -> Int32 { syncfs(descriptor) == 0 ? 0 : errno }
 
+    /// Makes a hole in a file, which takes no room and reads as zeros. The file's length stays.
+    ///
+    /// - Returns: False: the file system has no holes, or it failed.
+    public static func punchHole(_ descriptor: Int32, at offset: Int, count: Int) -> Bool {
+        // `FALLOC_FL_KEEP_SIZE` and `FALLOC_FL_PUNCH_HOLE`.
+        fallocate(descriptor, 1 | 2, Int64(offset), Int64(count)) == 0
+    }
+
     /// What has no time of the last change of its own, or one that others set: FAT, exFAT, FUSE, SMB (two of them), 9P;
     /// and memory, where nothing tells of what is written in place. By `statfs(2)`.
     private static let timeless: Set<UInt32> = [

@@ -28,6 +28,17 @@ public enum DocumentNameRule: UInt8, Sendable {
         }
     }
 
+    /// What a numbered name is without its number: of `a 2.txt` it is `a.txt` and 2; nil: it has none from 2 to 999.
+    public static func unnumbered(_ name: [UInt8]) -> (name: [UInt8], number: Int)? {
+        let dot = name.lastIndex(of: UInt8(ascii: ".")).flatMap { $0 > name.startIndex ? $0 : nil } ?? name.endIndex
+        let digits = name[..<dot].reversed().prefix { UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 }.count
+        let start = dot - digits
+        guard 1...3 ~= digits, start > 1, name[start - 1] == UInt8(ascii: " "), name[start] != UInt8(ascii: "0"),
+            let number = Int(String(decoding: name[start..<dot], as: UTF8.self)), number >= 2
+        else { return nil }
+        return (Array(name[..<(start - 1)] + name[dot...]), number)
+    }
+
     /// The name with a number before its extension: `a.txt`, `a 2.txt`, `a 3.txt`.
     ///
     /// - Parameter number: 2 or more.

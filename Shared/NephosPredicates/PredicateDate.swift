@@ -4,6 +4,9 @@ public struct PredicateDate: Hashable, Comparable, Sendable {
 
     public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
+    /// Whole milliseconds since 1970, rounded down: negative before 1970.
+    public var milliseconds: Int64 { Self.split(nanoseconds, by: 1_000_000).0 }
+
     public static func < (left: PredicateDate, right: PredicateDate) -> Bool { left.nanoseconds < right.nanoseconds }
 
     private static let perSecond: Int64 = 1_000_000_000

@@ -7,6 +7,7 @@ extension WireItemAttributes {
     /// Each by itself, so that two devices which set different ones both have what they set.
     public mutating func merge(_ change: WireSetAttributes) {
         if change.hasCreated { created = change.created }
+        if change.hasModified { modified = change.modified }
         if change.hasExecutable { executable = change.executable }
         if change.hasTags { tags = change.tags.tags }
         if change.hasFavouriteRank { favouriteRank = change.favouriteRank }
@@ -18,6 +19,7 @@ extension WireItemAttributes {
     public var canonical: WireItemAttributes {
         var attributes = WireItemAttributes()
         attributes.created = created
+        attributes.modified = modified
         attributes.executable = executable
         attributes.tags = tags
         attributes.favouriteRank = favouriteRank
@@ -69,6 +71,7 @@ extension WireSetAttributes {
     public init(making new: WireItemAttributes, of old: WireItemAttributes) {
         self.init()
         created = new.created
+        modified = new.modified
         executable = new.executable
         favouriteRank = new.favouriteRank
         tags.tags = new.tags
@@ -85,6 +88,7 @@ extension WireSetAttributes {
     public func lacked(by present: WireItemAttributes) -> WireSetAttributes {
         var set = WireSetAttributes()
         if present.created == 0, created != 0 { set.created = created }
+        if present.modified == 0, modified != 0 { set.modified = modified }
         if present.favouriteRank == 0, favouriteRank != 0 { set.favouriteRank = favouriteRank }
         let lacking = tags.tags.filter { !present.tags.contains($0) }
         if !lacking.isEmpty { set.tags.tags = present.tags + lacking }

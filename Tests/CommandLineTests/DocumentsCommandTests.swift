@@ -209,7 +209,10 @@ import Testing
                         #expect(try await program.run("docs", "put", file, "--offline").status == 0)
                     }
                 }
-                for program in [one, two, one] { #expect(try await program.run("docs", "status").status == 0) }
+                // The second sends what conflicts.
+                for (program, code) in [(one, Int32(0)), (two, 6), (one, 0)] {
+                    #expect(try await program.run("docs", "status").status == code)
+                }
                 let status = try await one.run("docs", "status").output
                 #expect(status.contains("conflicts  1\n") && status.contains("nephos docs resolve"), "\(status)")
                 let lines = try await one.run("conflicts").output.matches(of: /nephos docs resolve .*/).map(\.output)

@@ -83,7 +83,7 @@ import Testing
             let removed = try await two.run("docs", "mkdir", "f")
             #expect(removed.status == 0, "\(removed)")
             #expect(try await two.run("why").status == 0)
-            #expect(!(try await one.run("docs", "deleted")).output.contains("Documents/a"))
+            #expect(!(try await one.run("docs", "trash")).output.contains("Documents/a"))
         }
     }
 
@@ -215,7 +215,7 @@ import Testing
             let place = house.folder + "/got"
             let unsent = try await one.run("docs", "get", "--move", "a", place)
             #expect(unsent.status == 1 && unsent.errors.contains("nephos docs resume /Documents/a"), "\(unsent)")
-            #expect(try await one.run("docs", "resume", "a").status == 0)
+            #expect(try await one.run("docs", "resume", "a").status == 6)
             let conflict = try await one.run("docs", "get", "--move", "a", place)
             #expect(conflict.status == 1 && conflict.errors.contains("nephos docs resolve /Documents/a"), "\(conflict)")
             #expect(!FileManager.default.fileExists(atPath: place))

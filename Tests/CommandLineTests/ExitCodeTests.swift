@@ -436,7 +436,7 @@ import Testing
         "kv discard": (0, 0), "discard": (0, 0),
         // What is written is kept.
         "kv set": (7, 4), "kv delete": (7, 4), "kv import": (7, 4),
-        "docs ls": (0, 4), "docs tree": (0, 4), "docs find": (0, 4), "docs deleted": (0, 4), "docs get": (0, 4),
+        "docs ls": (0, 4), "docs tree": (0, 4), "docs find": (0, 4), "docs trash": (0, 4), "docs get": (0, 4),
         "docs cat": (0, 4), "docs put": (7, 4), "docs cp": (7, 4), "docs mv": (7, 4), "docs mkdir": (7, 4),
         "docs rm": (7, 4), "docs undo": (7, 4), "docs versions": (7, 4), "docs restore": (7, 4), "docs status": (7, 4),
         "docs publish": (7, 4), "docs links": (7, 4), "docs unpublish": (7, 4),
@@ -445,6 +445,7 @@ import Testing
         // As far as this device knows, there is none.
         "docs resolve": (2, 2), "storage delete": (2, 2),
         "docs renditions": (0, 4), "docs attributes": (0, 4), "docs conflicts": (0, 4), "docs set": (64, 64),
+        "docs diff": (2, 2),
         "records ls": (0, 4), "records get": (0, 4), "records asset": (0, 4), "records query": (0, 4),
         "records conflicts": (0, 4),
         "records refused": (0, 4), "records retry": (0, 0), "records export": (0, 4), "records zones list": (0, 4),

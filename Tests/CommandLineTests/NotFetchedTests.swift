@@ -34,7 +34,7 @@ import Testing
             let early = try await house.anotherDevice("early")
             for command in [
                 ["docs", "ls"], ["docs", "tree"], ["docs", "find", "x"], ["docs", "find", "x", "--json"],
-                ["docs", "find", "x", "--watch"], ["docs", "deleted"], ["docs", "conflicts"],
+                ["docs", "find", "x", "--watch"], ["docs", "trash"], ["docs", "conflicts"],
                 ["docs", "conflicts", "--json"], ["records", "ls"], ["records", "query", "n == 1"],
                 ["records", "export"], ["records", "zones", "list"], ["records", "conflicts"],
                 ["records", "conflicts", "--json"], ["records", "conflicts", "--zone", "work"],

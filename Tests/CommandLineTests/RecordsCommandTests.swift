@@ -310,7 +310,7 @@ import Testing
                 #expect(conflicts.output.contains("saved here and by other"), "\(conflicts)")
                 #expect(conflicts.output.firstMatch(of: /title +before +of the other +of one/) != nil, "\(conflicts)")
                 // The general list says the same ways out.
-                let label = kept == "client" ? "  keep this one" : "  keep that one"
+                let label = kept == "client" ? "  keep d's (" : "  keep other's ("
                 let general = try await one.run("conflicts").output
                 #expect(!general.contains("cannot read it any more"), "\(general)")
                 let line = try #require(general.split(separator: "\n").first { $0.hasPrefix(label) })

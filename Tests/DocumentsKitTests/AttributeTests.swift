@@ -52,10 +52,10 @@ import Testing
                 [
                     .tag("red"), .tag("blue"), .tag("red"), .favouriteRank(3),
                     .extended("user.mark", Data([0, 1, 0xff])),
-                    .excludedFromBackup(true), .created(Timestamp(milliseconds: 5)),
+                    .excludedFromBackup(true), .created(DocumentDate(nanoseconds: 5_000_000)),
                 ], of: "f/x")
             #expect(entry.tags == ["blue", "red"] && entry.favouriteRank == 3 && entry.isExcludedFromBackup)
-            #expect(entry.pending != .none && entry.created == Timestamp(milliseconds: 5))
+            #expect(entry.pending != .none && entry.created == DocumentDate(nanoseconds: 5_000_000))
             try await one.container.setAttributes([.tags(["a", "a", "b"])], of: "f")
             one.setOffline(false)
             try await settle(one, two)
@@ -63,7 +63,7 @@ import Testing
             #expect(there == (try await one.container.attributes(of: "f/x")))
             #expect(there.tags == ["blue", "red"] && there.favouriteRank == 3 && there.isExcludedFromBackup)
             #expect(there.extended(named: "user.mark") == Data([0, 1, 0xff]))
-            #expect(there.extended.count == 2 && there.created == Timestamp(milliseconds: 5))
+            #expect(there.extended.count == 2 && there.created == DocumentDate(nanoseconds: 5_000_000))
             #expect(try await two.container.attributes(of: "f").tags == ["a", "b"])
             // No content was sent for it, and none is another version.
             #expect(try await two.container.item(at: "f/x")?.version == version)

@@ -12,6 +12,8 @@ struct ContainerStorage: Encodable {
     var trashBytes: UInt64?
     /// Of former versions, about.
     var versionBytes: UInt64?
+    /// Of contents that are the same as another's, and count once.
+    var sameBytes: UInt64?
     var countedBytes: UInt64?
     var countsOnPlan: Bool?
     /// Why what counts is as this device has heard last.
@@ -55,6 +57,7 @@ struct ContainerStorage: Encodable {
         hiddenBytes = usage.hidden.bytes
         trashBytes = usage.trash.bytes
         versionBytes = usage.versionBytes
+        sameBytes = usage.sameBytes
         countedBytes = usage.countedBytes
         countsOnPlan = usage.containerClass.countsOnPlan
     }
@@ -65,12 +68,12 @@ struct ContainerStorage: Encodable {
             [
                 report.container, report.app, report.containerClass ?? "?",
                 size(report.documentsBytes), size(report.hiddenBytes), size(report.trashBytes),
-                size(report.versionBytes), size(report.countedBytes),
+                size(report.versionBytes), size(report.sameBytes), size(report.countedBytes),
                 report.countsOnPlan.map { $0 ? "yes" : "no" } ?? "?",
             ]
         }
         let heading = [
-            "CONTAINER", "APP", "CLASS", "DOCUMENTS", "HIDDEN", "TRASH", "VERSIONS", "SIZE", "COUNTS",
+            "CONTAINER", "APP", "CLASS", "DOCUMENTS", "HIDDEN", "TRASH", "VERSIONS", "SAME", "SIZE", "COUNTS",
         ]
         let reasons = reports.compactMap { report in
             report.reason.map { "\(inLine(report.container)): as this device has heard last. \($0)" }
@@ -81,6 +84,6 @@ struct ContainerStorage: Encodable {
     private enum CodingKeys: String, CodingKey {
         case container, app
         case containerClass = "class"
-        case documentsBytes, hiddenBytes, trashBytes, versionBytes, countedBytes, countsOnPlan, reason
+        case documentsBytes, hiddenBytes, trashBytes, versionBytes, sameBytes, countedBytes, countsOnPlan, reason
     }
 }

@@ -16,7 +16,8 @@ extension StorageCommand {
             abstract: "Show how full the plan is, what each service has, and what lies in the containers of each app.",
             discussion: """
                 DOCUMENTS is what lies in the folder Documents; HIDDEN is what apps keep beside it; VERSIONS is what former \
-                versions take, about: what says of large files of which pieces they consist is in it. What is alike counts once, so that less may count than the others say in sum.
+                versions take, about: what says of large files of which pieces they consist is in it. SAME is what is in there more than once: the same contents \
+                count once, so that less may count than the others say in sum.
                 """)
 
         @OptionGroup var speaker: SpeakerOptions

@@ -54,7 +54,7 @@ extension StorageCommand {
                     return
                 }
                 try await container.remove(batch)
-                try await sent.wait(items, network, output, done: "Removed for good.")
+                try await sent.wait(items, network, output, done: "Removed for good: \(describe(bytes: bytes)).")
             }
         }
 
@@ -97,7 +97,8 @@ extension StorageCommand {
                 "what lies in the trash (\(listed(items.map { inLine($0.path) })))", usage.trash.bytes, of: container,
                 session)
             for batch in batches { try await container.remove(batch.batch) }
-            try await sent.wait(items, network, output, done: "Removed for good.")
+            let bytes = batches.reduce(UInt64(0)) { $0.addingClamped($1.bytes) }
+            try await sent.wait(items, network, output, done: "Removed for good: \(describe(bytes: bytes)).")
         }
 
         /// Says what goes, and from where, before it does.

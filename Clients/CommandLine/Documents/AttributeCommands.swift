@@ -27,8 +27,8 @@ extension DocumentsCommand {
             }
 
             var path: String
-            /// Milliseconds since 1970.
-            var created: UInt64?
+            /// Milliseconds since 1970, negative before.
+            var created: Int64?
             var executable: Bool
             var tags: [String]
             /// Where it stands among the favourites; nil: it is none.
@@ -142,10 +142,10 @@ extension DocumentsCommand {
             if let favourite { changes.append(.favouriteRank(favourite.rank)) }
             if let doNotBackUp { changes.append(.excludedFromBackup(doNotBackUp == .yes)) }
             if let created {
-                guard let date = RecordDate(created), date.nanoseconds >= 1_000_000 else {
-                    throw ValidationError("This is no date after 1970: write 2026-01-31T12:00:00Z.")
+                guard let date = DocumentDate(created), date.nanoseconds != 0 else {
+                    throw ValidationError("Write a date of the years 1677 to 2262: 2026-01-31T12:00:00Z.")
                 }
-                changes.append(.created(Timestamp(milliseconds: UInt64(date.nanoseconds / 1_000_000))))
+                changes.append(.created(date))
             }
             return changes
         }

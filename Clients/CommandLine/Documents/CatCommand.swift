@@ -12,6 +12,8 @@ extension DocumentsCommand {
                 """)
 
         @Argument(help: "The files, or members of packages.") var paths: [DocumentArgument]
+        @Option(name: .long, help: "Not the newest version but this one, of nephos docs versions; of one file.")
+        var versionID: String?
         @Option(help: "Where in each file to begin, in bytes.") var offset: UInt64 = 0
         @Option(help: "How many bytes of each, at most (default: all).") var length: UInt64?
         @OptionGroup var container: ContainerOptions
@@ -20,20 +22,30 @@ extension DocumentsCommand {
         // It prints what is in them; this says how an error is printed.
         @OptionGroup var output: OutputOptions
 
+        func validate() throws {
+            guard versionID == nil || paths.count == 1 else { throw ValidationError("A version is of one file.") }
+        }
+
         func run() async throws {
+            let version = try versionID.map { try DocumentID(version: $0) }
             try await container.withContainer(
                 network.refresh, isOffline: network.offline, transfer: transfer
             ) { container, _ in
-                for path in paths { try await about(["path": path.text]) { try await write(path, of: container) } }
+                for path in paths {
+                    try await about(["path": path.text]) { try await write(path, version, of: container) }
+                }
             }
         }
 
-        private func write(_ path: DocumentArgument, of container: UbiquityContainer) async throws {
+        private func write(
+            _ path: DocumentArgument, _ version: DocumentID?, of container: UbiquityContainer
+        ) async throws {
             let (sum, isBeyond) = offset.addingReportingOverflow(length ?? .max)
             let range = offset..<(isBeyond ? .max : sum)
             let found = try await container.item(at: path)
             let stream: DocumentStream
-            if found == nil, let place = try await container.packagePlace(at: path, timeout: network.duration),
+            if found == nil,
+                let place = try await container.packagePlace(at: path, version: version, timeout: network.duration),
                 let member = place.member
             {
                 guard member.kind == .file else {
@@ -52,7 +64,7 @@ extension DocumentsCommand {
                         .invalidArguments, "This is a package. Name a file in it: nephos docs ls lists them.",
                         details: ["path": item.path])
                 }
-                stream = try await container.stream(item.id, range: range, timeout: network.duration)
+                stream = try await container.stream(item.id, range: range, version: version, timeout: network.duration)
             }
             for try await piece in stream { try StandardOutput.write(piece) }
         }

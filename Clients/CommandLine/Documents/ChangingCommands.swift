@@ -165,7 +165,7 @@ extension DocumentsCommand {
                 nephos why says so.
                 """)
 
-        @Argument(help: "The items; with --for-good, batches of nephos docs deleted.") var paths: [DocumentArgument]
+        @Argument(help: "The items; with --for-good, batches of nephos docs trash.") var paths: [DocumentArgument]
         @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
         @Flag(help: "Remove batches from the trash for good: nothing brings them back.") var forGood = false
         @OptionGroup var container: ContainerOptions
@@ -179,9 +179,9 @@ extension DocumentsCommand {
                     let batches = try paths.map { try Self.batch($0.text) }
                     let deleted = try await container.deletedItems().filter { batches.contains($0.batch) }
                     for batch in batches { try await container.remove(batch) }
-                    _ = try await sent.wait(
-                        [], network, output, removed: deleted.flatMap(\.items).map(\.path), done: "Removed for good.")
-                    return
+                    return try await sent.wait(
+                        [], network, output, removed: deleted.flatMap(\.items).map(\.path),
+                        done: "Removed for good: \(describe(bytes: deleted.reduce(0) { $0.addingClamped($1.bytes) })).")
                 }
                 var items: [DocumentEntry] = []
                 for path in paths {
@@ -195,16 +195,19 @@ extension DocumentsCommand {
                 }
                 let batch = try await container.trash(items.map(\.id))
                 let paths = listed(items.map { inLine($0.path) })
+                let bytes = try await container.deletedItems().first { $0.batch == batch }?.bytes ?? 0
                 try await sent.wait(
                     items, network, output, batch: batch,
-                    done: "Moved to the trash: \(paths). Back with: nephos docs undo \(batch)")
+                    done:
+                        "Moved to the trash: \(paths) (\(describe(bytes: bytes))). Back with: nephos docs undo \(batch)"
+                )
             }
         }
 
         static func batch(_ text: String) throws -> DocumentID {
             guard let batch = DocumentID(text) else {
                 throw CloudError(
-                    .invalidArguments, "This is no batch of the trash. See: nephos docs deleted",
+                    .invalidArguments, "This is no batch of the trash. See: nephos docs trash",
                     details: ["batch": text])
             }
             return batch
@@ -216,11 +219,13 @@ extension DocumentsCommand {
             abstract: "Bring back what was deleted with one command.",
             discussion: """
                 Where something has taken a name meanwhile, what comes back gets another. What was moved to another \
-                container comes back only by its batch.
+                container comes back only by its batch. With --only one file comes back out of a deleted folder, and the rest \
+                stays in the trash.
                 """)
 
-        @Argument(help: "The batch, as nephos docs deleted lists it (default: what was deleted last).")
+        @Argument(help: "The batch, as nephos docs trash lists it (default: what was deleted last).")
         var batch: String?
+        @Option(help: "Only the item that was at this path, as nephos docs trash BATCH lists it.") var only: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
@@ -229,7 +234,12 @@ extension DocumentsCommand {
             let batch = try batch.map(Remove.batch)
             try await container.withContainer(network) { container, _ in
                 let sent = try await SentDocuments(container)
-                let items = try await container.restore(batch)
+                let items: [DocumentEntry]
+                if let only {
+                    items = [try await container.restore(only: DocumentArgument(only).text, from: batch)]
+                } else {
+                    items = try await container.restore(batch)
+                }
                 try await sent.wait(
                     items, network, output, done: "Brought back: \(listed(items.map { inLine($0.path) })).")
             }

@@ -10,18 +10,49 @@ extension DocumentsCommand {
                 Each file or item that differs is listed with what is known of it: changed here (docs put sends it), changed \
                 there (docs get brings it), changed on both sides or never got (a conflict), only here, only there, or deleted \
                 there after it was got. Nothing is changed. Exit code 6: something differs.
+
+                With --versions or --version-id, two versions of a text in the container are compared line by line: each                 version that lost a conflict with the current one; without a conflict, the version before with the current                 one. One --version-id is compared with the current version, two with each other. Lines with - are in the                 first version alone, lines with + in the second.
                 """)
 
-        @Argument(help: "The file or folder here.", completion: .file()) var local: String
+        @Argument(help: "The file or folder here; with --versions the file in the container.", completion: .file())
+        var local: String
         @Argument(help: "The item or folder to compare it with (default: the one of its name in Documents).")
         var path: DocumentArgument?
         @Flag(name: [.customShort("r"), .long], help: "Also a folder, with all that is in it.") var recursive = false
         @Flag(help: "Read every file, also those that are as they were when they were got or put.") var checksum = false
+        @Flag(help: "Compare versions that the server keeps.") var versions = false
+        @Option(name: .long, help: "A version to compare, of nephos docs versions; at most two.")
+        var versionID: [String] = []
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
+        private var comparesVersions: Bool { versions || !versionID.isEmpty }
+
+        func validate() throws {
+            guard versionID.count <= 2 else { throw ValidationError("Name two versions at most.") }
+            guard !comparesVersions || path == nil && !recursive && !checksum else {
+                throw ValidationError("Versions are of one file in the container: no second path, -r or --checksum.")
+            }
+        }
+
+        private func compareVersions() async throws {
+            let named = try versionID.map { try DocumentID(version: $0) }
+            try await container.withContainer(network) { container, session in
+                let item = try await container.requireItem(at: DocumentArgument(local))
+                let diff = VersionDiff(container, item, timeout: network.duration)
+                let pairs = try await diff.pairs(named)
+                let names = await DeviceNames(session, within: network.duration)
+                var found: [VersionDiff.Difference] = []
+                for (first, second) in pairs { found.append(try await diff.difference(of: first, to: second, names)) }
+                try output.print(
+                    found,
+                    text: found.isEmpty ? "There is one version." : found.map(\.text).joined(separator: "\n"))
+            }
+        }
+
         func run() async throws {
+            if comparesVersions { return try await compareVersions() }
             try await container.withContainer(network) { container, _ in
                 let file = LocalPath(local).named
                 let address = path ?? DocumentArgument("")

@@ -19,7 +19,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             List.self, Tree.self, Find.self, Put.self, Get.self, Diff.self, Cat.self, Copy.self, Move.self,
             MakeFolder.self,
             Remove.self,
-            Deleted.self, Undo.self, Versions.self, Conflicts.self, Resolve.self, Restore.self, Status.self,
+            Trash.self, Undo.self, Versions.self, Conflicts.self, Resolve.self, Restore.self, Status.self,
             Publish.self, Links.self, Unpublish.self,
             Download.self, Evict.self, Cache.self, Pause.self, Resume.self, Renditions.self, Attributes.self,
             SetAttributes.self,
@@ -90,8 +90,12 @@ struct DocumentsCommand: AsyncParsableCommand {
                 _ = try session.requireAccount()
                 if let limits = transfer?.limits { session.setTransferLimits(limits) }
                 let container = try await session.container(container, app: app.map { AppID($0) })
+                // Whatever waits is sent from now on, by whichever command.
+                let waiting = refresh.limit == nil ? nil : try? await container.waitingPaths()
                 try await refresh.bring(container.scope)
                 let result = try await body(container, session)
+                let versions = (waiting ?? [:]).values.reduce(into: [:]) { $0.merge($1) { first, _ in first } }
+                try SentDocuments.tell(ofConflicts: try await container.conflicting(versions))
                 if let limit = refresh.limit {
                     await container.scope.waitUntilHealed(within: min(limit, Self.healingPatience))
                 }
@@ -139,9 +143,9 @@ struct DocumentRow: Encodable {
     var id: String
     var kind: String
     var size: UInt64
-    /// Milliseconds since 1970.
-    var created: UInt64?
-    var modified: UInt64?
+    /// Milliseconds since 1970, negative before.
+    var created: Int64?
+    var modified: Int64?
     var version: String?
     var device: String?
     var executable: Bool?

@@ -82,7 +82,7 @@ extension DocumentsCommand {
             let version = try versionID.map { try DocumentID(version: $0) }
             Interrupt.first { LocalParts.removeAll() }
             if move { return try await moveOut() }
-            try await container.withContainer(within: wait.duration, transfer: transfer) { container, _ in
+            try await container.withContainer(within: wait.duration, transfer: transfer) { container, session in
                 if try await container.item(at: path) == nil,
                     let place = try await container.packagePlace(at: path, version: version, timeout: wait.duration)
                 {
@@ -101,10 +101,11 @@ extension DocumentsCommand {
                     }
                     return try StandardOutput.write(data)
                 }
-                let place = try Self.place(target, item)
+                let (name, size) = try await self.name(of: version, item, in: container, session)
+                let place = try Self.place(target, name, item)
                 guard item.kind == .folder else {
                     if dryRun { return try await compare([(item, place)], of: container, followsLinks: true, version) }
-                    return try await getOne(item, of: container, to: place, version)
+                    return try await getOne(item, of: container, to: place, version, size: size)
                 }
                 guard recursive else {
                     throw CloudError(
@@ -116,7 +117,8 @@ extension DocumentsCommand {
         }
 
         private func getOne(
-            _ item: DocumentEntry, of container: UbiquityContainer, to place: LocalPath, _ version: DocumentID?
+            _ item: DocumentEntry, of container: UbiquityContainer, to place: LocalPath, _ version: DocumentID?,
+            size: UInt64
         ) async throws {
             let got: GotDocument
             do {
@@ -125,19 +127,19 @@ extension DocumentsCommand {
                 }
             } catch let error as CloudError where update && error.isKept {
                 return try output.print(
-                    [Report(path: item.path, file: place.text, size: item.size, failure: .init(item.path, error))],
+                    [Report(path: item.path, file: place.text, size: size, failure: .init(item.path, error))],
                     text: "Left as it is here: \(inLine(place.text)).")
             }
             got.unkept.list()
             try output.print(
                 [
                     Report(
-                        path: item.path, file: place.text, size: item.size, unchanged: got.isUpToDate ? true : nil,
+                        path: item.path, file: place.text, size: size, unchanged: got.isUpToDate ? true : nil,
                         unkeptAttributes: got.unkept.names)
                 ],
                 text: got.isUpToDate
                     ? "Up to date: \(inLine(place.text))."
-                    : "Got \(inLine(place.text)) (\(describe(bytes: item.size))).")
+                    : "Got \(inLine(place.text)) (\(describe(bytes: size))).")
         }
 
         /// Says what would be got.
@@ -158,6 +160,19 @@ extension DocumentsCommand {
                 }
             }
             try listing.print(output, as: .get)
+        }
+
+        /// What it is called here by itself, and its bytes: a version that is not the current one lies beside that.
+        private func name(
+            of version: DocumentID?, _ item: DocumentEntry, in container: UbiquityContainer, _ session: Session
+        ) async throws -> (name: Data, size: UInt64) {
+            guard let version, version != item.version, item.kind != .folder else {
+                return (item.nameBytes.isEmpty ? Data("container".utf8) : item.nameBytes, item.size)
+            }
+            let found = try await container.version(version, of: item.id, timeout: wait.duration)
+            let names = await DeviceNames(session, within: min(wait.duration, .seconds(2)))
+            let copy = found.copyName(of: item.nameBytes, device: found.device.flatMap { names.known($0) })
+            return (copy, found.size)
         }
 
         func fetch(
@@ -226,6 +241,7 @@ extension DocumentsCommand {
             if dryRun { return try await compareAll(in: folder, of: container, at: top.place) }
             try top.make()
             var places = [folder.id: top.place]
+            var dates = [(top.place, folder.modified)]
             // What lies in the top beside Documents is among its items; Documents itself is none.
             for child in try await container.children(of: folder.id) where child.id.isFixed {
                 let file = top.place.appending(child.nameBytes)
@@ -247,6 +263,7 @@ extension DocumentsCommand {
                     if item.kind == .folder {
                         try file.makeFolder()
                         places[item.id] = file
+                        dates.append((file, item.modified))
                     } else {
                         if !overwrite, let old = try container.moveLocalFile(of: item.id, to: file, within: top.place) {
                             gets.moves[file] = old
@@ -268,6 +285,8 @@ extension DocumentsCommand {
             if let end = gets.end { throw end }
             try gets.failures.end()
             try top.end()
+            // Whatever is put into a folder changes its date.
+            for case (let place, let date?) in dates { place.setModified(date) }
         }
 
         /// Files that are got, many at a time.

@@ -141,10 +141,16 @@ extension DocumentsCommand {
         }
     }
 
-    struct Deleted: AsyncParsableCommand {
+    struct Trash: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What lies in the trash, the newest first; nephos docs undo brings it back.")
+            abstract: "What lies in the trash, the newest first; nephos docs undo brings it back.",
+            discussion: """
+                With a batch: all that is in it, so that one file can be brought back with nephos docs undo --only. SIZE is \
+                that of the contents, without former versions. Exit code 2: there is no such batch.
+                """,
+            aliases: ["deleted"])
 
+        @Argument(help: "A batch (default: all of them, each on a line).") var batch: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
@@ -152,17 +158,31 @@ extension DocumentsCommand {
         struct Row: Encodable {
             var batch: String
             var trashed: UInt64?
+            /// When it is removed for good.
+            var expires: UInt64?
+            /// Of contents, without former versions.
+            var bytes: UInt64
+            var device: String?
+            var deviceName: String?
             /// The container that it was moved to.
             var movedTo: String?
             var items: [DocumentRow]
         }
 
         func run() async throws {
-            try await container.withContainer(network) { container, _ in
+            let named = try batch.map(Remove.batch)
+            try await container.withContainer(network) { container, session in
                 let batches = try await container.deletedItems()
+                if let named { return try await list(named, among: batches, in: container) }
+                let names =
+                    network.offline || batches.isEmpty
+                    ? DeviceNames() : await DeviceNames(session, within: min(network.duration, .seconds(2)))
                 let rows = batches.map { batch in
                     [
-                        batch.trashed.map { describe($0) } ?? "waits to be sent", batch.batch.description,
+                        batch.trashed.map { describe($0) } ?? "waits to be sent",
+                        batch.expires.map { String(describe($0).prefix(10)) } ?? "-",
+                        batch.device.map { inLine(names[$0]) } ?? "-", describe(bytes: batch.bytes),
+                        batch.batch.description,
                         listed(batch.items.map(\.path)) + (batch.movedTo.map { ", moved to \(inLine($0))" } ?? ""),
                     ]
                 }
@@ -170,10 +190,32 @@ extension DocumentsCommand {
                     batches.map { batch in
                         Row(
                             batch: batch.batch.description, trashed: batch.trashed?.milliseconds,
-                            movedTo: batch.movedTo, items: batch.items.map(DocumentRow.init))
+                            expires: batch.expires?.milliseconds, bytes: batch.bytes, device: batch.device?.rawValue,
+                            deviceName: batch.device.flatMap { names.known($0) }, movedTo: batch.movedTo,
+                            items: batch.items.map(DocumentRow.init))
                     },
-                    text: rows.isEmpty ? "Nothing lies in the trash." : table(["DELETED", "BATCH", "WHAT"], rows))
+                    text: rows.isEmpty
+                        ? "Nothing lies in the trash."
+                        : table(["DELETED", "KEPT UNTIL", "BY", "SIZE", "BATCH", "WHAT"], rows))
             }
+        }
+
+        private func list(
+            _ named: DocumentID, among batches: [DeletedDocuments], in container: UbiquityContainer
+        ) async throws {
+            guard let batch = batches.first(where: { $0.batch == named }) else {
+                throw CloudError(
+                    .unknownItem, "Nothing that was deleted so lies in the trash.", details: ["batch": "\(named)"])
+            }
+            var entries: [DocumentEntry] = []
+            for item in batch.items {
+                entries.append(item)
+                if item.kind == .folder { entries += try await container.items(inTrashed: item.id) }
+            }
+            try output.print(
+                entries.map(DocumentRow.init),
+                text: table(
+                    ["SIZE", "MODIFIED", "NAME"], entries.map { [$0.sizeText, $0.modifiedText, $0.path + $0.marker] }))
         }
     }
 }

@@ -144,8 +144,10 @@ struct LocalFiles {
         _ depth: Int
     ) {
         // A folder that is named stands for what is in it.
-        let isNamed = depth == 0 && content != nil
-        sources.append(((DocumentSource(path, content, local: file, isNamed: isNamed), file.text), size))
+        let source =
+            content.map { DocumentSource(path, $0, local: file, isNamed: depth == 0) }
+            ?? DocumentSource.folder(file, at: path)
+        sources.append(((source, file.text), size))
     }
 
     /// Bytes of all files that are put; what is in packages is not counted.

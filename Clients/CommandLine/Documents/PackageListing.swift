@@ -12,8 +12,8 @@ struct MemberRow: Encodable {
     var kind: String
     /// Bytes of a file.
     var size: UInt64
-    /// Milliseconds since 1970.
-    var modified: UInt64?
+    /// Milliseconds since 1970, negative before.
+    var modified: Int64?
     var executable: Bool?
     /// Where a link leads.
     var target: String?

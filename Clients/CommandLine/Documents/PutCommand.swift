@@ -174,12 +174,11 @@ extension DocumentsCommand {
                 try failures.requireMore(than: items.count)
                 failures.list("not put")
                 let text = summary.text(items, only)
-                let conflicts = try await sent.wait(
+                try await sent.wait(
                     items, network, output, failures: failures, isPut: true,
                     then: move ? { await Self.remove(moved, of: container) } : nil, put: summary,
                     done: failures.isEmpty ? text : text + " Not put: \(failures.count).")
                 try failures.end()
-                if !conflicts.isEmpty { throw ExitStatus.outOfStep }
             }
         }
 

@@ -24,8 +24,8 @@ struct PutSummary: Encodable {
     /// Of the contents that are new, changed or in conflict.
     private(set) var bytes: UInt64 = 0
     private(set) var moved: [Move] = []
-    /// The contents that the files have.
-    private(set) var contents: [UbiquityContainer.ItemContent] = []
+    /// The contents that the files have, by their items.
+    private(set) var versions: [DocumentID: DocumentID] = [:]
     /// Items that are known to be in conflict before the server has answered.
     private(set) var known: [DocumentEntry] = []
     private var moves: [String: String] = [:]
@@ -35,7 +35,7 @@ struct PutSummary: Encodable {
     private var count: Int { new + changed + unchanged + outdated.count + conflicting }
 
     mutating func add(_ item: DocumentEntry, _ put: PutDocument) {
-        if let version = put.version { contents.append(.init(item: put.item, version: version)) }
+        if let version = put.version { versions[put.item] = version }
         switch put.outcome {
         case .made: new += 1
         case .changed: changed += 1

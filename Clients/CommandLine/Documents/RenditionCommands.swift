@@ -21,7 +21,8 @@ extension DocumentsCommand {
             var name: String
             var size: UInt64
             /// Milliseconds since 1970.
-            var modified: UInt64?
+            /// Milliseconds since 1970, negative before.
+            var modified: Int64
             var device: String?
             var version: String?
             /// The version of the item's content that it was made from.
@@ -36,14 +37,14 @@ extension DocumentsCommand {
                 let renditions = try await container.renditions(of: path)
                 let cells = renditions.map { rendition in
                     [
-                        describe(bytes: rendition.size), rendition.modified.map { describe($0) } ?? "-", rendition.name,
+                        describe(bytes: rendition.size), describe(rendition.modified), rendition.name,
                         rendition.isCurrent ? "" : "of another version",
                     ]
                 }
                 try output.print(
                     renditions.map { rendition in
                         Row(
-                            name: rendition.name, size: rendition.size, modified: rendition.modified?.milliseconds,
+                            name: rendition.name, size: rendition.size, modified: rendition.modified.milliseconds,
                             device: rendition.device?.rawValue, version: rendition.version?.description,
                             madeFrom: rendition.madeFrom?.description, current: rendition.isCurrent)
                     },

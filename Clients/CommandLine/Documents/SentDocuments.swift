@@ -12,12 +12,12 @@ struct SentDocuments {
         /// What was deleted in one go.
         var batch: String?
         var reason: String?
+        /// Paths of items that another device has made or changed too: both contents are kept.
+        var conflicts: [String]?
         /// What could not be done.
         var failures: [ItemFailures.Row]?
         /// Of what was put: how much was new, changed, and so on.
         var put: PutSummary?
-        /// Paths of items of which what was sent lost to another version.
-        var conflicts: [String]?
     }
 
     /// A refusal: of one path there may be several.
@@ -31,7 +31,7 @@ struct SentDocuments {
     private let container: UbiquityContainer
     /// What was refused before, and what waited: of that somebody else may hear.
     private let refused: Set<Refusal>
-    private let waiting: Set<String>
+    private let waiting: [String: [DocumentID: DocumentID]]
     /// What waited, by the requests' places.
     private let requests: Set<Int64>
 
@@ -53,9 +53,7 @@ struct SentDocuments {
     ///   - put: What was put, if the command has put files.
     ///   - others: What was changed in other containers besides, and what waits for that there.
     ///   - done: What was done here.
-    /// - Returns: Items of which something that was put here is in conflict, as far as that is known.
-    /// - Throws: ``CloudError`` of a refusal.
-    @discardableResult
+    /// - Throws: ``CloudError`` of a refusal; ``ExitStatus`` `.outOfStep` for conflicts, once all is printed.
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
         existing: [String]? = nil, batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(),
@@ -63,24 +61,22 @@ struct SentDocuments {
         isPut: Bool = false, then: (() async throws -> [String])? = nil,
         put: PutSummary? = nil, leaving others: [(items: [DocumentEntry], sent: SentDocuments)] = [],
         done: String
-    ) async throws -> [DocumentEntry] {
+    ) async throws {
         var report = Report(
             state: "queued", items: items.map(DocumentRow.init), existing: existing, batch: batch?.description,
             failures: failures.isEmpty ? nil : failures.rows, put: put)
-        /// Prints the report. Conflicts are told of as soon as they are known: before what was put is sent, too.
-        func end(_ text: String) async throws -> [DocumentEntry] {
-            let own = put.map { $0.known } ?? []
-            let found = try container.conflicting(await container.lostContents() + (put?.contents ?? []))
-            let ids = Set(own.map(\.id) + (put?.contents ?? []).map(\.item))
-            let conflicts = own + found.filter { entry in !own.contains { $0.id == entry.id } }
+        /// Prints the report. Conflicts are told of as soon as they are known: before the files are sent, too.
+        func end(_ text: String) async throws {
+            let own =
+                put?.versions
+                ?? items.reduce(into: [:]) { versions, item in versions[item.id] = item.version }
+            let versions = waiting.values.reduce(into: own) { $0.merge($1) { first, _ in first } }
+            let known = put?.known ?? []
+            let found = try await container.conflicting(versions)
+            let conflicts = known + found.filter { entry in !known.contains { $0.id == entry.id } }
             if !conflicts.isEmpty { report.conflicts = conflicts.map(\.path) }
             try output.print(report, text: text)
-            for path in conflicts.map(\.path) {
-                Standard.error(
-                    "nephos: conflict: \(inLine(path)) was changed on both sides. Both versions are kept. "
-                        + "Decide with: nephos docs resolve \(ShellCommand.arguments([path]))")
-            }
-            return conflicts.filter { ids.contains($0.id) }
+            try Self.tell(ofConflicts: conflicts)
         }
         guard failures.isEmpty || !items.isEmpty else {
             report.state = "failed"
@@ -141,6 +137,19 @@ struct SentDocuments {
         return try await end(([done] + renamed).joined(separator: "\n"))
     }
 
+    /// Names the items that another device has changed too.
+    ///
+    /// - Throws: ``ExitStatus`` `.outOfStep`, if there are any.
+    static func tell(ofConflicts items: [DocumentEntry]) throws {
+        guard !items.isEmpty else { return }
+        for path in items.map(\.path) {
+            Standard.error(
+                "nephos: conflict: \(inLine(path)) was changed on both sides. Both versions are kept. "
+                    + "Decide with: nephos docs resolve \(ShellCommand.arguments([path]))")
+        }
+        throw ExitStatus.outOfStep
+    }
+
     /// What something else had the name of by the time that the server heard of it.
     private func renamed(_ items: [DocumentEntry], _ now: [DocumentEntry]) -> [String] {
         let paths = Dictionary(now.map { ($0.id, $0.path) }) { $1 }
@@ -192,7 +201,7 @@ struct SentDocuments {
         var count = 0
         for write in news {
             let path = write.key.rawValue
-            let isOwn = own.contains(path) || !waiting.contains(path)
+            let isOwn = own.contains(path) || waiting[path] == nil
             if isOwn { count += 1 }
             guard isOwn, first == nil else {
                 Standard.error(

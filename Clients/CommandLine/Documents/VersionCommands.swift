@@ -70,7 +70,8 @@ extension DocumentsCommand {
             var standing: String
             var base: String?
             var size: UInt64
-            var modified: UInt64?
+            /// Milliseconds since 1970, negative before.
+            var modified: Int64
             var committed: UInt64?
             var device: String?
         }
@@ -94,7 +95,7 @@ extension DocumentsCommand {
                         Row(
                             version: version.id.description, standing: version.standing.rawValue,
                             base: version.base?.description, size: version.size,
-                            modified: version.modified?.milliseconds, committed: version.committed?.milliseconds,
+                            modified: version.modified.milliseconds, committed: version.committed?.milliseconds,
                             device: version.device?.rawValue)
                     },
                     text: Self.text(cells, of: path.text, hasConflict: versions.contains { $0.standing == .conflict }))

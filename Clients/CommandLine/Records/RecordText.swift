@@ -93,10 +93,7 @@ extension RecordStamp {
 
 extension RecordDate {
     /// As people read it, in this machine's zone.
-    var text: String {
-        guard nanoseconds >= 0 else { return description }
-        return describe(Timestamp(milliseconds: UInt64(nanoseconds) / 1_000_000))
-    }
+    var text: String { describe(self) }
 }
 
 /// Records as a command prints them.

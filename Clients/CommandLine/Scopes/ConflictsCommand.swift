@@ -144,10 +144,29 @@ struct ConflictList {
                 "  replaced by   \(replacement(conflict))",
             ]
                 + (recovery(conflict).map { ["  get it back   \(inLine($0))"] } ?? [])
-                + zip(["keep this one", "keep that one", "keep both"], conflict.resolutions).map {
-                    "  \($0.padded(toCells: 14))\(inLine($1))"
-                }
+                + resolutions(conflict)
         }.joined(separator: "\n")
+    }
+
+    private func resolutions(_ conflict: ScopeConflict) -> [String] {
+        let labels = [
+            label(conflict.device, conflict.sizes?.lost, conflict.written),
+            label(conflict.winner, conflict.sizes?.won, conflict.replacementWritten ?? conflict.won),
+            "keep both",
+        ]
+        let width = labels.map(\.cellCount).max() ?? 0
+        return zip(labels, conflict.resolutions).map { label, line in
+            "  \(label.padded(toCells: width))  \(inLine(line))"
+        }
+    }
+
+    /// `keep phone's (10 B, 18:00)`.
+    private func label(_ device: DeviceID, _ size: UInt64?, _ time: Timestamp) -> String {
+        let (day, hour) = (describe(time).prefix(10), describe(time).dropFirst(11).prefix(5))
+        let isToday =
+            describe(Timestamp(milliseconds: UInt64(max(0, Date().timeIntervalSince1970) * 1000))).prefix(10) == day
+        let facts = [size.map { describe(bytes: $0) }, isToday ? "\(hour)" : "\(day) \(hour)"].compactMap { $0 }
+        return "keep \(inLine(devices[device]))'s (\(facts.joined(separator: ", ")))"
     }
 
     /// Nil: there are ways to decide it.

@@ -282,6 +282,12 @@ public struct ScopeConflict: Sendable, Hashable {
     public var content: PropertyValue?
     /// What took its place then, which may have been written again since.
     public var replacement = Replacement.unknown
+    /// Bytes of it, and of what took its place, where they are contents of a file.
+    public var sizes: (lost: UInt64, won: UInt64)? { lostBytes.flatMap { lost in wonBytes.map { (lost, $0) } } }
+    var lostBytes: UInt64?
+    var wonBytes: UInt64?
+    /// When what took its place was written, by its writer's clock; nil: as ``won`` says.
+    public var replacementWritten: Timestamp?
     /// The server cannot read it any more.
     public var isDamaged = false
     /// How a person gets it back, as it is typed into a shell; nil: not at all.

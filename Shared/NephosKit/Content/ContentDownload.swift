@@ -1,6 +1,7 @@
 import Foundation
 import NephosBus
 import NephosCore
+import NephosFiles
 import NephosWire
 import Synchronization
 
@@ -19,12 +20,39 @@ final class OpenFile: Sendable {
     deinit { close(descriptor) }
 }
 
-/// A file that is written in any order.
+/// A file that is written in any order. Zeros become holes, which take no room: its owner gives it its
+/// length.
 struct FileSink: ContentSink {
+    /// A hole has at least so many bytes.
+    private static let blockBytes = 16 << 10
+
     let file: OpenFile
     let name: String
 
     func write(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
+        var start = 0
+        while start < bytes.count {
+            let isZero = Self.isZero(bytes, at: start)
+            var end = min(start + Self.blockBytes, bytes.count)
+            while end < bytes.count, Self.isZero(bytes, at: end) == isZero {
+                end = min(end + Self.blockBytes, bytes.count)
+            }
+            if !isZero || !FileSystem.punchHole(file.descriptor, at: offset + start, count: end - start) {
+                try writeAll(UnsafeRawBufferPointer(rebasing: bytes[start..<end]), at: offset + start)
+            }
+            start = end
+        }
+    }
+
+    private static func isZero(_ bytes: UnsafeRawBufferPointer, at start: Int) -> Bool {
+        let count = min(blockBytes, bytes.count - start)
+        guard let first = bytes.baseAddress.map({ $0 + start }), count == blockBytes, bytes[start] == 0 else {
+            return false
+        }
+        return memcmp(first, first + 1, count - 1) == 0
+    }
+
+    private func writeAll(_ bytes: UnsafeRawBufferPointer, at offset: Int) throws {
         var done = 0
         while done < bytes.count {
             let count = pwrite(

@@ -38,6 +38,8 @@ struct StagedSource: Sendable {
     var content: StagedContent?
     /// The file that it was read from; nil: it comes from none.
     var origin: LocalOrigin?
+    /// Of a folder: when what is in it was changed; nil: unknown.
+    var modified: DocumentDate?
 }
 
 /// The contents that a home keeps until the server has them: each a file, called after its version.
@@ -339,6 +341,10 @@ struct ContentFolder: Sendable {
         let details = ["file": file, "reason": String(cString: strerror(number))]
         switch number {
         case ENOENT, ENOTDIR: return CloudError(.unknownItem, "There is no such file.", details: details)
+        case ENAMETOOLONG:
+            return CloudError(
+                .limitExceeded, "The file's name or path is too long for this disk. Choose a shorter one.",
+                details: details)
         case EACCES, EPERM: return CloudError(.permissionFailure, "This user may not use the file.", details: details)
         case ENOSPC, EDQUOT, EROFS:
             return CloudError(.storageFailure, "The disk is full, or read-only.", details: details)

@@ -12,7 +12,7 @@ struct FileStamp: Hashable, Sendable {
     let device: Int64
     let number: Int64
     let size: Int64
-    /// In nanoseconds since 1970.
+    /// In nanoseconds since 1970; a date outside of the years 1677 to 2262 is the nearest end of them.
     let modified: Int64
     let changed: Int64
 
@@ -41,8 +41,9 @@ struct FileStamp: Hashable, Sendable {
     }
 
     private static func nanoseconds(_ time: timespec) -> Int64 {
-        let seconds = Int64(time.tv_sec).multipliedReportingOverflow(by: 1_000_000_000)
-        return seconds.overflow ? 0 : seconds.partialValue &+ Int64(time.tv_nsec)
+        let (seconds, isOutside) = Int64(time.tv_sec).multipliedReportingOverflow(by: 1_000_000_000)
+        let (sum, isBeyond) = seconds.addingReportingOverflow(Int64(time.tv_nsec))
+        return isOutside || isBeyond ? (time.tv_sec < 0 ? .min : .max) : sum
     }
 
     /// Whether a file that was read then, and has this stamp later, has the bytes that were read.
@@ -67,5 +68,16 @@ struct FileStamp: Hashable, Sendable {
             }
             return Data(UnsafeRawBufferPointer(fields))
         }
+    }
+}
+
+extension timespec {
+    /// The date as the system takes it: whole seconds since 1970, rounded down, and the nanoseconds above them.
+    init(_ date: DocumentDate) {
+        let (seconds, rest) = date.nanoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)
+        self =
+            rest < 0
+            ? timespec(tv_sec: Int(seconds) - 1, tv_nsec: Int(rest) + 1_000_000_000)
+            : timespec(tv_sec: Int(seconds), tv_nsec: Int(rest))
     }
 }

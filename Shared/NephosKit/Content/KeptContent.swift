@@ -20,12 +20,17 @@ final class KeptContent: ContentSink {
     private let state: Mutex<State>
 
     /// - Returns: Nil: nothing can be written there.
-    init?(_ folder: ContentFolder, _ file: DocumentID) {
+    init?(_ folder: ContentFolder, _ file: DocumentID, length: UInt64) {
         guard let claim = try? folder.claim() else { return nil }
         guard let descriptor = try? folder.create(file) else { return nil }
+        let open = OpenFile(descriptor)
+        guard ftruncate(descriptor, off_t(clamping: length)) == 0 else {
+            folder.remove(file)
+            return nil
+        }
         (self.file, self.folder) = (file, folder)
         state = Mutex(State(claim: claim))
-        sink = FileSink(file: OpenFile(descriptor), name: folder.file(file))
+        sink = FileSink(file: open, name: folder.file(file))
     }
 
     deinit { drop() }

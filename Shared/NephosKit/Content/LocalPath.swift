@@ -116,12 +116,29 @@ package struct LocalPath: Hashable, Sendable {
         return names.sorted { $0.lexicographicallyPrecedes($1) }
     }
 
+    /// Sets the date of the file or folder that is there, as far as the disk takes it.
+    package func setModified(_ date: DocumentDate) {
+        let times = Array(repeating: timespec(date), count: 2)
+        _ = withCString { utimensat(AT_FDCWD, $0, times, AT_SYMLINK_NOFOLLOW) }
+    }
+
+    /// The failure of something that was to be made there: a folder that is missing is named itself.
+    func failureToMake() -> CloudError {
+        let number = errno
+        let isThere = ((try? folder.status(followsLinks: true)) ?? nil).map { _ in true } ?? false
+        if number == ENOENT, !isThere {
+            return CloudError(.unknownItem, "There is no such folder.", details: ["folder": folder.text])
+        }
+        errno = number
+        return ContentFolder.failure(text)
+    }
+
     /// Makes a folder there, if there is none. Nothing is put through a link.
     ///
     /// - Throws: ``CloudError`` `.invalidArguments` when something is there that is no folder; else of what cannot be.
     package func makeFolder() throws(CloudError) {
         if withCString({ mkdir($0, 0o777) }) == 0 { return }
-        guard errno == EEXIST else { throw ContentFolder.failure(text) }
+        guard errno == EEXIST else { throw failureToMake() }
         guard let status = try status(), status.st_mode & S_IFMT == S_IFDIR else {
             throw CloudError(
                 .invalidArguments, "Something is there that is no folder. Take it away.", details: ["file": text])

@@ -62,7 +62,7 @@ package enum LocalParts {
             }
             if result >= 0 { return (part, result) }
             errno = number
-            guard number == EEXIST else { throw ContentFolder.failure(path.text) }
+            guard number == EEXIST else { throw path.failureToMake() }
         }
     }
 
@@ -195,11 +195,9 @@ final class PartFile: LocalPart {
     /// What was written before is there too, as far as its chunks are whole; nil: nothing was.
     var before: OpenFile? { begun?.before }
 
-    /// Takes away what lies beyond: a part that was begun may be anything.
+    /// Gives it its length: zeros at its end were not written, and a part that was begun may be longer.
     func cut(to length: UInt64) throws(CloudError) {
-        guard begun == nil || ftruncate(descriptor, off_t(clamping: length)) == 0 else {
-            throw ContentFolder.failure(name)
-        }
+        guard ftruncate(descriptor, off_t(clamping: length)) == 0 else { throw ContentFolder.failure(name) }
     }
 
     /// The next get of the same goes on with it, if it can.

@@ -266,6 +266,9 @@ final class ContentDownloads {
         fstat(descriptor, &status)
         // What has come of it already has its room.
         try folder.requireRoom(for: max(0, Int(clamping: content.length) - Int(clamping: status.st_blocks * 512)))
+        guard ftruncate(descriptor, off_t(clamping: content.length)) == 0 else {
+            throw ContentFolder.failure(folder.file(begun))
+        }
         running[request.item] = one
         one.download = ContentDownload(
             engine, .documents(model.name, app: model.app), walk,

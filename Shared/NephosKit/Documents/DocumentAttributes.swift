@@ -1,6 +1,7 @@
 public import Foundation
-public import NephosCore
+internal import NephosCore
 internal import NephosFiles
+public import NephosPredicates
 internal import NephosWire
 
 /// What a person or an app says of an item beside its content: all of it is on every device, and none of it is a version.
@@ -10,7 +11,7 @@ public struct DocumentAttributes: Hashable, Sendable {
     public static let doNotBackUp = "user.nephos.do-not-back-up"
 
     /// When it was made, as the person's device says; nil: it does not say.
-    public var created: Timestamp?
+    public var created: DocumentDate?
     /// Whether the file may be run as a program.
     public var isExecutable: Bool
     /// The labels that the person has given it, in the order in which they were given.
@@ -26,7 +27,7 @@ public struct DocumentAttributes: Hashable, Sendable {
     public func extended(named name: String) -> Data? { extended[Data(name.utf8)] }
 
     init(_ wire: WireItemAttributes) {
-        created = Timestamp(nanoseconds: wire.created)
+        created = wire.created == 0 ? nil : DocumentDate(nanoseconds: wire.created)
         isExecutable = wire.executable
         tags = wire.tags
         favouriteRank = wire.favouriteRank
@@ -51,8 +52,8 @@ public enum DocumentAttributeChange: Hashable, Sendable {
     case removeExtended(String)
     /// Whether it is left out of backups: ``DocumentAttributes/doNotBackUp``.
     case excludedFromBackup(Bool)
-    /// When it was made.
-    case created(Timestamp)
+    /// When it was made. The first nanosecond of 1970 stands for no date.
+    case created(DocumentDate)
 }
 
 extension WireSetAttributes {

@@ -65,7 +65,7 @@ extension DocumentDraft {
         _ source: StagedSource, _ basis: PutBasis, makesFolders: Bool
     ) throws -> PutDocument {
         guard let content = source.content else {
-            return try putFolder(at: source.path, source.origin, basis)
+            return try putFolder(source, basis)
         }
         let result: PutDocument
         switch try target(of: source.path, source.origin, basis) {
@@ -120,9 +120,8 @@ extension DocumentDraft {
             record: source.origin == nil ? nil : record)
     }
 
-    private mutating func putFolder(
-        at path: DocumentPath, _ origin: LocalOrigin?, _ basis: PutBasis
-    ) throws -> PutDocument {
+    private mutating func putFolder(_ source: StagedSource, _ basis: PutBasis) throws -> PutDocument {
+        let (path, origin) = (source.path, source.origin)
         let (id, outcome): (DocumentID, PutDocument.Outcome)
         switch try target(of: path, origin, basis) {
         case .gone: throw Self.gone
@@ -130,7 +129,9 @@ extension DocumentDraft {
         case .item(let item, let place, _):
             guard item.isFolder else { _ = try folder(at: place, makes: false); throw Self.isFolder(place) }
             (id, outcome) = (item.id, .unchanged)
-        case .new: (id, outcome) = (try folder(at: newPlace(path, origin, basis), makes: true), .made)
+        case .new: 
+            let place = try newPlace(path, origin, basis)
+            (id, outcome) = (try folder(at: place, makes: true, modified: source.modified), .made)
         }
         return put(outcome, id, StagedSource(path: path, content: nil, origin: origin), nil, base: nil)
     }

@@ -65,9 +65,13 @@ struct DocumentDraft {
 
     /// The folder at the path.
     ///
-    /// - Parameter makes: Whether it is made, with those that it is in, where it is not there.
+    /// - Parameters:
+    ///   - makes: Whether it is made, with those that it is in, where it is not there.
+    ///   - modified: When what is in it was changed, if it is made; nil: unknown.
     /// - Throws: ``CloudError`` `.unknownItem`; `.alreadyExists` when something is there that is no folder.
-    mutating func folder(at path: DocumentPath, makes: Bool) throws -> DocumentID {
+    mutating func folder(
+        at path: DocumentPath, makes: Bool, modified: DocumentDate? = nil
+    ) throws -> DocumentID {
         if let place = try place(path) {
             guard place.isFolder else {
                 throw CloudError(.alreadyExists, "This is no folder.", details: ["path": path.text])
@@ -77,7 +81,7 @@ struct DocumentDraft {
         guard makes, let parent = path.parent else { throw Self.noFolder(path) }
         try path.requireSynced()
         let folder = try folder(at: parent, makes: true)
-        return create(.folder, at: path, in: folder, content: nil)
+        return create(.folder, at: path, in: folder, content: nil, modified: modified)
     }
 
     static func noFolder(_ path: DocumentPath) -> CloudError {
@@ -85,7 +89,8 @@ struct DocumentDraft {
     }
 
     mutating func create(
-        _ kind: WireItemKind, at path: DocumentPath, in folder: DocumentID, content: StagedContent?
+        _ kind: WireItemKind, at path: DocumentPath, in folder: DocumentID, content: StagedContent?,
+        modified: DocumentDate? = nil
     ) -> DocumentID {
         let id = makeID()
         var create = WireCreateItem()
@@ -94,7 +99,8 @@ struct DocumentDraft {
         create.name = path.last
         create.placeVersion = makeID().wire
         create.attributes.created = now.nanoseconds
-        create.clash = .rename
+        create.attributes.modified = modified?.nanoseconds ?? 0
+        create.clash = .merge
         if let content {
             create.content = WireDocumentContent(content, base: nil)
             create.attributes.executable = content.isExecutable

@@ -1,6 +1,10 @@
 public import Foundation
 public import NephosCore
+public import NephosPredicates
 internal import NephosWire
+
+/// The date of a file: nanoseconds since 1970, from the year 1677 to 2262. A date outside of them is the nearest end.
+public typealias DocumentDate = PredicateDate
 
 /// A file, folder, link or package of a container, as this device knows it.
 public struct DocumentEntry: Hashable, Sendable {
@@ -58,9 +62,10 @@ public struct DocumentEntry: Hashable, Sendable {
     /// Bytes of its content; 0 of a folder.
     public var size: UInt64
     /// When it was made, as the person's device says; nil: it does not say.
-    public var created: Timestamp?
-    /// When its content was changed, as the person's device says; nil: it does not say.
-    public var modified: Timestamp?
+    public var created: DocumentDate?
+    /// When its content was changed, as the person's device says; of a folder: when what is in it was
+    /// changed, as it was put; nil: unknown.
+    public var modified: DocumentDate?
     /// The version of its content; nil: it is a folder.
     public var version: DocumentID?
     /// The device that committed the content; nil: it is a folder, or waits here.
@@ -163,7 +168,7 @@ extension DocumentID {
 }
 
 extension Timestamp {
-    /// Nil of 0, which stands for none. What was before 1970 is shown as 1970.
+    /// A time that a server's or device's clock has given. Nil of 0, which stands for none; a time before 1970 is 1970.
     init?(nanoseconds: Int64) {
         guard nanoseconds != 0 else { return nil }
         self.init(milliseconds: UInt64(clamping: nanoseconds / 1_000_000))
@@ -180,6 +185,12 @@ public struct DeletedDocuments: Hashable, Sendable {
     public var movedTo: String?
     /// What was deleted by itself; what is in a folder goes with it.
     public var items: [DocumentEntry]
+    /// Which device has deleted it; nil: this one, and the server does not know yet.
+    public var device: DeviceID?
+    /// Bytes of all contents in it, without former versions.
+    public var bytes: UInt64 = 0
+    /// When it is removed for good, by the server's clock; nil: the server does not know of it yet.
+    public var expires: Timestamp?
 }
 
 /// A version of an item's content.
@@ -203,7 +214,7 @@ public struct DocumentVersion: Hashable, Sendable {
     /// Bytes.
     public var size: UInt64
     /// When the person changed it, as their device says.
-    public var modified: Timestamp?
+    public var modified: DocumentDate
     /// When the server took it, by its clock.
     public var committed: Timestamp?
     /// Who committed it.
@@ -218,7 +229,7 @@ public struct DocumentVersion: Hashable, Sendable {
         standing = wire.version == item.content.version ? .current : isConflict ? .conflict : .former
         base = DocumentID(bytes: wire.base)
         size = wire.length
-        modified = Timestamp(nanoseconds: wire.modified)
+        modified = DocumentDate(nanoseconds: wire.modified)
         committed = Timestamp(nanoseconds: wire.committed)
         device = wire.deviceID.isEmpty ? nil : DeviceID(wire.deviceID)
         content = wire

@@ -1,5 +1,6 @@
 public import Foundation
 public import NephosCore
+public import NephosPredicates
 internal import NephosWire
 
 /// A further content of an item, under a name of its own: a small picture of a large one, say.
@@ -10,8 +11,8 @@ public struct DocumentRendition: Hashable, Sendable {
     public var nameBytes: Data
     /// Bytes.
     public var size: UInt64
-    /// When it was made, as the device that made it says; nil: it does not say.
-    public var modified: Timestamp?
+    /// When it was made, as the device that made it says.
+    public var modified: DocumentDate
     /// Who set it; nil: it waits here.
     public var device: DeviceID?
     /// The version of the item's content that it was made from.
@@ -25,7 +26,7 @@ public struct DocumentRendition: Hashable, Sendable {
         name = String(decoding: wire.name, as: UTF8.self)
         nameBytes = wire.name
         size = wire.content.length
-        modified = Timestamp(nanoseconds: wire.content.modified)
+        modified = DocumentDate(nanoseconds: wire.content.modified)
         device = wire.content.deviceID.isEmpty ? nil : DeviceID(wire.content.deviceID)
         madeFrom = DocumentID(bytes: wire.ofVersion)
         isCurrent = wire.ofVersion == item.content.version

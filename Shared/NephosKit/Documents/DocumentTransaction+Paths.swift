@@ -260,8 +260,11 @@ extension DocumentEntry {
         placeVersion = DocumentID(bytes: wire.placeVersion)
         self.kind = kind
         size = kind == .folder ? 0 : wire.content.length
-        created = Timestamp(nanoseconds: wire.attributes.created)
-        modified = wire.hasContent ? Timestamp(nanoseconds: wire.content.modified) : nil
+        created = wire.attributes.created == 0 ? nil : DocumentDate(nanoseconds: wire.attributes.created)
+        modified =
+            wire.hasContent
+            ? DocumentDate(nanoseconds: wire.content.modified)
+            : wire.attributes.modified == 0 ? nil : DocumentDate(nanoseconds: wire.attributes.modified)
         version = wire.hasContent ? DocumentID(bytes: wire.content.version) : nil
         device = wire.content.deviceID.isEmpty ? nil : DeviceID(wire.content.deviceID)
         isExecutable = wire.attributes.executable

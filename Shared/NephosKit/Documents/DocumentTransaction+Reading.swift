@@ -52,8 +52,12 @@ extension DocumentTransaction {
         return HeldDocument(id: id, wire: wire, isPending: row[2])
     }
 
+    /// The item of this id, or the one that it became one with.
     func document(_ id: DocumentID) throws -> HeldDocument? {
-        try Row.fetchOne(cached(Self.one), arguments: arguments(id.description)).flatMap(Self.held)
+        func held(_ id: DocumentID) throws -> HeldDocument? {
+            try Row.fetchOne(cached(Self.one), arguments: arguments(id.description)).flatMap(Self.held)
+        }
+        return try held(id) ?? survivor(of: id).flatMap(held)
     }
 
     /// What lies in the folder and not in the trash, by name.

@@ -48,7 +48,7 @@ struct DocumentTransaction {
                     """),
             LocalMigration(name: "documents: sources", sql: sources),
             LocalMigration(name: "documents: pauses", sql: pauses),
-            doubts, coming, healings, healingsSince,
+            doubts, coming, healings, healingsSince, mergers,
             LocalMigration(name: "documents: refused contents found", sql: refusedContents),
         ] + LostChunks.migrations
 

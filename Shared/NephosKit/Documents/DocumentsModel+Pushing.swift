@@ -112,8 +112,10 @@ extension DocumentsModel {
         var named = Set(request.changes.compactMap { DocumentID(bytes: $0.item)?.name })
         // What is made is not on its way any more.
         if let device = try DocumentTransaction(rows).device { named.insert(DocumentID.coming(from: device).name) }
-        guard let reply = try? reply.decode(WireApplyChangesReply.self),
-            reply.items.allSatisfy({ named.contains(ItemName($0.item)) })
+        guard let reply = try? reply.decode(WireApplyChangesReply.self), let merged = reply.merged(by: request)
+        else { return nil }
+        named.formUnion(merged.values.compactMap { DocumentID(bytes: $0)?.name })
+        guard reply.items.allSatisfy({ named.contains(ItemName($0.item)) })
         else { return nil }
         let token = ChangeToken(reply.token)
         // Of very many items the bodies are left out: they are pulled.
@@ -140,6 +142,8 @@ extension DocumentsModel {
                 }
             }
             for item in left { try documents.refresh(item) }
+            try documents.redirect(merged, after: operation.position)
+            let request = request.merged(merged)
             try self.offer(ofDoubts, in: documents)
             if !isCurrent {
                 // The epoch that took it is over; the one that was brought back may lack it.
@@ -198,9 +202,6 @@ extension DocumentsModel {
         guard case .replace(let replace)? = change.kind, let id = DocumentID(bytes: change.item),
             let item = items[id.name]?.item
         else { return }
-        if item.conflicts.contains(where: { $0.version == replace.content.version }) {
-            noteLost(replace.content.version, of: id)
-        }
         let contents = [item.content] + item.conflicts
         guard !contents.contains(where: { $0.version == replace.content.version }),
             let same = contents.first(where: { $0.hasBytes(of: replace.content) })
@@ -348,12 +349,16 @@ extension DocumentsModel {
     {
         // What is copied into a shell has to lead there.
         let argument = path.flatMap { $0.isText ? $0.text : nil } ?? item.id.argument
+        // A device's clock is past 1970; a file that is dated before it shows when the server took it.
+        let written = content.modified > 0 ? content.modified : content.committed
         var conflict = ScopeConflict(
             name: ItemName(path?.text ?? item.id.description), outcome: .lost,
-            written: Timestamp(nanoseconds: content.modified) ?? .init(milliseconds: 0),
+            written: Timestamp(nanoseconds: written) ?? .init(milliseconds: 0),
             device: DeviceID(content.deviceID), winner: DeviceID(item.wire.content.deviceID),
             won: Timestamp(nanoseconds: content.committed) ?? .init(milliseconds: 0))
         let version = DocumentID(bytes: content.version)
+        (conflict.lostBytes, conflict.wonBytes) = (content.length, item.wire.content.length)
+        conflict.replacementWritten = Timestamp(nanoseconds: item.wire.content.modified)
         conflict.content = .string("\(content.length) bytes")
         conflict.replacement = .content(.string("\(item.wire.content.length) bytes"))
         conflict.recovery = version.map {

@@ -28,14 +28,6 @@ final class DocumentsModel: ContentSending, ContentKeeping {
     }
 
     var footprints = RequestFootprints()
-    /// Contents that this process has sent and that lost to others, the first of them: whoever has sent them tells.
-    private(set) var lostContents: [UbiquityContainer.ItemContent] = []
-    private static let lostContentsMax = 1000
-
-    func noteLost(_ version: Data, of item: DocumentID) {
-        guard lostContents.count < Self.lostContentsMax, let version = DocumentID(bytes: version) else { return }
-        lostContents.append(UbiquityContainer.ItemContent(item: item, version: version))
-    }
 
     func scope(in session: SessionRecord) -> LocalScope? {
         guard session.containerIDs?[app.rawValue]?.contains(where: { $0.hasSameBytes(as: name) }) == true else {

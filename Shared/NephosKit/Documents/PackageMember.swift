@@ -1,6 +1,7 @@
 public import Foundation
 internal import NephosChunks
 public import NephosCore
+public import NephosPredicates
 
 /// A file, folder or link of a package: ``UbiquityContainer/packageMembers(of:version:timeout:)``.
 public struct PackageMember: Hashable, Sendable {
@@ -12,8 +13,8 @@ public struct PackageMember: Hashable, Sendable {
     public var kind: DocumentEntry.Kind
     /// Bytes of a file; 0 of what is none.
     public var size: UInt64
-    /// When a file was changed, as the person's device says; nil: it does not say.
-    public var modified: Timestamp?
+    /// When a file was changed, as the person's device says; nil: it is no file.
+    public var modified: DocumentDate?
     /// Whether a file may be run as a program.
     public var isExecutable: Bool
     /// Where a link leads; nil: it is none. Nobody follows it.
@@ -36,7 +37,7 @@ public struct PackageMember: Hashable, Sendable {
             case .link: .link
             }
         size = member.length
-        modified = Timestamp(nanoseconds: member.modified)
+        modified = member.kind == .file ? DocumentDate(nanoseconds: member.modified) : nil
         isExecutable = member.isExecutable
         target = member.kind == .link ? Data(member.target) : nil
         attributes = Dictionary(member.attributes.map { (Data($0.name), Data($0.value)) }) { $1 }

@@ -57,7 +57,10 @@ final class PartPackage: LocalPart, ContentSink {
             if member.kind == .folder { return mkdirat(folder, name, 0o777) == 0 }
             let file = openat(
                 folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, member.isExecutable ? 0o777 : 0o666)
-            return file >= 0 && close(file) == 0
+            guard file >= 0 else { return false }
+            defer { close(file) }
+            // Zeros at its end are not written.
+            return ftruncate(file, off_t(clamping: member.length)) == 0
         }
         guard isMade else { throw failure(member) }
     }
@@ -111,8 +114,8 @@ final class PartPackage: LocalPart, ContentSink {
             var folders = Folders(top: descriptor)
             for member in list.members where member.kind != .link {
                 try setAttributes(of: member, &folders, &state.attributes)
-                guard member.modified != 0 else { continue }
-                let times = Array(repeating: Self.time(member.modified), count: 2)
+                guard member.kind == .file else { continue }
+                let times = Array(repeating: timespec(DocumentDate(nanoseconds: member.modified)), count: 2)
                 let isSet = try folders.with(member) { utimensat($0, $1, times, AT_SYMLINK_NOFOLLOW) == 0 }
                 guard isSet else { throw failure(member) }
             }
@@ -138,14 +141,6 @@ final class PartPackage: LocalPart, ContentSink {
         for attribute in member.attributes {
             attributes.set(attribute.name, to: attribute.value, of: file, file: place)
         }
-    }
-
-    private static func time(_ nanoseconds: Int64) -> timespec {
-        // The system takes no less than nothing for the part of a second.
-        let (seconds, rest) = nanoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)
-        return rest < 0
-            ? timespec(tv_sec: Int(seconds) - 1, tv_nsec: Int(rest) + 1_000_000_000)
-            : timespec(tv_sec: Int(seconds), tv_nsec: Int(rest))
     }
 
     // MARK: Its place

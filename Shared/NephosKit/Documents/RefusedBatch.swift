@@ -104,7 +104,7 @@ struct RefusedBatch {
         create.parent = above.wire
         create.name = name
         create.placeVersion = makeID().wire
-        create.clash = .rename
+        create.clash = .merge
         let id = makeID()
         folders.append(WireDocumentChange(id, .create(create)))
         return id

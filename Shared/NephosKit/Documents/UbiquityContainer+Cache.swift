@@ -151,7 +151,7 @@ extension UbiquityContainer {
         guard content.length <= bound, item.wire.hasBytes(of: content),
             let folder = try? ContentFolder(home: session.local.home)
         else { return nil }
-        return KeptContent(folder, session.engine.makeDocumentID())
+        return KeptContent(folder, session.engine.makeDocumentID(), length: content.length)
     }
 
     /// Keeps what has come, as far as the items have it still. Where that fails it is fetched again.

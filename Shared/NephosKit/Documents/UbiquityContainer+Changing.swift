@@ -106,6 +106,38 @@ extension UbiquityContainer {
         }
     }
 
+    /// Takes one item out of a deleted folder, back to where it was; what else is in the folder stays in the trash. Folders that
+    /// it was in are made again where they are gone.
+    ///
+    /// - Parameters:
+    ///   - path: Where it was, as its entry says.
+    ///   - batch: Nil: what was deleted last of those that have it.
+    /// - Throws: ``CloudError`` `.unknownItem` when nothing of that path lies in the trash.
+    @discardableResult
+    package func restore(
+        only path: String, from batch: DocumentID? = nil
+    ) async throws(CloudError) -> DocumentEntry {
+        let path = try DocumentPath(path)
+        return try change { draft in
+            let (item, isWhole) = try draft.documents.trashed(at: path, in: batch)
+            guard !isWhole else {
+                draft.add(WireDocumentChange(item.id, .restore(.renaming)))
+                return item.id
+            }
+            guard let parent = path.parent else { throw try draft.documents.noItem(at: path) }
+            var place = WirePlaceItem()
+            place.parent = try draft.folder(at: parent, makes: true).wire
+            place.name = path.last
+            place.placeVersion = draft.makeID().wire
+            place.base = item.wire.placeVersion
+            place.clash = .rename
+            draft.add(WireDocumentChange(item.id, .place(place)))
+            return item.id
+        } reading: {
+            try $0.requireEntry($1)
+        }
+    }
+
     /// Removes what was deleted in one go for good. What somebody has brought back meanwhile stays, also where it was
     /// deleted anew; it is among what was refused then.
     ///
@@ -186,6 +218,29 @@ extension DocumentTransaction {
                 details: ["path": path.text])
         case nil: throw try noItem(at: path)
         }
+    }
+
+    /// What lies in the trash and was at the path.
+    ///
+    /// - Parameter batch: Nil: the newest that has it.
+    /// - Returns: It, and whether it was deleted by itself.
+    /// - Throws: ``CloudError`` `.unknownItem`.
+    func trashed(at path: DocumentPath, in batch: DocumentID?) throws -> (item: HeldDocument, isWhole: Bool) {
+        for deleted in try deleted() where batch == nil ? deleted.movedTo == nil : deleted.batch == batch {
+            for entry in deleted.items {
+                guard let item = try document(entry.id), let place = try self.path(of: item)?.path,
+                    place.names.count <= path.names.count, path.names.starts(with: place.names)
+                else { continue }
+                if place == path { return (item, true) }
+                let found = try path.names.dropFirst(place.names.count).reduce(item as HeldDocument?) { folder, name in
+                    try folder.flatMap { try child(of: $0.id, named: name) }
+                }
+                if let found { return (found, false) }
+            }
+        }
+        throw CloudError(
+            .unknownItem, "Nothing that was there lies in the trash. See: nephos docs trash",
+            details: ["path": path.text])
     }
 
     /// - Parameter batch: Nil: the newest.

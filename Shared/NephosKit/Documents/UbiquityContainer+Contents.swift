@@ -20,6 +20,8 @@ public struct DocumentSource: Sendable {
     private(set) var local: LocalPath?
     /// Whether a person or an app has named that. Otherwise it was found in a folder that was named.
     private(set) var isNamed = true
+    /// Of a folder: when what is in it was changed; nil: as it is.
+    package var modified: DocumentDate?
 
     init(_ path: String, _ content: Content?) {
         self.path = Result { () throws(CloudError) in try DocumentPath(path) }
@@ -47,6 +49,15 @@ public struct DocumentSource: Sendable {
 
     func origin(_ keys: inout LocalFileKeys) -> LocalOrigin? {
         local.flatMap { keys.key(of: $0, followsLinks: followsLinks) }.map { LocalOrigin(file: $0, isNamed: isNamed) }
+    }
+
+    /// A folder of this machine, without what is in it, if it is not there yet: with the date that it has here.
+    package static func folder(_ folder: LocalPath, at path: DocumentPath) -> DocumentSource {
+        var source = DocumentSource(path, nil, local: folder, isNamed: false)
+        if let status = (try? folder.status(followsLinks: true)) ?? nil {
+            source.modified = DocumentDate(nanoseconds: FileStamp(status).modified)
+        }
+        return source
     }
 
     /// A folder, if it is not there yet.
@@ -217,10 +228,11 @@ extension UbiquityContainer {
         // Before its content is read.
         try path.requireNames()
         try path.requireSynced()
-        let content = try source.content.map { content throws(CloudError) in
-            try stage(content, folder, onRead: onRead)
+        guard let content = source.content else {
+            return StagedSource(path: path, content: nil, origin: source.origin(&keys), modified: source.modified)
         }
-        return StagedSource(path: path, content: content, origin: source.origin(&keys))
+        return StagedSource(
+            path: path, content: try stage(content, folder, onRead: onRead), origin: source.origin(&keys))
     }
 
     func stage(
@@ -438,7 +450,7 @@ extension UbiquityContainer {
             throw error
         }
         part.setAttributes(item.wire.attributes.extended.map { ($0.name, $0.value) })
-        Self.setModified(content.modified, of: part.descriptor)
+        Self.setModified(DocumentDate(nanoseconds: content.modified), of: part.descriptor)
         try part.keepAccess()
         return (part, fetched)
     }
@@ -466,9 +478,8 @@ extension UbiquityContainer {
         }
     }
 
-    static func setModified(_ nanoseconds: Int64, of descriptor: Int32) {
-        guard nanoseconds > 0 else { return }
-        let time = timespec(tv_sec: Int(nanoseconds / 1_000_000_000), tv_nsec: Int(nanoseconds % 1_000_000_000))
+    static func setModified(_ date: DocumentDate, of descriptor: Int32) {
+        let time = timespec(date)
         _ = [time, time].withUnsafeBufferPointer { futimens(descriptor, $0.baseAddress) }
     }
 

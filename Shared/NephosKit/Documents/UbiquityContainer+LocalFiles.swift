@@ -208,34 +208,3 @@ extension UbiquityContainer {
         return old
     }
 }
-
-/// What became of contents that were sent.
-extension UbiquityContainer {
-    /// A content of an item.
-    package struct ItemContent: Hashable, Sendable {
-        package var item: DocumentID
-        package var version: DocumentID
-
-        package init(item: DocumentID, version: DocumentID) { (self.item, self.version) = (item, version) }
-    }
-
-    /// Contents that this process has sent, also of what waited here before, and that lost to those of other devices.
-    package func lostContents() async throws(CloudError) -> [ItemContent] {
-        try await scope.perform { driver, completion in
-            completion(.success((driver.model as? DocumentsModel)?.lostContents ?? []))
-        }
-    }
-
-    /// The items of which one of these contents lost to another, and nobody has decided yet.
-    package func conflicting(_ contents: [ItemContent]) throws(CloudError) -> [DocumentEntry] {
-        var seen: Set<DocumentID> = []
-        return try read { documents in
-            try contents.compactMap { content in
-                guard let item = try documents.document(content.item), item.isLosing(content.version),
-                    seen.insert(item.id).inserted
-                else { return nil }
-                return try documents.entry(item)
-            }
-        }
-    }
-}

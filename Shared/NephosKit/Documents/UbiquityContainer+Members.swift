@@ -75,6 +75,7 @@ extension UbiquityContainer {
             let stream = try await stream(member, of: item, timeout: timeout)
             let target = try LocalTarget.file(place, followsLinks: followsLinks)
             let part = try PartFile(for: target, isExecutable: member.isExecutable)
+            try part.cut(to: member.size)
             let sink = FileSink(file: part.file, name: part.name)
             var done = 0
             for try await piece in stream {
@@ -84,7 +85,7 @@ extension UbiquityContainer {
             }
             guard UInt64(done) == member.size else { throw ContentReading.damaged }
             part.setAttributes(member.attributes.map { ($0.key, $0.value) })
-            Self.setModified(member.modified?.nanoseconds ?? 0, of: part.descriptor)
+            if let modified = member.modified { Self.setModified(modified, of: part.descriptor) }
             try part.keepAccess()
             try part.flush()
             try part.takePlace()

@@ -1,3 +1,4 @@
+private import Foundation
 public import NephosCore
 internal import NephosWire
 internal import SwiftProtobuf
@@ -20,6 +21,8 @@ public struct ContainerUsage: Hashable, Sendable {
     public var hidden = Share()
     /// What lies in the trash, with all that is in it.
     public var trash = Share()
+    /// Of all these, bytes of contents that are the same as another's: they are stored, and count, once.
+    public var sameBytes: UInt64 = 0
     /// Bytes that count, when the server was asked last.
     public var countedBytes: UInt64 = 0
     /// Of these, bytes that none of the items above accounts for: former versions, above all. It may be more, where items
@@ -60,7 +63,11 @@ extension DocumentTransaction {
         // By the folder that they are in: of a million files no more is kept than of their folders.
         var shares: [DocumentID: ContainerUsage.Share] = [:]
         var folders: [DocumentID: (parent: DocumentID?, isTrashed: Bool)] = [:]
+        var roots: Set<Data> = []
         try eachItem { item in
+            for content in item.longContents where !roots.insert(content.root).inserted {
+                usage.sameBytes = usage.sameBytes.addingClamped(content.length)
+            }
             let bytes = try item.wire.countedBytes() + item.contentBytes
             if item.isFolder { folders[item.id] = (DocumentID(bytes: item.wire.parent), item.wire.hasTrash) }
             if item.wire.hasTrash {
@@ -110,6 +117,12 @@ extension ContainerUsage.Share {
 }
 
 extension HeldDocument {
+    /// Contents that are stored by themselves.
+    fileprivate var longContents: [WireDocumentContent] {
+        guard wire.hasContent else { return [] }
+        return ([wire.content] + wire.conflicts + wire.renditions.map(\.content)).filter { !$0.root.isEmpty }
+    }
+
     /// Bytes of the current content and of conflicts, with their rows, and of further contents.
     fileprivate var contentBytes: UInt64 {
         guard wire.hasContent else { return 0 }

@@ -87,10 +87,38 @@ public final class UbiquityContainer: Sendable {
         }
     }
 
-    /// Paths of what waits to be sent.
-    package func waitingPaths() async throws(CloudError) -> Set<String> {
+    /// Everything in a folder that lies in the trash.
+    package func items(inTrashed folder: DocumentID) async throws(CloudError) -> [DocumentEntry] {
         try read { documents in
-            Set(try documents.pendingItems().compactMap { try documents.pathText(of: $0.id) })
+            guard let item = try documents.document(folder), let path = try documents.path(of: item)?.path else {
+                return []
+            }
+            return try documents.descendants(of: folder, at: path).compactMap {
+                try documents.entry($0.item, at: $0.path)
+            }
+        }
+    }
+
+    /// Paths of the items of which changes wait to be sent, with the versions of the contents that they have here.
+    package func waitingPaths() async throws(CloudError) -> [String: [DocumentID: DocumentID]] {
+        try read { documents in
+            try documents.pendingItems().reduce(into: [:]) { paths, pending in
+                guard let path = try documents.pathText(of: pending.id) else { return }
+                let version = try documents.document(pending.id).flatMap { DocumentID(bytes: $0.wire.content.version) }
+                paths[path, default: [:]][pending.id] = version
+            }
+        }
+    }
+
+    /// Items of which this content is in conflict with another device's: both are kept until somebody decides.
+    ///
+    /// - Parameter versions: The version of the content, by the item's id.
+    package func conflicting(_ versions: [DocumentID: DocumentID]) async throws(CloudError) -> [DocumentEntry] {
+        try read { documents in
+            try versions.sorted { $0.key < $1.key }.compactMap { id, version in
+                guard let item = try documents.document(id), item.isLosing(version) else { return nil }
+                return try documents.entry(item)
+            }
         }
     }
 
@@ -128,10 +156,15 @@ public final class UbiquityContainer: Sendable {
     /// - Throws: ``CloudError`` as ``item(at:)`` does.
     public func deletedItems() async throws(CloudError) -> [DeletedDocuments] {
         let now = session.engine.stamp.now
-        return try read { try $0.deleted() }.map { deleted in
+        return try read { documents in
+            let kept = Duration.seconds(86_400 * (try documents.definition()).trashDays)
+            return try documents.deleted().map { ($0, try documents.bytes(of: $0), kept) }
+        }.map { deleted, bytes, kept in
             var deleted = deleted
+            deleted.bytes = bytes
             // What was made by a clock that was ahead is noted as deleted after that.
             deleted.trashed = deleted.trashed.map { min($0, now) }
+            deleted.expires = deleted.trashed?.advanced(by: kept)
             return deleted
         }
     }
@@ -236,9 +269,23 @@ extension DocumentTransaction {
         return place.id
     }
 
+    /// Bytes of the contents of all that was deleted in one go.
+    func bytes(of deleted: DeletedDocuments) throws -> UInt64 {
+        var bytes: UInt64 = 0
+        for entry in deleted.items {
+            bytes = bytes.addingClamped(entry.size)
+            guard entry.kind == .folder else { continue }
+            for (item, _) in try descendants(of: entry.id, at: DocumentPath(names: [])) {
+                bytes = bytes.addingClamped(item.wire.content.length)
+            }
+        }
+        return bytes
+    }
+
     /// What lies in the trash, the newest first. What the server has not heard of yet is the newest.
     func deleted() throws -> [DeletedDocuments] {
         let trashed = try trashed()
+        let devices = Dictionary(trashed.map { ($0.wire.trash.batch, $0.wire.trash.deviceID) }) { first, _ in first }
         let targets = Dictionary(trashed.map { ($0.wire.trash.batch, $0.wire.trash.movedTo) }) { first, _ in first }
         let items = try trashed.compactMap { try entry($0) }
         let batches = Dictionary(grouping: items) { $0.trashBatch ?? $0.id }
@@ -250,7 +297,7 @@ extension DocumentTransaction {
             let target = targets[batch.wire] ?? ""
             return DeletedDocuments(
                 batch: batch, trashed: items.compactMap(\.trashed).max(), movedTo: target.isEmpty ? nil : target,
-                items: items)
+                items: items, device: devices[batch.wire].flatMap { $0.isEmpty ? nil : DeviceID($0) })
         }.sorted { left, right in
             guard let first = left.trashed else {
                 return right.trashed != nil || turns[left.batch] ?? 0 > turns[right.batch] ?? 0

@@ -68,6 +68,7 @@ extension RecordDatabase {
     ) async throws(CloudError) {
         do {
             let part = try PartFile(for: LocalTarget.file(place, followsLinks: followsLinks), isExecutable: false)
+            try part.cut(to: asset.length)
             try await write(asset, of: id, to: FileSink(file: part.file, name: part.name), timeout) {
                 onProgress(UInt64($0), asset.length)
             }
@@ -140,7 +141,8 @@ extension RecordDatabase {
         let folder = try? ContentFolder(home: session.local.home)
         let bound = try folder.map { folder throws(CloudError) in try read { try RecordAssets.bound($0, folder) } } ?? 0
         let kept =
-            asset.length <= bound ? folder.flatMap { KeptContent($0, session.engine.makeDocumentID()) } : nil
+            asset.length <= bound
+            ? folder.flatMap { KeptContent($0, session.engine.makeDocumentID(), length: asset.length) } : nil
         defer { kept?.drop() }
         let chunks = try await session.fetch(
             place, walk, to: kept.map { TeeSink(first: sink, second: $0) } ?? sink,

@@ -100,6 +100,13 @@ public struct DeploymentFiles: Sendable {
                 .configurationInvalid, "Others may write a deployment file. Run: chmod go-w FILE",
                 details: ["file": path, "mode": String(mode, radix: 8)])
         }
+        try requireOwnFolder()
+    }
+
+    /// Requires that nobody else may write in the deployment's folder.
+    ///
+    /// - Throws: ``CloudError`` `.configurationInvalid`; the message names the cure.
+    public func requireOwnFolder() throws(CloudError) {
         guard let folder = Self.mode(of: directory), folder & 0o022 == 0 else {
             throw CloudError(
                 .configurationInvalid, "Others may write in the deployment's folder. Run: chmod go-w FOLDER",
@@ -110,7 +117,7 @@ public struct DeploymentFiles: Sendable {
     /// Requires that nobody but its owner has access to a service's data.
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid`; the message names the cure.
-    static func requirePrivateFolder(_ path: String) throws(CloudError) {
+    public static func requirePrivateFolder(_ path: String) throws(CloudError) {
         guard let mode = mode(of: path), mode & 0o077 == 0 else {
             throw CloudError(
                 .configurationInvalid, "Others have access to the data folder. Run: chmod 700 FOLDER",

@@ -97,6 +97,10 @@ public nonisolated enum WireNameClash: SwiftProtobuf.Enum, Swift.CaseIterable {
 
   /// The item is called `name 2.txt`, and so on.
   case rename // = 1
+
+  /// Of CreateItem: two folders become one, and so do two items of one kind with contents. Equal contents are one version;
+  /// of two that differ this one becomes a conflict of the item that is there. Items of different kinds: as RENAME.
+  case merge // = 2
   case UNRECOGNIZED(Int)
 
   public init() {
@@ -107,6 +111,7 @@ public nonisolated enum WireNameClash: SwiftProtobuf.Enum, Swift.CaseIterable {
     switch rawValue {
     case 0: self = .refuse
     case 1: self = .rename
+    case 2: self = .merge
     default: self = .UNRECOGNIZED(rawValue)
     }
   }
@@ -115,6 +120,7 @@ public nonisolated enum WireNameClash: SwiftProtobuf.Enum, Swift.CaseIterable {
     switch self {
     case .refuse: return 0
     case .rename: return 1
+    case .merge: return 2
     case .UNRECOGNIZED(let i): return i
     }
   }
@@ -123,6 +129,7 @@ public nonisolated enum WireNameClash: SwiftProtobuf.Enum, Swift.CaseIterable {
   public static let allCases: [WireNameClash] = [
     .refuse,
     .rename,
+    .merge,
   ]
 
 }
@@ -339,7 +346,7 @@ public nonisolated struct WireDocumentContent: Sendable {
   /// ... and how many levels of nodes are above the chunks.
   public var depth: UInt32 = 0
 
-  /// When the person changed it, in nanoseconds since 1970. It decides nothing.
+  /// When the person changed it, in nanoseconds since 1970, negative before. It decides nothing.
   public var modified: Int64 = 0
 
   /// Filled in by the service: who committed it, with which app, and when, in nanoseconds since 1970.
@@ -377,6 +384,9 @@ public nonisolated struct WireItemAttributes: Sendable {
   public var tags: [String] = []
 
   public var favouriteRank: Int64 = 0
+
+  /// Of a folder: when what is in it was changed, as the device says that has put it; nanoseconds since 1970. 0: unknown.
+  public var modified: Int64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -858,6 +868,15 @@ public nonisolated struct WireSetAttributes: Sendable {
   /// Of what is offered again: when they were set.
   public var attributed: Int64 = 0
 
+  public var modified: Int64 {
+    get {_modified ?? 0}
+    set {_modified = newValue}
+  }
+  /// Returns true if `modified` has been explicitly set.
+  public var hasModified: Bool {self._modified != nil}
+  /// Clears the value of `modified`. Subsequent reads from it will return its default value.
+  public mutating func clearModified() {self._modified = nil}
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -866,6 +885,7 @@ public nonisolated struct WireSetAttributes: Sendable {
   fileprivate var _executable: Bool? = nil
   fileprivate var _tags: WireTagList? = nil
   fileprivate var _favouriteRank: Int64? = nil
+  fileprivate var _modified: Int64? = nil
 }
 
 public nonisolated struct WireTagList: Sendable {
@@ -1102,11 +1122,30 @@ public nonisolated struct WireApplyChangesReply: Sendable {
   /// Beyond 1 MiB of them the bodies are left out: read on from your head.
   public var items: [WireChange] = []
 
+  /// The items of NAME_CLASH_MERGE that became one with an item that was there.
+  public var merged: [WireMergedItem] = []
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
 
   fileprivate var _token: WireChangeToken? = nil
+}
+
+/// The device's later changes of `item`, and of what it has put into it, are to name `into`.
+public nonisolated struct WireMergedItem: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// 16 bytes each.
+  public var item: Data = Data()
+
+  public var into: Data = Data()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
 }
 
 /// What became of items of which a device has no record of a change: that a listing lacks them says nothing.
@@ -1491,7 +1530,7 @@ nonisolated extension WireItemKind: SwiftProtobuf._ProtoNameProviding {
 }
 
 nonisolated extension WireNameClash: SwiftProtobuf._ProtoNameProviding {
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0NAME_CLASH_REFUSE\0\u{1}NAME_CLASH_RENAME\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0NAME_CLASH_REFUSE\0\u{1}NAME_CLASH_RENAME\0\u{1}NAME_CLASH_MERGE\0")
 }
 
 nonisolated extension WireDocumentItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
@@ -1889,7 +1928,7 @@ nonisolated extension WireDocumentContent: SwiftProtobuf.Message, SwiftProtobuf.
 
 nonisolated extension WireItemAttributes: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ItemAttributes"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}created\0\u{1}executable\0\u{1}extended\0\u{1}tags\0\u{3}favourite_rank\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}created\0\u{1}executable\0\u{1}extended\0\u{1}tags\0\u{3}favourite_rank\0\u{1}modified\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1902,6 +1941,7 @@ nonisolated extension WireItemAttributes: SwiftProtobuf.Message, SwiftProtobuf._
       case 3: try { try decoder.decodeRepeatedMessageField(value: &self.extended) }()
       case 4: try { try decoder.decodeRepeatedStringField(value: &self.tags) }()
       case 5: try { try decoder.decodeSingularSInt64Field(value: &self.favouriteRank) }()
+      case 6: try { try decoder.decodeSingularSInt64Field(value: &self.modified) }()
       default: break
       }
     }
@@ -1923,6 +1963,9 @@ nonisolated extension WireItemAttributes: SwiftProtobuf.Message, SwiftProtobuf._
     if self.favouriteRank != 0 {
       try visitor.visitSingularSInt64Field(value: self.favouriteRank, fieldNumber: 5)
     }
+    if self.modified != 0 {
+      try visitor.visitSingularSInt64Field(value: self.modified, fieldNumber: 6)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1932,6 +1975,7 @@ nonisolated extension WireItemAttributes: SwiftProtobuf.Message, SwiftProtobuf._
     if lhs.extended != rhs.extended {return false}
     if lhs.tags != rhs.tags {return false}
     if lhs.favouriteRank != rhs.favouriteRank {return false}
+    if lhs.modified != rhs.modified {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2683,7 +2727,7 @@ nonisolated extension WirePlaceItem: SwiftProtobuf.Message, SwiftProtobuf._Messa
 
 nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".SetAttributes"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}created\0\u{1}executable\0\u{1}extended\0\u{1}tags\0\u{3}favourite_rank\0\u{1}attributed\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}created\0\u{1}executable\0\u{1}extended\0\u{1}tags\0\u{3}favourite_rank\0\u{1}attributed\0\u{1}modified\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -2697,6 +2741,7 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
       case 4: try { try decoder.decodeSingularMessageField(value: &self._tags) }()
       case 5: try { try decoder.decodeSingularSInt64Field(value: &self._favouriteRank) }()
       case 6: try { try decoder.decodeSingularSInt64Field(value: &self.attributed) }()
+      case 7: try { try decoder.decodeSingularSInt64Field(value: &self._modified) }()
       default: break
       }
     }
@@ -2725,6 +2770,9 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
     if self.attributed != 0 {
       try visitor.visitSingularSInt64Field(value: self.attributed, fieldNumber: 6)
     }
+    try { if let v = self._modified {
+      try visitor.visitSingularSInt64Field(value: v, fieldNumber: 7)
+    } }()
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -2735,6 +2783,7 @@ nonisolated extension WireSetAttributes: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs._tags != rhs._tags {return false}
     if lhs._favouriteRank != rhs._favouriteRank {return false}
     if lhs.attributed != rhs.attributed {return false}
+    if lhs._modified != rhs._modified {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -3155,7 +3204,7 @@ nonisolated extension WireComingItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
 
 nonisolated extension WireApplyChangesReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ApplyChangesReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}token\0\u{3}previous_sequence\0\u{1}items\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}token\0\u{3}previous_sequence\0\u{1}items\0\u{1}merged\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3166,6 +3215,7 @@ nonisolated extension WireApplyChangesReply: SwiftProtobuf.Message, SwiftProtobu
       case 1: try { try decoder.decodeSingularMessageField(value: &self._token) }()
       case 2: try { try decoder.decodeSingularUInt64Field(value: &self.previousSequence) }()
       case 3: try { try decoder.decodeRepeatedMessageField(value: &self.items) }()
+      case 4: try { try decoder.decodeRepeatedMessageField(value: &self.merged) }()
       default: break
       }
     }
@@ -3185,6 +3235,9 @@ nonisolated extension WireApplyChangesReply: SwiftProtobuf.Message, SwiftProtobu
     if !self.items.isEmpty {
       try visitor.visitRepeatedMessageField(value: self.items, fieldNumber: 3)
     }
+    if !self.merged.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.merged, fieldNumber: 4)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -3192,6 +3245,42 @@ nonisolated extension WireApplyChangesReply: SwiftProtobuf.Message, SwiftProtobu
     if lhs._token != rhs._token {return false}
     if lhs.previousSequence != rhs.previousSequence {return false}
     if lhs.items != rhs.items {return false}
+    if lhs.merged != rhs.merged {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireMergedItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".MergedItem"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}into\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.item) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.into) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.item.isEmpty {
+      try visitor.visitSingularBytesField(value: self.item, fieldNumber: 1)
+    }
+    if !self.into.isEmpty {
+      try visitor.visitSingularBytesField(value: self.into, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireMergedItem, rhs: WireMergedItem) -> Bool {
+    if lhs.item != rhs.item {return false}
+    if lhs.into != rhs.into {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

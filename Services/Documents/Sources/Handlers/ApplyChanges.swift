@@ -61,6 +61,7 @@ extension DocumentsService {
         let age = batch.writer.now.since(batch.writer.operation.time)
         if age > Self.repeatsKnown || age < .zero, try batch.isRepeat(request.changes) {
             try batch.mention(request.changes)
+            try batch.noteMerged(request.changes)
             return true
         }
         let unmet = try batch.unmet(request.conditions)
@@ -101,6 +102,7 @@ extension DocumentsService {
     ) throws -> WireApplyChangesReply {
         let container = batch.container
         var reply = WireApplyChangesReply()
+        reply.merged = batch.wireMerged
         guard !batch.isEmpty else {
             let head = try container.head()
             reply.token = WireChangeToken(head.token)

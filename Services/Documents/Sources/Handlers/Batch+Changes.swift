@@ -8,6 +8,8 @@ internal import NephosWire
 /// What each kind of change does, and what refuses it.
 extension Batch {
     func apply(_ change: WireDocumentChange) throws {
+        var change = change
+        _ = change.redirect(merged)
         guard let id = DocumentID(bytes: change.item), !id.isFixed else {
             throw CloudError(
                 .invalidArguments,
@@ -58,6 +60,7 @@ extension Batch {
         guard let folder = DocumentID(bytes: request.parent) else { throw Self.noFolder }
         try check(request)
         try checkFolder(folder)
+        if let other = try namesake(of: request, in: folder) { return try merge(id, request, into: other) }
         var item = WireDocumentItem()
         item.kind = request.kind
         item.parent = request.parent

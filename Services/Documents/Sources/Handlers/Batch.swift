@@ -91,6 +91,8 @@ final class Batch {
     var announced: Set<DocumentID> = []
     /// Items that come into the trash, or leave it (nil).
     var trashed: [DocumentID: WireTrashNote?] = [:]
+    /// Items that became one with others of their names: the surviving one of each.
+    var merged: [Data: Data] = [:]
     /// The change that is carried out brings back what the service has lost.
     var isOffered = false
     /// It makes an item whole that is damaged.
@@ -168,7 +170,7 @@ final class Batch {
         if !changed.contains(id) { changed.append(id) }
     }
 
-    private func item(at place: Place) throws -> DocumentID? {
+    func item(at place: Place) throws -> DocumentID? {
         try look()
         if let known = places[place] {
             // As much work as a row, which is charged where it is read.
@@ -325,8 +327,7 @@ final class Batch {
                 .limitExceeded, "The folder is full. Put the item into another one.",
                 details: Self.details(folder).merging(["maximum": "\(DocumentLimits.folderCountMax)"]) { $1 })
         }
-        var taken = name
-        var number = 2
+        var (taken, base, number) = (name, name, 2)
         while true {
             let place = Place(folder: folder, nameKey: try container.key(of: taken, by: rule))
             let other = try item(at: place)
@@ -335,14 +336,25 @@ final class Batch {
                 counts[folder] = try count(of: folder) + 1
                 return taken
             }
-            guard clash == .rename, number <= Self.numberMax else {
+            guard clash == .rename || clash == .merge, number <= Self.numberMax else {
                 throw CloudError(
                     .alreadyExists, "The folder has an item of that name. Choose another name.",
                     details: other.map { Self.details($0) } ?? [:])
             }
-            taken = DocumentNameRule.numbered(name, number)
+            if taken == name, let (plain, last) = try numbered(name, in: folder) { (base, number) = (plain, last + 1) }
+            taken = DocumentNameRule.numbered(base, number)
             number += 1
         }
+    }
+
+    /// What the name was before it got its number: numbers do not pile up.
+    ///
+    /// - Returns: Nil: the number is the name's own, since nothing has the name without it.
+    private func numbered(_ name: [UInt8], in folder: DocumentID) throws -> (name: [UInt8], number: Int)? {
+        guard let plain = DocumentNameRule.unnumbered(name),
+            try item(at: Place(folder: folder, nameKey: container.key(of: plain.name, by: rule))) != nil
+        else { return nil }
+        return plain
     }
 
     /// Names that are tried before an item is refused.

@@ -87,7 +87,9 @@ struct QueriedDocument {
         case .kind: return .string(kind.rawValue)
         case .size: return kind == .folder ? nil : .integer(Int64(clamping: wire.content.length))
         case .created: return Self.date(wire.attributes.created)
-        case .modified: return wire.hasContent ? Self.date(wire.content.modified) : nil
+        case .modified:
+            return wire.hasContent
+                ? .date(DocumentDate(nanoseconds: wire.content.modified)) : Self.date(wire.attributes.modified)
         case .contentType: return ContentTypes.type(of: kind, named: wire.name).map { .string($0) }
         case .tags: return .list(wire.attributes.tags.map { .string($0) })
         case .isExecutable: return .boolean(wire.attributes.executable)

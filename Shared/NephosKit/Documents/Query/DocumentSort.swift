@@ -80,9 +80,7 @@ struct DocumentSortKey {
         case nil: break
         case .boolean(let boolean): key.append(boolean ? 1 : 0)
         case .integer(let number): append(number, to: &key)
-        // As exactly as entries have it.
-        case .date(let date):
-            append(Int64(clamping: Timestamp(nanoseconds: date.nanoseconds)?.milliseconds ?? 0), to: &key)
+        case .date(let date): append(date.nanoseconds, to: &key)
         case .string(let text):
             let folded = FoldingRule.current.fold(text, sort.folding)
             append(folded.utf8, isPath: sort.field == .path || sort.field == .parent, to: &key)
@@ -113,7 +111,7 @@ struct DocumentSortKey {
 }
 
 extension DocumentEntry {
-    /// What the entry says of the field; dates to the millisecond.
+    /// What the entry says of the field.
     func value(of field: DocumentField) -> PredicateValue? {
         switch field {
         case .name: .string(name)
@@ -121,8 +119,8 @@ extension DocumentEntry {
         case .parent: .string(parentPath)
         case .kind: .string(kind.rawValue)
         case .size: kind == .folder ? nil : .integer(Int64(clamping: size))
-        case .created: Self.date(created)
-        case .modified: Self.date(modified)
+        case .created: created.map { .date($0) }
+        case .modified: modified.map { .date($0) }
         case .contentType: ContentTypes.type(of: kind, named: nameBytes).map { .string($0) }
         case .tags: .list(tags.map { .string($0) })
         case .isExecutable: .boolean(isExecutable)
@@ -139,9 +137,5 @@ extension DocumentEntry {
     private var parentPath: String {
         let end = path.utf8.lastIndex(of: UInt8(ascii: "/")) ?? path.startIndex
         return end == path.startIndex ? "/" : String(path[..<end])
-    }
-
-    private static func date(_ time: Timestamp?) -> PredicateValue? {
-        time.map { .date(PredicateDate(nanoseconds: $0.nanoseconds)) }
     }
 }
