@@ -44,7 +44,7 @@ import Testing
             }
             // What it gave whoever ran it, other bytes do not give.
             chmod(folder + "/file", 0o4755)
-            try await container.get("x", to: folder + "/file")
+            try await container.get("x", to: folder + "/file", overwrites: true)
             #expect(status(folder + "/file").st_mode == S_IFREG | 0o755)
         }
     }
