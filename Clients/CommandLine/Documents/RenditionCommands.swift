@@ -32,7 +32,9 @@ extension DocumentsCommand {
         }
 
         func run() async throws {
-            try await container.withContainer(network) { container, _ in
+            // A list is a read, which a revoked device gets only with --offline.
+            let refresh = CopyRefresh(limit: network.limit, isWriting: remove != nil)
+            try await container.withContainer(refresh, isOffline: network.offline) { container, _ in
                 if let remove { return try await take(remove, from: container) }
                 let renditions = try await container.renditions(of: path)
                 let cells = renditions.map { rendition in
