@@ -35,6 +35,7 @@ extension DocumentTransaction {
                 "INSERT OR REPLACE INTO document_mergers (account, container, item, survivor) "
                     + "VALUES (?1, ?2, ?3, ?4)"
             ).execute(arguments: arguments(item.description, survivor.description))
+            try renameItem(ofLocalFilesOf: item, to: survivor)
         }
         let later = try Int64.fetchAll(
             cached(
