@@ -121,7 +121,7 @@ import Testing
     /// A disk of a size, at a folder; nil: this user cannot make one.
     private static func disk(_ folder: String, megabytes: Int) throws -> Bool {
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        return mount("tmpfs", folder, "tmpfs", 0, "size=\(megabytes)m") == 0
+        return mount("tmpfs", folder, "tmpfs", 0, "size=\(megabytes)m,mode=700") == 0
     }
 
     private static func putEightMegabytes(_ house: BackupHouse, of service: ServiceName) throws {

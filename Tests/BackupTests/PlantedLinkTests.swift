@@ -21,7 +21,8 @@ import Testing
 
         init(_ house: BackupHouse) throws {
             folder = house.root + "/victim"
-            try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+            try FileManager.default.createDirectory(
+                atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
             try content.write(to: URL(fileURLWithPath: file))
         }
 
@@ -47,7 +48,8 @@ import Testing
             for target in [victim.folder, victim.file, "/dev/zero"] {
                 let place = house.elsewhere("elsewhere-\(index)-\(target.utf8.count)")
                 let folder = place.folder(of: service)
-                try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+                try FileManager.default.createDirectory(
+                    atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
                 // As root it is a service's user's.
                 chown(folder, 12345, 12345)
                 symlink(target, folder + "/" + name)
@@ -106,7 +108,8 @@ import Testing
         let place = house.elsewhere()
         for service in ServiceName.all {
             let folder = place.folder(of: service)
-            try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+            try FileManager.default.createDirectory(
+                atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
             try Data("before".utf8).write(to: URL(fileURLWithPath: place.database(of: service)))
             chown(folder, 12345, 12346)
         }
