@@ -49,6 +49,13 @@ struct Writing: Hashable, Sendable {
     func refusal(of more: UInt64) -> CloudError? {
         let total = bytes + min(more, 2 * bytesMax)
         guard total > bytesMax else { return nil }
+        // Waiting makes no room for more than the whole part.
+        guard !isPublic || more <= bytesMax else {
+            return CloudError(
+                .quotaExceeded,
+                "This is more than one account may add to the app's public database. Ask for a larger plan for the app.",
+                details: ["budget": "public database", "bytes_max": "\(bytesMax)"])
+        }
         let wait = Self.period * min(2, Double(total - bytesMax) / Double(bytesMax))
         return CloudError(
             .requestRateLimited,

@@ -1,6 +1,9 @@
+internal import Crypto
+
 /// All that a device needs to find and trust a deployment: where identity answers, and its public key.
 ///
-/// `nephos://host:port/key`, the key in base 58. The port is left out where it is 7400. A shell needs no quotes around it.
+/// `nephos://host:port/key`, the key in base 58 with two bytes of its SHA-256 behind it, so that a text which was cut off
+/// or mistyped is refused. The port is left out where it is 7400. A shell needs no quotes around it.
 public struct ConnectionString: Hashable, Sendable, CustomStringConvertible {
     /// A name or an address; one of IP version 6 without its brackets.
     public var host: String
@@ -32,8 +35,14 @@ public struct ConnectionString: Hashable, Sendable, CustomStringConvertible {
         let parts = characters.dropFirst(prefix.count).split(
             separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
         guard parts.count == 2, let (host, port) = Self.split(parts[0], defaultPort: Self.standardPort),
-            let key = Base58.decode(parts[1], charactersMax: 64).flatMap(PublicKey.init(bytes:))
+            let bytes = Base58.decode(parts[1], charactersMax: 64)
         else { throw Self.malformed }
+        guard let key = PublicKey(bytes: bytes.prefix(32)), bytes.dropFirst(32).elementsEqual(Self.check(of: key))
+        else {
+            throw CloudError(
+                .invalidArguments,
+                "The connection string was cut off or mistyped. Copy all of what nephos status --connection prints.")
+        }
         try self.init(host: host, port: port, key: key)
     }
 
@@ -53,8 +62,10 @@ public struct ConnectionString: Hashable, Sendable, CustomStringConvertible {
 
     public var description: String {
         let place = port == Self.standardPort ? String(address.dropLast(":\(port)".count)) : address
-        return "nephos://\(place)/\(Base58.encode(key.bytes))"
+        return "nephos://\(place)/\(Base58.encode(key.bytes + Self.check(of: key)))"
     }
+
+    private static func check(of key: PublicKey) -> [UInt8] { Array(SHA256.hash(data: key.bytes).prefix(2)) }
 
     /// The port of identity where a connection string names none.
     public static let standardPort = 7400

@@ -5,7 +5,7 @@ import Testing
 
 /// Every command, in every situation in which it must fail, ends with the documented exit code.
 @Suite(.serialized) struct ExitCodeTests {
-    private static let connection = "nephos://127.0.0.1:9/" + String(repeating: "1", count: 32)
+    private static let connection = "nephos://127.0.0.1:9/" + String(repeating: "1", count: 32) + "8o1"
 
     /// The public half of one.
     private static let recoveryKey = "FQJ791MV-3BRCP1PC-ZZM33E7M-6P9YWGTA-PBK0A5WE-NYAFV9P2-ZSF40FC7"

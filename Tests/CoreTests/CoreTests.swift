@@ -115,8 +115,8 @@ import Testing
         let connection = try ConnectionString(host: "cloud.example", port: 7400, key: key)
         #expect(try ConnectionString(connection.description) == connection)
         // A shell takes it without quotes, and it fits a line.
-        #expect(connection.description == "nephos://cloud.example/1thX6LZfHDZZKUs92febYZhYRcXddmzfzF2NvTkPNE")
-        let text = "nephos://cloud.example:7410/1thX6LZfHDZZKUs92febYZhYRcXddmzfzF2NvTkPNE"
+        #expect(connection.description == "nephos://cloud.example/1JNArUumxYJcSQpbuxuroRZtcSMVLcy5WbYGt14SRm6MJ")
+        let text = "nephos://cloud.example:7410/1JNArUumxYJcSQpbuxuroRZtcSMVLcy5WbYGt14SRm6MJ"
         #expect(try ConnectionString(text).port == 7410)
         for text in [
             "http://a:1/x", "nephos://a", "nephos://a:0/x", "nephos://a:1", "", connection.description + "x",

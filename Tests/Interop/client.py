@@ -97,13 +97,15 @@ BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 def parse_connection(text):
-    """The endpoint and the key (in Z85) of nephos://HOST:PORT/KEY."""
+    """The endpoint and the key (in Z85) of nephos://HOST:PORT/KEY. Two bytes of the key's SHA-256 follow it."""
     url = urllib.parse.urlsplit(text.strip())
     number = 0
     for character in url.path[1:]:
         number = number * 58 + BASE58.index(character)
     host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
-    return f"tcp://{host}:{url.port or 7400}", z85.encode(number.to_bytes(32, "big"))
+    key = number.to_bytes(34, "big")
+    assert hashlib.sha256(key[:32]).digest()[:2] == key[32:], "The connection string was cut off or mistyped."
+    return f"tcp://{host}:{url.port or 7400}", z85.encode(key[:32])
 
 
 class Device:
