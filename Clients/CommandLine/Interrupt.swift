@@ -58,7 +58,7 @@ enum Interrupt {
     static func sayThatItIsKept() {
         first {
             ProgressLine("sending", isShown: true).clear()
-            Standard.error("nephos: It is kept on this device, and sent by the next command that reaches the server.")
+            Standard.error("nephos: It is kept on this device. nephos status sends it once it reaches the server.")
         }
     }
 

@@ -62,7 +62,9 @@ struct PasswordOptions: ParsableArguments {
                 .invalidArguments, "The \(what)'s file is longer than any \(what) may be.",
                 details: ["maximum": "\(bytesMax)", "file": source]))
         // An editor ends a line with LF, CR LF, or CR at the end of the file.
-        var line = data.prefix { $0 != UInt8(ascii: "\n") }
+        // Some begin a file with a mark of its encoding.
+        let mark: [UInt8] = [0xef, 0xbb, 0xbf]
+        var line = data.dropFirst(data.starts(with: mark) ? mark.count : 0).prefix { $0 != UInt8(ascii: "\n") }
         if line.last == UInt8(ascii: "\r") { line.removeLast() }
         guard let text = String(validating: line, as: UTF8.self) else {
             throw CloudError(.invalidArguments, "The \(what) is not text in UTF-8.", details: ["file": source])

@@ -28,7 +28,8 @@ enum WrittenStore {
         ON CONFLICT (partition_number, owner) DO UPDATE SET
             byte_count = excluded.byte_count, noted_at = excluded.noted_at
         """)
-    private static let delete = SQL("DELETE FROM content_written WHERE owner = ?1")
+    private static let delete = SQL(
+        "DELETE FROM content_written WHERE owner = ?1 OR (owner > ?1 || '/' AND owner < ?1 || '0')")
 
     /// What counts now.
     ///
@@ -53,7 +54,16 @@ enum WrittenStore {
             place.values + [.integer(Int64(clamping: writing.bytes)), .integer(Int64(clamping: now.milliseconds))])
     }
 
-    /// In all partitions: an account writes to its own, and to those of public databases.
+    /// The row of what an account writes to one owner's databases: its own, or all public ones of an app, however many
+    /// containers and partitions those have.
+    static func place(of account: AccountID, to owner: Owner, in partition: Int) -> HoldStore.Place {
+        let own = Owner(account)
+        guard owner.isApp else { return HoldStore.Place(owner: own, partition: partition) }
+        return HoldStore.Place(
+            owner: Owner("\(account.rawValue)/\(owner.rawValue)"), partition: own.partition ?? partition)
+    }
+
+    /// Removes what the account has written, to its own databases and to public ones.
     static func remove(of owner: Owner, in transaction: any Transaction) throws {
         try transaction.execute(delete, [.text(owner.rawValue)])
     }
@@ -64,13 +74,13 @@ extension Transfers {
     ///
     /// - Parameters:
     ///   - owner: To whose database: its own, or an app's.
-    ///   - partition: Of what it writes: a public database is in another one than the account.
+    ///   - partition: Of the account's own database.
     func writing(
         of account: AccountID, to owner: Owner, in partition: Int, adding bytes: UInt64 = 0, at now: Timestamp,
         _ host: any ServiceRuntime,
         in transaction: any HandlerTransaction
     ) throws -> Writing {
-        let place = HoldStore.Place(owner: Owner(account), partition: partition)
+        let place = WrittenStore.place(of: account, to: owner, in: partition)
         let plan = try host.storage.plan(of: owner, in: transaction)
         let ofOwn = Writing.bytesMax(
             ofPlan: plan ?? 0, least: configuration.writtenADayLeast, plans: configuration.writtenADayPlans)

@@ -21,7 +21,7 @@ public struct ConnectionString: Hashable, Sendable, CustomStringConvertible {
 
     /// Whether this can be a host: a name or an address, without a port or brackets.
     public static func isHost(_ host: String) -> Bool {
-        !host.isEmpty && !host.utf8.contains { $0 <= 32 || "/?#@[]".utf8.contains($0) || $0 >= 127 }
+        !host.isEmpty && !host.utf8.contains { $0 <= 32 || "/?#@[];".utf8.contains($0) || $0 >= 127 }
     }
 
     /// The connection string in this text; spaces around it are ignored.
@@ -81,7 +81,8 @@ public struct ConnectionString: Hashable, Sendable, CustomStringConvertible {
         var host = String(text)
         var port = defaultPort
         if let colon = host.lastIndex(of: ":"), !host.hasSuffix("]") {
-            port = Int(host[host.index(after: colon)...])
+            let digits = host[host.index(after: colon)...]
+            port = digits.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) } ? Int(digits) : nil
             host = String(host[..<colon])
         }
         if host.hasPrefix("["), host.hasSuffix("]") {

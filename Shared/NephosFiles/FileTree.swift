@@ -18,6 +18,16 @@ public enum FileTree {
         exchange_files(one, other) == 0 ? 0 : errno
     }
 
+    /// Gives a file another place in one step, unless something is there.
+    ///
+    /// - Returns: 0, or the system's `errno`: `EEXIST` where something is there, `EINVAL` where the file system cannot.
+    public static func move(_ old: UnsafePointer<CChar>, to new: UnsafePointer<CChar>) -> Int32 {
+        move_file(old, new) == 0 ? 0 : errno
+    }
+
+    /// When a file or folder was made, in nanoseconds since 1970; 0: the file system does not say.
+    public static func birth(of path: UnsafePointer<CChar>) -> Int64 { Int64(file_birth(path)) }
+
     /// Removes what is there, a folder with all that is in it. No link is followed.
     public static func remove(_ path: UnsafePointer<CChar>) { remove(path, in: AT_FDCWD, depth: 0) }
 

@@ -46,8 +46,9 @@ public struct ServiceOptions: ParsableArguments {
         make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
     ) async throws {
         guard !isReady else {
+            let deployment = try? folder(deployment, "NEPHOS_DEPLOYMENT")
             return try HealthFace.requireReady(
-                .of(name, deployment: try folder(deployment, "NEPHOS_DEPLOYMENT")))
+                try deployment.map { try .of(name, deployment: $0) } ?? .ofEnvironment(name))
         }
         do {
             try await runService(

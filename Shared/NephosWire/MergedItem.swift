@@ -19,16 +19,27 @@ extension WireDocumentChange {
             kind = .create(create)
             isRedirected = true
         case .place(var place):
-            // The device knew the place of an item that nobody else has.
-            if isRedirected { place.base = Data() }
-            if let into = merged[place.parent] {
-                place.parent = into
-                isRedirected = true
-            }
+            guard let into = merged[place.parent] else { break }
+            place.parent = into
             kind = .place(place)
+            isRedirected = true
         default: break
         }
         return isRedirected
+    }
+
+    /// Whether the change moves, deletes or restores a merged item, or removes versions of it.
+    ///
+    /// The device meant the item that it had made: nothing of that may be done to the surviving one, which is another
+    /// device's.
+    ///
+    /// - Parameter merged: The surviving item of each merged one.
+    public func isDropped(by merged: [Data: Data]) -> Bool {
+        guard merged[item] != nil else { return false }
+        switch kind {
+        case .place, .trash, .restore, .remove, .versions: return true
+        default: return false
+        }
     }
 }
 

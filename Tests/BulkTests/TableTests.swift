@@ -29,6 +29,17 @@ import Testing
             lifetime: lifetime)
     }
 
+    /// An app has a partition for each container; the account's part of its plan is one.
+    @Test func whatAnAccountWritesToAnAppIsOneRow() {
+        let (account, app) = (AccountID("acct_a"), Owner(AppID("T.app")))
+        let rows = [1, 2, 700].map { WrittenStore.place(of: account, to: app, in: $0) }
+        #expect(Set(rows.map { "\($0.owner) \($0.partition)" }).count == 1)
+        let own = WrittenStore.place(of: account, to: Owner(account), in: 3)
+        #expect(own.owner == Owner(account) && own.partition == 3)
+        #expect(rows[0].owner != own.owner)
+        #expect(WrittenStore.place(of: AccountID("acct_b"), to: app, in: 1).owner != rows[0].owner)
+    }
+
     /// Whoever has no account takes half of the places at most, however many keys and addresses there are.
     @Test func halfOfTheTicketsAreKeptForAccounts() throws {
         var table = TicketTable(countMax: 10)

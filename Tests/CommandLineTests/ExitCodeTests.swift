@@ -111,7 +111,7 @@ import Testing
             .deletingLastPathComponent()
         let manual = try String(
             contentsOf: root.appendingPathComponent("docs/command-line.md"), encoding: .utf8)
-        let rows = manual.split(separator: "\n").filter { $0.hasPrefix("| ") && $0.contains { $0.isNumber } }
+        let rows = manual.split(separator: "\n").filter { $0.contains(/^\| [0-9]+ \|/) }
         #expect(rows.count == 13)
         for row in rows {
             let cells = row.split(separator: "|").map { $0.trimmingCharacters(in: .whitespaces) }

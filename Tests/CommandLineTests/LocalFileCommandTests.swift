@@ -132,6 +132,111 @@ import Testing
         }
     }
 
+    @Test func aNewFolderIsNotPutIntoOneThatWasMovedThere() async throws {
+        try await withDevices { one, _, mine, _, _ in
+            #expect(try await one.run("docs", "mv", "f", "f-2025").status == 0)
+            try FileManager.default.removeItem(atPath: mine + "/f")
+            try write("new", to: mine + "/f/a")
+            try write("new", to: mine + "/f/sub/c")
+            let put = try await one.run("docs", "put", "-r", mine + "/f")
+            #expect(put.status == 0, "\(put)")
+            for name in ["a", "sub/c"] {
+                #expect(try await one.run("docs", "cat", "f-2025/" + name).output == "base f/" + name)
+                #expect(try await one.run("docs", "cat", "f/" + name).output == "new")
+            }
+            #expect(try await one.run("docs", "ls", "f/b").status == 2)
+        }
+    }
+
+    @Test func anotherFileIsNotPutOverOneThatWasMovedThere() async throws {
+        try await withDevices { one, two, _, theirs, _ in
+            #expect(try await one.run("docs", "mv", "f/a", "f/renamed").status == 0)
+            // As an editor saves it, or as another that took its place.
+            try write("another", to: theirs + "/f/a.new")
+            #expect(rename(theirs + "/f/a.new", theirs + "/f/a") == 0)
+            let put = try await two.run("docs", "put", "-r", theirs + "/f")
+            #expect(put.status == 6 && put.errors.contains(theirs + "/f/a"), "\(put)")
+            #expect(put.errors.contains("/Documents/f/renamed") && put.errors.contains("--overwrite"), "\(put)")
+            #expect(try await two.run("docs", "cat", "f/renamed").output == "base f/a")
+            #expect(try await two.run("docs", "put", theirs + "/f/a", "f/renamed").status == 0)
+            #expect(try await one.run("docs", "cat", "f/renamed").output == "another")
+        }
+    }
+
+    @Test func theNextFileOfAMovedOnesNameIsAnother() async throws {
+        try await withDevices { one, _, mine, _, _ in
+            try write("first", to: mine + "/inbox/scan")
+            #expect(try await one.run("docs", "put", "-r", "--move", mine + "/inbox").status == 0)
+            #expect(text(mine + "/inbox/scan") == nil)
+            #expect(try await one.run("docs", "mv", "inbox/scan", "archived").status == 0)
+            try write("second", to: mine + "/inbox/scan")
+            let put = try await one.run("docs", "put", "-r", "--move", mine + "/inbox")
+            #expect(put.status == 0 && text(mine + "/inbox/scan") == nil, "\(put)")
+            #expect(try await one.run("docs", "cat", "archived").output == "first")
+            #expect(try await one.run("docs", "cat", "inbox/scan").output == "second")
+            // Nor is it put again as what was deleted.
+            #expect(try await one.run("docs", "rm", "inbox/scan").status == 0)
+            try write("third", to: mine + "/inbox/scan")
+            #expect(try await one.run("docs", "put", "-r", "--move", mine + "/inbox").status == 0)
+            #expect(try await one.run("docs", "cat", "inbox/scan").output == "third")
+        }
+    }
+
+    @Test func aFileThatIsNotMovedAwayStaysForItsReason() async throws {
+        try await withDevices { one, two, mine, theirs, _ in
+            try write("newer", to: mine + "/doc.txt")
+            #expect(try await one.run("docs", "put", mine + "/doc.txt").status == 0)
+            let outdated = try await two.run("docs", "put", "--move", theirs + "/doc.txt")
+            #expect(outdated.errors.contains("stays here: /Documents/doc.txt is newer"), "\(outdated)")
+            try write("mine", to: theirs + "/doc.txt")
+            let conflict = try await two.run("docs", "put", "--move", theirs + "/doc.txt")
+            #expect(conflict.status == 6 && conflict.errors.contains("is in conflict."), "\(conflict)")
+            #expect(text(theirs + "/doc.txt") == "mine")
+            let again = try await two.run("docs", "put", theirs + "/doc.txt")
+            #expect(again.status == 6, "\(again)")
+            #expect(again.output.hasPrefix("Not put: /Documents/doc.txt is in conflict."), "\(again)")
+        }
+    }
+
+    @Test func aFileIsPutUnderTwoNamesEachDay() async throws {
+        try await withDevices { one, _, mine, _, _ in
+            for day in ["1", "2", "3"] {
+                try write("day " + day, to: mine + "/log")
+                for name in ["log-latest", "log-0" + day] {
+                    let put = try await one.run("docs", "put", mine + "/log", name)
+                    #expect(put.status == 0 && !put.errors.contains("conflict"), "\(put)")
+                }
+            }
+            #expect(try await one.run("docs", "cat", "log-latest").output == "day 3")
+            #expect(try await one.run("docs", "cat", "log-01").output == "day 1")
+        }
+    }
+
+    @Test func anotherDevicesExecutableBitArrives() async throws {
+        try await withDevices { one, two, mine, theirs, _ in
+            func isExecutable(_ device: Program) async throws -> Bool {
+                try await device.run("docs", "ls", "doc.txt", "--json").output.contains(#""executable":true"#)
+            }
+            #expect(chmod(mine + "/doc.txt", 0o755) == 0)
+            #expect(try await one.run("docs", "put", mine + "/doc.txt").status == 0)
+            #expect(try await isExecutable(one))
+            // The file is as it was got: neither its bytes nor its bit is a change.
+            #expect(try await two.run("docs", "put", theirs + "/doc.txt").status == 0)
+            #expect(try await isExecutable(two))
+            try write("edited", to: theirs + "/doc.txt")
+            #expect(try await two.run("docs", "put", theirs + "/doc.txt").status == 0)
+            #expect(try await isExecutable(two))
+            #expect(try await two.run("docs", "get", "doc.txt", theirs).status == 0)
+            #expect(access(theirs + "/doc.txt", X_OK) == 0 && text(theirs + "/doc.txt") == "edited")
+            // A bit that was changed here is sent, and no get takes it back.
+            #expect(chmod(theirs + "/doc.txt", 0o644) == 0)
+            #expect(try await two.run("docs", "get", "doc.txt", theirs).status == 0)
+            #expect(access(theirs + "/doc.txt", X_OK) != 0)
+            #expect(try await two.run("docs", "put", theirs + "/doc.txt").status == 0)
+            #expect(try await !isExecutable(one))
+        }
+    }
+
     @Test func aPutSaysHowMuchWasChanged() async throws {
         try await withDevices { _, two, _, theirs, _ in
             try write("edited", to: theirs + "/f/a")

@@ -52,7 +52,7 @@ import Testing
             // Nothing that is typed at the prompt is shown.
             for _ in 0..<5 {
                 try await withPrompt(house.nephos, Self.create) { command, type, isShown in
-                    while !command.errors.contains("Password:") { usleep(50) }
+                    try await eventually("it asks") { command.errors.contains(PasswordLimits.prompt) }
                     #expect(!isShown())
                     type([3])
                     #expect(await command.outcome().status == 130)
@@ -66,9 +66,9 @@ import Testing
             try await house.begin()
             let right = "correct horse battery"
             for (arguments, prompts) in [
-                (Self.create, ["Password: "]),
-                (["account", "set-password", Household.accountName], ["New password: "]),
-                (["account", "password"], ["Present password: ", "New password: "]),
+                (Self.create, [PasswordLimits.prompt]),
+                (["account", "set-password", Household.accountName], [PasswordLimits.prompt]),
+                (["account", "password"], ["Present password: ", PasswordLimits.prompt]),
             ] {
                 for second in ["correct horse batterz", right] {
                     try await withPrompt(house.nephos, arguments) { command, type, _ in

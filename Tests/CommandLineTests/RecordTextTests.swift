@@ -59,7 +59,7 @@ import Testing
             let ended = await saving.outcome()
             kill(service, SIGCONT)
             #expect(ended.status == 128 + SIGINT, "\(ended)")
-            #expect(ended.errors.contains("It is kept on this device, and sent by the next command"), "\(ended)")
+            #expect(ended.errors.contains("It is kept on this device. nephos status sends it"), "\(ended)")
             let sent = try await house.person.run("records", "get", "x", "--fresh")
             #expect(sent.output.contains("a  2"), "\(sent)")
         }

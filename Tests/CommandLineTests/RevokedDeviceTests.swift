@@ -41,10 +41,15 @@ import Testing
             let unasked = try await other.run("wipe", "--discard-unsent")
             #expect(unasked.status == 64, "\(unasked)")
             let home = try #require(other.environment["NEPHOS_HOME"])
-            try Data().write(to: URL(fileURLWithPath: home + "/mine.txt"))
+            // Names that look like the home's own are a person's all the same.
+            let files = ["content/letter.txt", "content.txt", "device.conf", "mine.txt"]
+            try FileManager.default.createDirectory(atPath: home + "/content", withIntermediateDirectories: true)
+            for file in files { try Data().write(to: URL(fileURLWithPath: "\(home)/\(file)")) }
             let wiped = try await other.run("wipe", "--yes", "--discard-unsent", "--json")
             #expect(wiped.status == 0 && wiped.output.contains(#""discarded":2"#), "\(wiped)")
-            #expect(try FileManager.default.contentsOfDirectory(atPath: home) == ["mine.txt"])
+            let left = try FileManager.default.contentsOfDirectory(atPath: home).sorted()
+            #expect(left == ["content", "content.txt", "device.conf", "mine.txt"])
+            #expect(try FileManager.default.contentsOfDirectory(atPath: home + "/content") == ["letter.txt"])
             #expect(try await other.run("kv", "list").status == 4)
             // It signs in as a new device.
             #expect(try await house.anotherDevice("other").run("kv", "get", "k").output == "1\n")

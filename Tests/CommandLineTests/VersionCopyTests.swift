@@ -17,6 +17,12 @@ import Testing
             #expect(try await put("first\nhome\nlast\n", one).status == 0)
             #expect(try await two.run("docs", "mkdir", "other").status == 6)
 
+            // Each device counts the conflict among what it says of itself.
+            let status = try await two.run("status", "--json").output
+            #expect(status.contains(#""conflicts":1"#), "\(status)")
+            let text = try await two.run("status").output
+            #expect(text.contains("One conflict waits to be decided. See: nephos conflicts"), "\(text)")
+
             let diff = try await one.run("docs", "diff", "--versions", "s.txt")
             #expect(diff.status == 0 && diff.output.hasSuffix(" first\n-home\n+phone\n last\n"), "\(diff)")
             #expect(diff.output.contains("by phone (17 B)"), "\(diff)")

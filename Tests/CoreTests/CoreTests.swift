@@ -121,6 +121,8 @@ import Testing
         for text in [
             "http://a:1/x", "nephos://a", "nephos://a:0/x", "nephos://a:1", "", connection.description + "x",
             String(connection.description.dropLast()), connection.description + "/", "nephos://a/0OIl",
+            connection.description.replacing("cloud.example", with: "cloud.example:+7400"),
+            connection.description.replacing("cloud.example", with: "eth0;127.0.0.1"),
         ] {
             #expect(throws: CloudError.self) { try ConnectionString(text) }
         }

@@ -317,6 +317,29 @@ import Testing
         }
     }
 
+    @Test func aPackageThatWasGotStaysUnlessItIsReplaced() async throws {
+        try await withDevices { one, two, folder in
+            let source = try makePackage(folder + "/a", bytes(9000, seed: 1))
+            try await one.container.put(package: source, at: "a")
+            try await one.settle()
+            try await two.settle()
+            let got = folder + "/got"
+            try await two.container.get("a", to: got)
+            let before = try tree(got)
+            // What is no part of the package is nowhere else.
+            try write(Data("only here".utf8), got + "/notes.nosync")
+            try write(Data("newer".utf8), source + "/Contents.txt")
+            try await one.container.put(package: source, at: "a")
+            try await one.settle()
+            try await two.settle()
+            let error = await #expect(throws: CloudError.self) { try await two.container.get("a", to: got) }
+            #expect(error?.code == .alreadyExists)
+            #expect(try tree(got) == before && FileManager.default.fileExists(atPath: got + "/notes.nosync"))
+            try await two.container.get("a", to: got, replacesFolder: true)
+            #expect(try tree(got) == tree(source))
+        }
+    }
+
     @Test func aPackageThatIsNotWrittenToItsEndLeavesNothing() async throws {
         try await withDevices { one, two, folder in
             try await one.container.put(package: makePackage(folder + "/a", bytes(3_000_000, seed: 1)), at: "a")

@@ -111,6 +111,25 @@ import Testing
         #expect(try here.item(id).content.text == "yours" && here.item(id).conflicts.isEmpty)
     }
 
+    /// Equal bytes are no conflict either where the current content becomes what has lost.
+    @Test func aConflictEndsWhenItsBytesBecomeCurrent() throws {
+        let id = try here.makeFile("a", "base")
+        let base = try here.item(id).content.version
+        let (mine, yours) = (
+            WireDocumentContent.inline("mine", base: base), WireDocumentContent.inline("yours", base: base)
+        )
+        try here.apply([.replace(id, mine)])
+        try there.apply([.replace(id, yours), .replace(id, .inline("third", base: base))])
+        try here.apply([.replace(id, .inline("yours", base: mine.version))])
+        var item = try here.item(id)
+        #expect(item.content.text == "yours" && item.conflicts.map(\.text) == ["third"])
+        #expect(try here.versions(of: id).contains { $0.version == yours.version })
+        // A device that goes on with the version that had lost goes on with these bytes.
+        try there.apply([.replace(id, .inline("next", base: yours.version))])
+        item = try here.item(id)
+        #expect(item.content.text == "next" && item.conflicts.map(\.text) == ["third"])
+    }
+
     /// A device that has lost goes on saving over what it has.
     @Test func whoHasLostGoesOnWithOneConflict() throws {
         let id = try here.makeFile("a", "base")

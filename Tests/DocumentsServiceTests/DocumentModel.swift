@@ -263,8 +263,11 @@ struct DocumentModel {
                 // One that the same batch has brought has no row yet that another could take.
                 isHeir = before.items[id]?.versions.contains { $0.version == current.version } ?? false
                 if isHeir { item.versions.removeAll { $0.version == current.version } }
+            } else if let equal = item.conflicts.first(where: { $0.hasBytes(of: content) }) {
+                content.sameAs = Array(([equal.version] + equal.sameAs).prefix(8))
             }
             item.content = content
+            item.conflicts.removeAll { $0.hasBytes(of: content) }
         } else if item.live.contains(where: { $0.hasBytes(of: content) }) {
             return items[id] = item
         } else if let index = item.conflicts.firstIndex(where: { $0.version == content.base }) {

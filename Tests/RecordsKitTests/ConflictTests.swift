@@ -208,7 +208,9 @@ import Testing
             try await two.settle()
             one.setOffline(false)
             try await one.settle()
-            let overwritten = try await one.database.scope(of: RecordZone.defaultName).conflicts()
+            let saved = one.database.scope(of: RecordZone.defaultName)
+            #expect(try await saved.conflicts().isEmpty)
+            let overwritten = try await saved.conflicts(withHistory: true)
             #expect(overwritten.map(\.outcome) == [.overwritten])
             #expect(overwritten.first?.content == ["title": "four", "other": "old"])
         }

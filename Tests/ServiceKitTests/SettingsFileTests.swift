@@ -20,6 +20,11 @@ import Testing
         #expect(try SettingsFile(file.text) == file)
     }
 
+    @Test func linesMayEndAsWindowsEditorsEndThem() throws {
+        let file = try SettingsFile("# ours\r\nNEPHOS_HEALTH_PORT=7490\r\n")
+        #expect(file.values == ["NEPHOS_HEALTH_PORT": "7490"])
+    }
+
     @Test(arguments: ["x", "HOME=1", "nephos_x=1", "NEPHOS_X", "=1"])
     func malformedLineIsNamed(_ line: String) {
         let error = #expect(throws: CloudError.self) { try SettingsFile("\n\(line)\n") }
@@ -27,7 +32,7 @@ import Testing
         #expect(error?.details["line"] == "2")
     }
 
-    @Test(arguments: ["a\nNEPHOS_X=1", " a", "a ", "a\0b"])
+    @Test(arguments: ["a\nNEPHOS_X=1", " a", "a ", "a\0b", "debug\r"])
     func valueThatNoLineHoldsIsRefused(_ value: String) throws {
         var file = SettingsFile()
         #expect(throws: CloudError.self) { try file.set("NEPHOS_X", to: value) }

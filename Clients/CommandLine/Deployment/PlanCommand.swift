@@ -35,7 +35,8 @@ struct PlanCommand: ParsableCommand {
     }
 
     struct List: ParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "List the plans, and how many accounts and apps have each.")
+        static let configuration = CommandConfiguration(
+            abstract: "List the plans, and how many accounts and apps have each.")
 
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions

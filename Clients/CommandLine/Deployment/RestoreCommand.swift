@@ -83,6 +83,10 @@ struct RestoreCommand: ParsableCommand {
         let now = SystemClock().now
         let plan = try bar.whileShown { try restore.plan(snapshot, $0) }
         let outcome = dryRun ? nil : try bar.whileShown { try restore.run(plan, at: now, $0) }
+        if outcome != nil {
+            BackupNote(folder: BackupFolder(folder), snapshot: plan.snapshot, madeAt: plan.manifest.createdAt)
+                .keep(in: deployment.directory.path)
+        }
         try output.print(said(plan, outcome), text: text(plan, outcome, at: now))
     }
 

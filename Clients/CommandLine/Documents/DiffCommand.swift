@@ -11,7 +11,10 @@ extension DocumentsCommand {
                 there (docs get brings it), changed on both sides or never got (a conflict), only here, only there, or deleted \
                 there after it was got. Nothing is changed. Exit code 6: something differs.
 
-                With --versions or --version-id, two versions of a text in the container are compared line by line: each                 version that lost a conflict with the current one; without a conflict, the version before with the current                 one. One --version-id is compared with the current version, two with each other. Lines with - are in the                 first version alone, lines with + in the second.
+                With --versions or --version-id, two versions of a text in the container are compared line by line: each \
+                version that lost a conflict with the current one; without a conflict, the version before with the \
+                current one. One --version-id is compared with the current version, two with each other. Lines with - are \
+                in the first version alone, lines with + in the second.
                 """)
 
         @Argument(help: "The file or folder here; with --versions the file in the container.", completion: .file())

@@ -92,10 +92,13 @@ struct DocumentsCommand: AsyncParsableCommand {
                 let container = try await session.container(container, app: app.map { AppID($0) })
                 // Whatever waits is sent from now on, by whichever command.
                 let waiting = refresh.limit == nil ? nil : try? await container.waitingPaths()
+                let names = refresh.limit == nil ? nil : try? await container.waitingNames()
                 try await refresh.bring(container.scope)
                 let result = try await body(container, session)
                 let versions = (waiting ?? [:]).values.reduce(into: [:]) { $0.merge($1) { first, _ in first } }
-                try SentDocuments.tell(ofConflicts: try await container.conflicting(versions))
+                try SentDocuments.tell(
+                    ofConflicts: try await container.conflicting(versions),
+                    renamed: try await container.renamed(since: names ?? [:]))
                 if let limit = refresh.limit {
                     await container.scope.waitUntilHealed(within: min(limit, Self.healingPatience))
                 }

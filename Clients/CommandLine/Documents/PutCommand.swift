@@ -20,7 +20,9 @@ extension DocumentsCommand {
                 file that was changed is a new version. If another device has changed the item since, both versions are \
                 kept as a conflict (docs resolve), and the exit code is 6; so is a file that was never got, where another is \
                 at its path. With -r, what was got and was deleted in the container is left out and named, and the exit code \
-                is 6; what was moved in the container is put where it is now. --overwrite does none of this.
+                is 6; what was moved in the container is put where it is now. A new folder of the name of a moved one \
+                is put as a new one; a file that may be another than the moved one is left out and named. --overwrite does \
+                none of this.
 
                 What is put is kept on this device until the server has it. Names that end in .nosync stay here: with \
                 -r they are left out.
@@ -112,7 +114,7 @@ extension DocumentsCommand {
                 var items: [DocumentEntry] = []
                 var summary = PutSummary()
                 var only: PutDocument.Outcome?
-                var moved: [(file: LocalPath, item: DocumentEntry)] = []
+                var moved: [(file: LocalPath, item: DocumentEntry, outcome: PutDocument.Outcome)] = []
                 for file in files {
                     if file == "-" {
                         guard !isFolder else {
@@ -165,7 +167,7 @@ extension DocumentsCommand {
                             items.append(item)
                             summary.add(item, document)
                             only = document.outcome
-                            if move, let file = put.source.localFile { moved.append((file, item)) }
+                            if move, let file = put.source.localFile { moved.append((file, item, document.outcome)) }
                         }
                     }
                 }
@@ -205,11 +207,21 @@ extension DocumentsCommand {
 
         /// - Returns: Why files are still there.
         private static func remove(
-            _ moved: [(file: LocalPath, item: DocumentEntry)], of container: UbiquityContainer
+            _ moved: [(file: LocalPath, item: DocumentEntry, outcome: PutDocument.Outcome)],
+            of container: UbiquityContainer
         ) async -> [String] {
             var kept: [String] = []
-            for (file, item) in moved {
+            for (file, item, outcome) in moved {
                 let name = inLine(file.text)
+                switch outcome {
+                case .outdated:
+                    kept.append("\(name) stays here: \(inLine(item.path)) is newer in the container.")
+                    continue
+                case .conflict:
+                    kept.append("\(name) stays here: \(inLine(item.path)) is in conflict.")
+                    continue
+                case .made, .changed, .unchanged: break
+                }
                 do throws(CloudError) {
                     switch try await container.removeLocalFile(file, sentAs: item.id) {
                     case .removed: break

@@ -7,7 +7,7 @@ struct PutSummary: Encodable {
     struct Move: Encodable {
         /// Where the file was to go.
         var place: String
-        /// Where the item is, and the file went.
+        /// Where the item is.
         var path: String
     }
 
@@ -21,17 +21,16 @@ struct PutSummary: Encodable {
     private(set) var unchanged = 0
     private(set) var outdated: [String] = []
     private(set) var conflicting = 0
-    /// Of the contents that are new, changed or in conflict.
+    /// Of the contents that are sent.
     private(set) var bytes: UInt64 = 0
     private(set) var moved: [Move] = []
     /// The contents that the files have, by their items.
     private(set) var versions: [DocumentID: DocumentID] = [:]
     /// Items that are known to be in conflict before the server has answered.
     private(set) var known: [DocumentEntry] = []
-    private var moves: [String: String] = [:]
 
     /// Whether there was anything to be sent.
-    var isSent: Bool { new + changed + conflicting > 0 }
+    private(set) var isSent = false
     private var count: Int { new + changed + unchanged + outdated.count + conflicting }
 
     mutating func add(_ item: DocumentEntry, _ put: PutDocument) {
@@ -45,33 +44,27 @@ struct PutSummary: Encodable {
             conflicting += 1
             known.append(item)
         }
-        if [.made, .changed, .conflict].contains(put.outcome) { bytes = bytes.addingClamped(item.size) }
-        if put.outcome != .made, item.path != put.place { add(Move(place: put.place, path: item.path)) }
+        if let sent = put.bytesSent {
+            isSent = true
+            bytes = bytes.addingClamped(sent)
+        }
+        let isChanged = put.bytesSent != nil || put.outcome == .conflict || put.outcome == .outdated
+        if put.outcome != .made, isChanged, item.path != put.place {
+            moved.append(Move(place: put.place, path: item.path))
+        }
     }
 
     /// What comes from no file.
     mutating func add(input item: DocumentEntry) {
         changed += 1
+        isSent = true
         bytes = bytes.addingClamped(item.size)
-    }
-
-    /// What only lies in a folder that was moved needs no word of its own.
-    private mutating func add(_ move: Move) {
-        moves[move.place] = move.path
-        let (folder, name) = Self.divide(move.place)
-        if let other = moves[folder], other + "/" + name == move.path { return }
-        moved.append(move)
-    }
-
-    private static func divide(_ path: String) -> (folder: String, name: String) {
-        let slash = path.lastIndex(of: "/") ?? path.startIndex
-        return (String(path[..<slash]), String(path[slash...].dropFirst()))
     }
 
     /// What a person should know besides.
     var notes: [String] {
         moved.map {
-            "moved in the container: \(inLine($0.place)) is \(inLine($0.path)) there, and was put there; the local file keeps its name"
+            "moved in the container: \(inLine($0.place)) is \(inLine($0.path)) there; the local file keeps its name"
         }
             + outdated.map {
                 "newer in the container, and unchanged here: \(inLine($0)). Get it with: nephos docs get "
@@ -81,11 +74,14 @@ struct PutSummary: Encodable {
 
     func text(_ items: [DocumentEntry], _ only: PutDocument.Outcome?) -> String {
         if count == 1, items.count == 1 {
-            let (path, size) = (inLine(items[0].path), describe(bytes: items[0].size))
+            let path = inLine(items[0].path)
             return switch only {
             case .unchanged: "Unchanged: \(path)."
             case .outdated: "Not put: \(path) is newer in the container, and the file is unchanged."
-            default: "Put \(path) (\(size))."
+            case .conflict where !isSent:
+                "Not put: \(path) is in conflict. Decide with: nephos docs resolve "
+                    + ShellCommand.arguments([items[0].path])
+            default: "Put \(path) (\(describe(bytes: bytes)))."
             }
         }
         let parts = [

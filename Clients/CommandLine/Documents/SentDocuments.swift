@@ -32,6 +32,7 @@ struct SentDocuments {
     /// What was refused before, and what waited: of that somebody else may hear.
     private let refused: Set<Refusal>
     private let waiting: [String: [DocumentID: DocumentID]]
+    private let waitingNames: [DocumentID: WaitingName]
     /// What waited, by the requests' places.
     private let requests: Set<Int64>
 
@@ -41,6 +42,7 @@ struct SentDocuments {
         refused = Set(status.refused.map(Refusal.init))
         requests = Set(status.pending.map(\.position))
         waiting = try await container.waitingPaths()
+        waitingNames = try await container.waitingNames()
     }
 
     /// - Parameters:
@@ -53,7 +55,8 @@ struct SentDocuments {
     ///   - put: What was put, if the command has put files.
     ///   - others: What was changed in other containers besides, and what waits for that there.
     ///   - done: What was done here.
-    /// - Throws: ``CloudError`` of a refusal; ``ExitStatus`` `.outOfStep` for conflicts, once all is printed.
+    /// - Throws: ``CloudError`` of a refusal; ``ExitStatus`` `.outOfStep` for conflicts, and for what had waited and got
+    ///   another name, once all is printed.
     func wait(
         _ items: [DocumentEntry], _ network: DocumentsCommand.NetworkOptions, _ output: OutputOptions,
         existing: [String]? = nil, batch: DocumentID? = nil, failures: ItemFailures = ItemFailures(),
@@ -75,8 +78,11 @@ struct SentDocuments {
             let found = try await container.conflicting(versions)
             let conflicts = known + found.filter { entry in !known.contains { $0.id == entry.id } }
             if !conflicts.isEmpty { report.conflicts = conflicts.map(\.path) }
+            let changed = Set(items.map(\.id))
+            let renamed = try await container.renamed(
+                since: waitingNames.filter { !changed.contains($0.key) })
             try output.print(report, text: text)
-            try Self.tell(ofConflicts: conflicts)
+            try Self.tell(ofConflicts: conflicts, renamed: renamed)
         }
         guard failures.isEmpty || !items.isEmpty else {
             report.state = "failed"
@@ -137,14 +143,20 @@ struct SentDocuments {
         return try await end(([done] + renamed).joined(separator: "\n"))
     }
 
-    /// Names the items that another device has changed too.
+    /// Names the items that another device has changed too, and those that had waited and got another name.
     ///
+    /// - Parameter renamed: Their paths, as they were and as they are.
     /// - Throws: ``ExitStatus`` `.outOfStep`, if there are any.
-    static func tell(ofConflicts items: [DocumentEntry]) throws {
-        guard !items.isEmpty else { return }
+    static func tell(
+        ofConflicts items: [DocumentEntry], renamed: [(before: String, now: String)] = []
+    ) throws {
+        guard !items.isEmpty || !renamed.isEmpty else { return }
+        for (before, now) in renamed {
+            Standard.error("nephos: \(inLine(before)) is \(inLine(now)) now: the name was taken.")
+        }
         for path in items.map(\.path) {
             Standard.error(
-                "nephos: conflict: \(inLine(path)) was changed on both sides. Both versions are kept. "
+                "nephos: conflict: \(inLine(path)) has another version in the container. Both versions are kept. "
                     + "Decide with: nephos docs resolve \(ShellCommand.arguments([path]))")
         }
         throw ExitStatus.outOfStep

@@ -80,13 +80,11 @@ extension DocumentsCommand {
             guard remove.isEmpty, !others else { return try await removeSome() }
             try await container.withContainer(within: network.duration) { container, session in
                 let versions = try await container.versions(of: path, timeout: network.duration)
-                let names = Dictionary(
-                    ((try? await session.devices(timeout: network.duration)) ?? []).map { ($0.id, $0.name) }
-                ) { first, _ in first }
+                let names = await DeviceNames(session, within: network.duration)
                 let cells = versions.map { version in
                     [
                         version.committed.map { describe($0) } ?? "-", describe(bytes: version.size),
-                        version.device.map { names[$0] ?? $0.rawValue } ?? "-", version.id.description,
+                        version.device.map { names[$0] } ?? "-", version.id.description,
                         version.standing == .former ? "" : version.standing.rawValue,
                     ]
                 }

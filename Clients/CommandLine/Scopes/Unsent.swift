@@ -21,7 +21,7 @@ struct Unsent {
         let kept = "\(done) \(isMany ? "They are" : "It is") kept on this device: \(reason)\(consequence)"
         guard isSentLater else { return kept }
         return kept
-            + "\nThe next command that reaches the server sends \(isMany ? "them" : "it"), or nephos watch while it runs."
+            + "\nnephos status sends \(isMany ? "them" : "it") once it reaches the server, and so does nephos watch while it runs."
     }
 }
 

@@ -1,5 +1,6 @@
 import Foundation
 import NephosCore
+import NephosFiles
 
 /// What the system says of a file, so that one that was put is not read again to learn that nothing was written to it.
 ///
@@ -67,6 +68,39 @@ struct FileStamp: Hashable, Sendable {
                 fields.initializeElement(at: index, to: field.littleEndian)
             }
             return Data(UnsafeRawBufferPointer(fields))
+        }
+    }
+}
+
+/// Which file or folder of this machine it is, whatever is written to it. One that takes its place is another.
+struct FileIdentity: Hashable, Sendable {
+    /// 0 where the file system says when the file was made: some devices have another number after each start.
+    let device: Int64
+    let number: Int64
+    /// In nanoseconds since 1970: a file system may give the number of a removed file to the next one. 0: unknown.
+    let born: Int64
+
+    /// - Returns: Nil: it is not there, or cannot be looked at.
+    init?(_ file: LocalPath) {
+        guard let status = (try? file.status()) ?? nil else { return nil }
+        let stamp = FileStamp(status)
+        born = file.withCString { FileTree.birth(of: $0) }
+        (device, number) = (born == 0 ? stamp.device : 0, stamp.number)
+    }
+
+    /// - Returns: Nil: the row keeps no identity.
+    init?(data: Data) {
+        guard data.count == 3 * MemoryLayout<Int64>.size else { return nil }
+        let fields = data.withUnsafeBytes { bytes in
+            (0..<3).map { Int64(littleEndian: bytes.loadUnaligned(fromByteOffset: $0 * 8, as: Int64.self)) }
+        }
+        (device, number, born) = (fields[0], fields[1], fields[2])
+    }
+
+    /// As a row keeps it.
+    var data: Data {
+        [device, number, born].reduce(into: Data()) { data, field in
+            withUnsafeBytes(of: field.littleEndian) { data.append(contentsOf: $0) }
         }
     }
 }

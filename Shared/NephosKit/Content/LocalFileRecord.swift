@@ -2,7 +2,8 @@ import Foundation
 import NephosCore
 import NephosWire
 
-/// What this device knows of a file, link or folder of this machine that it got from a container or put into it.
+/// What this device knows of a file, link or folder of this machine that it got from a container or put into it. A file
+/// has a record for each place of the container that it was put at.
 ///
 /// A put rests on it: the version that the file was got as is what a new version is made from. A get rests on it too: it
 /// replaces nothing but what is as the record says. So no record may say of a file more than is on the disk. A missing one
@@ -20,6 +21,10 @@ struct LocalFileRecord: Equatable, Sendable {
     var digest: ContentDigest?
     /// What the system said of the file; nil: its times do not tell of a change, and it has to be read.
     var stamp: FileStamp?
+    /// Which file or folder it was; nil: it could not be looked at.
+    var identity: FileIdentity?
+    /// Whether the file was executable; nil: that was never compared with the item.
+    var isExecutable: Bool?
 }
 
 /// The names of files of this machine in the table of records: absolute, without links among the folders.

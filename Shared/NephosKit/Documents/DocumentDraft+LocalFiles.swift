@@ -8,6 +8,13 @@ struct LocalOrigin: Hashable, Sendable {
     var file: LocalPath
     /// Whether a person or an app has named the file. Otherwise it was found in a folder that was named.
     var isNamed: Bool
+    /// Which file or folder it was before it was read; nil: it could not be looked at.
+    let identity: FileIdentity?
+
+    init(file: LocalPath, isNamed: Bool) {
+        (self.file, self.isNamed) = (file, isNamed)
+        identity = FileIdentity(file)
+    }
 }
 
 /// What a file that is put was made from.
@@ -42,6 +49,8 @@ package struct PutDocument: Sendable {
     package var version: DocumentID?
     /// Where the file was to go, as a person reads it.
     package let place: String
+    /// Of the content that is sent; nil: none is.
+    package var bytesSent: UInt64?
     let origin: LocalOrigin?
     /// What is recorded of the file; nil: it has no origin.
     var record: LocalFileRecord?
@@ -55,6 +64,8 @@ private enum PutTarget {
     case item(HeldDocument, at: DocumentPath, LocalFileRecord?)
     /// The item was deleted that the file is a copy of.
     case gone
+    /// The item was moved there, and the file may be another than the one that it is a copy of.
+    case moved(HeldDocument, to: DocumentPath)
 }
 
 extension DocumentDraft {
@@ -68,12 +79,13 @@ extension DocumentDraft {
             return try putFolder(source, basis)
         }
         let result: PutDocument
-        switch try target(of: source.path, source.origin, basis) {
+        switch try target(of: source.path, source.origin, basis, ContentDigest(content)) {
         case .gone: throw Self.gone
+        case .moved(_, let path): throw Self.moved(path)
         case .fixed, .new:
             let path = try newPlace(source.path, source.origin, basis)
             let item = try put(content, at: path, makesFolders: makesFolders)
-            result = put(.made, item, source, content.version.wire, base: nil)
+            result = put(.made, item, source, content.version.wire, base: nil, isExecutable: content.isExecutable)
         case .item(let item, let path, let record):
             result = try put(content, of: source, in: item, at: path, record, basis)
         }
@@ -87,6 +99,12 @@ extension DocumentDraft {
         guard !item.isFolder else { throw Self.isFolder(path) }
         try Self.requireKind(content.kind, of: item, at: path)
         let newest = item.wire.content.version
+        // What was not changed here is no change of the item's.
+        let isExecutable = content.isExecutable
+        var content = content
+        if basis != .newest, record?.isExecutable == isExecutable {
+            content.isExecutable = item.wire.attributes.executable
+        }
         let comparison = LocalComparison(
             record, local: ContentDigest(content), there: item.wire.content, item.wire.kind)
         let isNewest = source.origin == nil || basis == .newest || record == nil && basis == .recordOrNewest
@@ -95,41 +113,46 @@ extension DocumentDraft {
             drop(content)
             return put(
                 item.isLosing(record?.version) ? .conflict : .outdated, item.id, source, record?.version?.wire,
-                base: record?.base)
+                base: record?.base, isExecutable: record?.isExecutable)
         case .conflict where !isNewest:
             let base = record?.version
             let version = try replace(item, at: path, by: content, madeFrom: base?.wire ?? Data())
-            return put(.conflict, item.id, source, version, base: base)
+            return put(.conflict, item.id, source, version, base: base, isExecutable: record?.isExecutable)
         default:
             let version = try replace(item, at: path, by: content, madeFrom: newest)
             let outcome = version == content.version.wire ? PutDocument.Outcome.changed : .unchanged
-            return put(outcome, item.id, source, version, base: DocumentID(bytes: newest))
+            return put(
+                outcome, item.id, source, version, base: DocumentID(bytes: newest), isExecutable: isExecutable)
         }
     }
 
     private func put(
         _ outcome: PutDocument.Outcome, _ item: DocumentID, _ source: StagedSource, _ version: Data?,
-        base: DocumentID?
+        base: DocumentID?, isExecutable: Bool? = nil
     ) -> PutDocument {
         let version = version.flatMap { DocumentID(bytes: $0) }
+        let isSent = source.content.map { $0.version == version } ?? (outcome == .made)
         let record = LocalFileRecord(
             item: item, place: source.path, version: version, base: base == version ? nil : base,
-            digest: source.content.map { ContentDigest($0) }, stamp: source.content?.stamp)
+            digest: source.content.map { ContentDigest($0) }, stamp: source.content?.stamp,
+            identity: source.origin?.identity, isExecutable: isExecutable)
         return PutDocument(
-            outcome: outcome, item: item, version: version, place: source.path.text, origin: source.origin,
+            outcome: outcome, item: item, version: version, place: source.path.text,
+            bytesSent: isSent ? source.content?.length ?? 0 : nil, origin: source.origin,
             record: source.origin == nil ? nil : record)
     }
 
     private mutating func putFolder(_ source: StagedSource, _ basis: PutBasis) throws -> PutDocument {
         let (path, origin) = (source.path, source.origin)
         let (id, outcome): (DocumentID, PutDocument.Outcome)
-        switch try target(of: path, origin, basis) {
+        switch try target(of: path, origin, basis, nil) {
         case .gone: throw Self.gone
+        case .moved(_, let path): throw Self.moved(path)
         case .fixed(let folder): (id, outcome) = (folder, .unchanged)
         case .item(let item, let place, _):
             guard item.isFolder else { _ = try folder(at: place, makes: false); throw Self.isFolder(place) }
             (id, outcome) = (item.id, .unchanged)
-        case .new: 
+        case .new:
             let place = try newPlace(path, origin, basis)
             (id, outcome) = (try folder(at: place, makes: true, modified: source.modified), .made)
         }
@@ -152,8 +175,9 @@ extension DocumentDraft {
     ///
     /// - Returns: Nil: it has to be read.
     mutating func unchanged(_ path: DocumentPath, _ origin: LocalOrigin, _ basis: PutBasis) throws -> PutDocument? {
-        guard case .item(let item, _, let record) = try target(of: path, origin, basis),
-            let record = try record ?? documents.localFile(origin.file), record.item == item.id
+        guard case .item(let item, _, let record) = try target(of: path, origin, basis, nil),
+            let record = try record ?? documents.record(of: origin.file, at: path, item: item.id),
+            record.item == item.id
         else { return nil }
         var outcome = PutDocument.Outcome.unchanged
         if !item.isFolder {
@@ -166,7 +190,7 @@ extension DocumentDraft {
             }
         }
         return PutDocument(
-            outcome: outcome, item: item.id, version: record.version, place: path.text, origin: origin,
+            outcome: outcome, item: item.id, version: record.version, place: path.text, bytesSent: nil, origin: origin,
             record: record)
     }
 
@@ -176,8 +200,9 @@ extension DocumentDraft {
     mutating func difference(
         _ path: DocumentPath, _ origin: LocalOrigin?, _ digest: ContentDigest?, _ basis: PutBasis
     ) throws -> LocalDifference {
-        switch try target(of: path, origin, basis) {
+        switch try target(of: path, origin, basis, digest) {
         case .gone: return LocalDifference(kind: .deletedThere, path: path.text)
+        case .moved(_, let place): return LocalDifference(kind: .conflict, path: place.text, movedFrom: path.text)
         case .fixed: return LocalDifference(kind: .same, path: path.text)
         case .new(let path): return LocalDifference(kind: .onlyHere, path: path.text)
         case .item(let item, let place, let record):
@@ -201,33 +226,68 @@ extension DocumentDraft {
 
     /// Where a source goes, by what is recorded of its file and by what is there.
     ///
-    /// A file that was found in a folder follows the item that it is a copy of, wherever that was moved. One that somebody
-    /// has named goes where it was told to go.
+    /// A file that was found in a folder follows the item that it is a copy of, wherever that was moved, if it is still
+    /// that file. One that somebody has named goes where it was told to go.
+    ///
+    /// - Parameter digest: Of the file; nil: it is a folder, or has not been read.
     private mutating func target(
-        of path: DocumentPath, _ origin: LocalOrigin?, _ basis: PutBasis
+        of path: DocumentPath, _ origin: LocalOrigin?, _ basis: PutBasis, _ digest: ContentDigest?
     ) throws -> PutTarget {
         let there = try lookUp(path)
-        func isThere(_ record: LocalFileRecord?) -> PutTarget? {
-            switch there {
-            case .fixed(let id)?: .fixed(id)
-            case .item(let item)?: .item(item, at: path, record)
-            case nil: nil
-            }
-        }
-        guard basis != .newest, let origin, let record = try documents.localFile(origin.file),
-            record.place == path || there?.id == record.item
-        else {
-            if let target = isThere(nil) { return target }
-            let moved = try newPlace(path, origin, basis)
-            if moved != path, case .item(let item)? = try lookUp(moved) { return .item(item, at: moved, nil) }
-            return .new(moved)
-        }
+        guard basis != .newest, let origin,
+            let record = try documents.record(of: origin.file, at: path, item: there?.id)
+        else { return try unrecordedTarget(of: path, there, origin, basis) }
         if !origin.isNamed || there?.id == record.item, let item = try documents.document(record.item),
             let found = try documents.path(of: item), !found.isInTrash
         {
-            return .item(item, at: found.path, record)
+            guard there?.id != record.item else { return .item(item, at: found.path, record) }
+            switch try isStill(record, origin, path, item, digest) {
+            case true?: return .item(item, at: found.path, record)
+            case false?: return try unrecordedTarget(of: path, there, origin, basis)
+            case nil: return .moved(item, to: found.path)
+            }
         }
-        return isThere(record) ?? (origin.isNamed ? .new(path) : .gone)
+        return Self.target(there, at: path, record) ?? (origin.isNamed ? .new(path) : .gone)
+    }
+
+    private static func target(
+        _ there: DocumentTransaction.Place?, at path: DocumentPath, _ record: LocalFileRecord?
+    ) -> PutTarget? {
+        switch there {
+        case .fixed(let id)?: .fixed(id)
+        case .item(let item)?: .item(item, at: path, record)
+        case nil: nil
+        }
+    }
+
+    /// Where a source goes of whose file nothing is recorded.
+    private mutating func unrecordedTarget(
+        of path: DocumentPath, _ there: DocumentTransaction.Place?, _ origin: LocalOrigin?, _ basis: PutBasis
+    ) throws -> PutTarget {
+        if let target = Self.target(there, at: path, nil) { return target }
+        let moved = try newPlace(path, origin, basis)
+        if moved != path, case .item(let item)? = try lookUp(moved) { return .item(item, at: moved, nil) }
+        return .new(moved)
+    }
+
+    /// Whether the file or folder is still the one that was recorded, whose item was moved in the container since.
+    ///
+    /// An editor saves a file as another one of the same name, which is no other than one that took its place: only the
+    /// folder tells then.
+    ///
+    /// - Returns: Nil: nobody can tell.
+    private func isStill(
+        _ record: LocalFileRecord, _ origin: LocalOrigin, _ path: DocumentPath, _ item: HeldDocument,
+        _ digest: ContentDigest?
+    ) throws -> Bool? {
+        if let identity = record.identity, identity == origin.identity { return true }
+        guard record.version != nil else { return false }
+        let file = origin.file.folder
+        let folder = try path.parent.flatMap { try documents.record(of: file, at: $0) }
+        if let folder, folder.identity != FileIdentity(file) { return false }
+        if let digest, digest == record.digest { return true }
+        // It lies there as it does here: only the folder was moved.
+        return folder != nil && item.parent == folder?.item && item.wire.name == path.last ? true : nil
     }
 
     /// Where something goes that nothing is recorded of: into the folder that it lies in here, if that was moved there.
@@ -235,11 +295,20 @@ extension DocumentDraft {
         _ path: DocumentPath, _ origin: LocalOrigin?, _ basis: PutBasis
     ) throws -> DocumentPath {
         guard basis != .newest, let origin, !origin.isNamed, let parent = path.parent,
-            let record = try documents.localFile(origin.file.folder), record.place == parent,
+            let record = try documents.record(of: origin.file.folder, at: parent),
+            record.identity == FileIdentity(origin.file.folder),
             let folder = try documents.document(record.item), folder.isFolder,
             let found = try documents.path(of: folder), !found.isInTrash
         else { return path }
         return found.path.appending(path.last)
+    }
+
+    private static func moved(_ path: DocumentPath) -> CloudError {
+        CloudError(
+            .storeOutOfStep,
+            "Its item was moved in the container to \(path.text), and the file here may be another by now. "
+                + "It stays here. Put it there by name, or put it where it is with --overwrite.",
+            details: ["path": path.text])
     }
 
     private static let gone = CloudError(

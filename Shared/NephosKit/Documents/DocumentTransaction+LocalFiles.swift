@@ -10,20 +10,29 @@ extension DocumentTransaction {
             CREATE TABLE document_local_files (
                 account TEXT NOT NULL, container TEXT NOT NULL, file BLOB NOT NULL,
                 item TEXT NOT NULL, place BLOB NOT NULL, version BLOB, base BLOB, digest BLOB, stamp BLOB,
-                PRIMARY KEY (account, container, file)
+                identity BLOB, executable INTEGER,
+                PRIMARY KEY (account, container, file, place)
             ) WITHOUT ROWID;
             CREATE INDEX document_local_files_by_item ON document_local_files (account, container, item);
             """)
 
-    private static let columns = "file, item, place, version, base, digest, stamp"
+    private static let columns = "file, item, place, version, base, digest, stamp, identity, executable"
 
+    /// What is recorded of a file, once for each place that it was put at or got from.
+    ///
     /// - Parameter file: As ``LocalFileKeys`` names it.
-    func localFile(_ file: LocalPath) throws -> LocalFileRecord? {
-        try Row.fetchOne(
+    func records(of file: LocalPath) throws -> [LocalFileRecord] {
+        try Row.fetchAll(
             cached(
                 "SELECT \(Self.columns) FROM document_local_files WHERE account = ?1 AND container = ?2 AND file = ?3"),
             arguments: arguments(Data(file.bytes))
-        ).flatMap(Self.record)
+        ).compactMap(Self.record)
+    }
+
+    /// What is recorded of a file for a place; else for the item that is there.
+    func record(of file: LocalPath, at place: DocumentPath, item: DocumentID? = nil) throws -> LocalFileRecord? {
+        let records = try records(of: file)
+        return records.first { $0.place == place } ?? records.first { $0.item == item }
     }
 
     /// The files that are copies of the item, or were.
@@ -42,25 +51,49 @@ extension DocumentTransaction {
         return LocalFileRecord(
             item: item, place: DocumentPath(names: names), version: id("version"), base: id("base"),
             digest: (row["digest"] as Data?).map { ContentDigest(data: $0) },
-            stamp: (row["stamp"] as Data?).flatMap { FileStamp(data: $0) })
+            stamp: (row["stamp"] as Data?).flatMap { FileStamp(data: $0) },
+            identity: (row["identity"] as Data?).flatMap { FileIdentity(data: $0) },
+            isExecutable: row["executable"] as Bool?)
     }
 
-    /// Records what the file is a copy of. The other files that are recorded for the item and are gone from the disk are
-    /// forgotten, so that the table grows no further than the files do.
+    private static func data(_ place: DocumentPath) -> Data { Data(place.names.joined(separator: Data("/".utf8))) }
+
+    /// Records what the file is a copy of at that place, instead of where the item was before. The other files that are
+    /// recorded for the item and are gone from the disk are forgotten, so that the table grows no further than the files
+    /// do.
     func setLocalFile(_ file: LocalPath, _ record: LocalFileRecord) throws {
         for other in try localFiles(of: record.item).map(\.file) where other != file {
             // A disk that is not mounted is no reason to keep it: without a record there is a question more.
             if (try? other.status() == nil) ?? false { try removeLocalFile(other) }
         }
+        let old = try self.record(of: file, at: record.place)
+        if record.version == nil, let old, old.item != record.item, old.identity != record.identity {
+            try removeLocalFiles(in: file)
+        }
+        try cached(
+            "DELETE FROM document_local_files "
+                + "WHERE account = ?1 AND container = ?2 AND file = ?3 AND item = ?4 AND place <> ?5"
+        ).execute(arguments: arguments(Data(file.bytes), record.item.description, Self.data(record.place)))
         try cached(
             "INSERT OR REPLACE INTO document_local_files (account, container, \(Self.columns)) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
         ).execute(
             arguments: arguments(
-                Data(file.bytes), record.item.description, Data(record.place.names.joined(separator: Data("/".utf8))),
-                record.version?.wire, record.base?.wire, record.digest?.data, record.stamp?.data))
+                Data(file.bytes), record.item.description, Self.data(record.place), record.version?.wire,
+                record.base?.wire, record.digest?.data, record.stamp?.data, record.identity?.data,
+                record.isExecutable))
     }
 
+    /// The folder is another than the one that was recorded: so is what lies in it.
+    private func removeLocalFiles(in folder: LocalPath) throws {
+        try cached(
+            "DELETE FROM document_local_files WHERE account = ?1 AND container = ?2 AND file > ?3 AND file < ?4"
+        ).execute(
+            arguments: arguments(
+                Data(folder.bytes + [UInt8(ascii: "/")]), Data(folder.bytes + [UInt8(ascii: "/") + 1])))
+    }
+
+    /// Forgets a file, at every place.
     func removeLocalFile(_ file: LocalPath) throws {
         try cached("DELETE FROM document_local_files WHERE account = ?1 AND container = ?2 AND file = ?3")
             .execute(arguments: arguments(Data(file.bytes)))

@@ -23,7 +23,8 @@ extension DocumentTransaction {
         ).flatMap { DocumentID($0) }
     }
 
-    /// Notes which items became one with others, and has later requests name the surviving ones.
+    /// Notes which items became one with others, and has later requests name the surviving ones. Moves and deletions of
+    /// the merged items are dropped: they were meant for what this device had made.
     ///
     /// - Parameters:
     ///   - merged: The surviving item of each, as messages have them.
@@ -47,6 +48,11 @@ extension DocumentTransaction {
             guard let operation = try rows.operation(at: position), operation.state == .unsent else { continue }
             var request = try WireApplyChanges(serializedBytes: operation.payload)
             guard request.redirect(merged) else { continue }
+            guard !request.changes.isEmpty else {
+                try removeChanges(at: position)
+                try rows.removeOperation(at: position)
+                continue
+            }
             _ = try rows.setPayload(request.serializedData(), at: position)
             try setChanges(request.changes, at: position)
         }
@@ -54,10 +60,19 @@ extension DocumentTransaction {
 }
 
 extension WireApplyChanges {
-    /// - Returns: Whether one of the changes named a merged item.
+    /// - Returns: Whether one of the changes or conditions named a merged item.
     fileprivate mutating func redirect(_ merged: [Data: Data]) -> Bool {
-        var isRedirected = false
+        let dropped = Set(changes.filter { $0.isDropped(by: merged) }.map(\.item))
+        changes.removeAll { $0.isDropped(by: merged) }
+        // They guarded what is not done any more.
+        conditions.removeAll { dropped.contains($0.item) }
+        var isRedirected = !dropped.isEmpty
         for index in changes.indices where changes[index].redirect(merged) { isRedirected = true }
+        for index in conditions.indices {
+            guard let into = merged[conditions[index].item] else { continue }
+            conditions[index].item = into
+            isRedirected = true
+        }
         return isRedirected
     }
 
@@ -65,7 +80,8 @@ extension WireApplyChanges {
     func merged(_ merged: [Data: Data]) -> WireApplyChanges {
         guard !merged.isEmpty else { return self }
         var request = self
-        for (index, change) in changes.enumerated() {
+        request.changes.removeAll { $0.isDropped(by: merged) }
+        for (index, change) in request.changes.enumerated() {
             if case .create(let create)? = change.kind, merged[change.item] != nil {
                 request.changes[index].kind = create.asChange
             }

@@ -341,6 +341,12 @@ extension DocumentsModel {
             })
     }
 
+    func conflictCount(in rows: ScopeTransaction) throws -> Int {
+        var count = 0
+        try DocumentTransaction(rows).eachItem { count += $0.wire.conflicts.count }
+        return count
+    }
+
     static let notDownloaded = CloudError(
         .storeOutOfStep, "This device has not downloaded the container yet, so nobody here knows what is in it.")
 

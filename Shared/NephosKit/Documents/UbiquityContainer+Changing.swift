@@ -155,6 +155,41 @@ extension UbiquityContainer {
     }
 }
 
+/// The name under which an item waits to be sent.
+package struct WaitingName: Sendable {
+    let name: Data
+    let placeVersion: Data
+}
+
+extension UbiquityContainer {
+    /// The names of the items of which changes wait to be sent, by their ids.
+    package func waitingNames() async throws(CloudError) -> [DocumentID: WaitingName] {
+        try read { documents in
+            try documents.pendingItems().reduce(into: [:]) { names, pending in
+                guard let item = try documents.document(pending.id), item.id == pending.id else { return }
+                names[item.id] = WaitingName(name: item.wire.name, placeVersion: item.wire.placeVersion)
+            }
+        }
+    }
+
+    /// Items that have another name than they had waited under, since something had that when the server heard of them.
+    ///
+    /// - Returns: Paths, as they were and as they are.
+    package func renamed(
+        since names: [DocumentID: WaitingName]
+    ) async throws(CloudError) -> [(before: String, now: String)] {
+        try read { documents in
+            try names.sorted { $0.key < $1.key }.compactMap { id, waited -> (before: String, now: String)? in
+                // A person's rename gives it another place.
+                guard let item = try documents.document(id), item.id == id, item.wire.name != waited.name,
+                    item.wire.placeVersion == waited.placeVersion, let path = try documents.path(of: item)?.path
+                else { return nil }
+                return (before: path.renamed(waited.name).text, now: path.text)
+            }
+        }
+    }
+}
+
 extension DocumentDraft {
     mutating func trash(_ item: HeldDocument, batch: DocumentID) throws {
         add(try documents.trashing(item, batch: batch))

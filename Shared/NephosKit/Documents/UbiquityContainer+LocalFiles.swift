@@ -29,6 +29,10 @@ struct LocalNote: Sendable {
     /// As ``LocalFileKeys`` names it.
     var file: LocalPath
     var record: LocalFileRecord
+    /// Whether the file gets other bytes: what was recorded of it before is over.
+    var isFetched = true
+    /// Whether the file is to be executable from now on; nil: it stays as it is.
+    var executable: Bool?
 }
 
 extension UbiquityContainer {
@@ -44,10 +48,13 @@ extension UbiquityContainer {
         var keys = LocalFileKeys()
         let file = keys.key(of: place, followsLinks: follows)
         let (path, record, isKept) = try read { documents in
-            let record = try file.flatMap { try documents.localFile($0) }
+            let place = try documents.path(of: item)?.path
+            let records = try file.map { try documents.records(of: $0) } ?? []
+            let record =
+                records.first { $0.item == item.id } ?? records.first { $0.place == place } ?? records.first
             // Of another item the bytes may be nowhere but here, once that is gone for good.
             let isKept = try record.map { try $0.item == item.id || documents.document($0.item) != nil } ?? false
-            return (try documents.path(of: item)?.path, record, isKept)
+            return (place, record, isKept)
         }
         var plan = GetPlan(replacesFolder: replacesFolder)
         if let file, let path, let version = DocumentID(bytes: content.version) {
@@ -74,8 +81,15 @@ extension UbiquityContainer {
             reading = try await Session.elsewhere { try ContentDigest.read(place.named, followsLinks: follows) }.get()
         }
         guard let reading else { return plan }
+        if item.wire.kind == .file {
+            let (isExecutable, there) = (status.st_mode & S_IXUSR != 0, item.wire.attributes.executable)
+            plan.note?.record.isExecutable = isExecutable == there ? there : record?.isExecutable
+            // Nobody has changed that here since.
+            if record?.isExecutable == isExecutable, isExecutable != there { plan.note?.executable = there }
+        }
         switch LocalComparison(record, local: reading.digest, there: content, item.wire.kind) {
         case .same:
+            plan.note?.isFetched = false
             // Attributes may have been set there. A file that was changed here in any way keeps its own.
             let isUntouched = record.map { $0.stamp == nil || $0.stamp == stamp } ?? false
             if isUntouched, Self.lacksAttributes(of: item, place.named) {
@@ -84,9 +98,7 @@ extension UbiquityContainer {
             }
             plan.isUpToDate = true
             plan.note?.record.stamp = reading.stamp
-        case .changedThere where isKept:
-            plan.expected = .file(stamp)
-            plan.replacesFolder = true
+        case .changedThere where isKept: plan.expected = .file(stamp)
         case .conflict where record == nil && isFolder: break
         case .changedHere: throw Self.kept(place, "was changed since it was got or put")
         case .conflict where record != nil:
@@ -115,7 +127,8 @@ extension UbiquityContainer {
             details: ["file": place.text])
     }
 
-    /// Records what was got, once the files are in their places and those are flushed.
+    /// Records what was got, once the files are in their places and those are flushed. Those that the item's
+    /// executable bit has changed for get it.
     ///
     /// A record that cannot be kept is not: the file is compared by its bytes then.
     func record(_ notes: [(note: LocalNote, part: (any LocalPart)?)]) async {
@@ -124,12 +137,22 @@ extension UbiquityContainer {
             let now = FileStamp.now
             var folders: [LocalPath: Bool] = [:]
             return notes.compactMap { note, part in
+                var note = note
+                if let isExecutable = note.executable {
+                    Self.setExecutable(isExecutable, of: note.file)
+                    // Its time of the last change is another by now.
+                    note.record.stamp = nil
+                    note.record.isExecutable = Self.isExecutable(note.file)
+                }
+                note.record.identity = FileIdentity(note.file)
                 guard let part else { return note }
                 let folder = note.file.folder
                 let isFlushed = folders[folder] ?? ((try? note.file.flushPlace(followsLinks: false)) != nil)
                 folders[folder] = isFlushed
                 guard isFlushed else { return nil }
-                var note = note
+                if part is PartFile, note.record.isExecutable == nil {
+                    note.record.isExecutable = Self.isExecutable(note.file)
+                }
                 var status = stat()
                 if part is PartFile, fstat(part.descriptor, &status) == 0, FileSystem.settle(part.descriptor),
                     FileStamp(status).isSettledAsWritten(at: now)
@@ -141,10 +164,28 @@ extension UbiquityContainer {
         }
         guard let stamped = try? stamped.get() else { return }
         _ = try? change(ofCopies: { documents in
-            for note in stamped where try documents.localFile(note.file) != note.record {
+            for note in stamped {
+                let known = try documents.records(of: note.file)
+                guard note.isFetched ? known != [note.record] : !known.contains(note.record) else { continue }
+                if note.isFetched { try documents.removeLocalFile(note.file) }
                 try documents.setLocalFile(note.file, note.record)
             }
         })
+    }
+
+    private static func isExecutable(_ file: LocalPath) -> Bool? {
+        ((try? file.status()) ?? nil).map { $0.st_mode & S_IXUSR != 0 }
+    }
+
+    /// Those may run the file who may read it.
+    private static func setExecutable(_ isExecutable: Bool, of file: LocalPath) {
+        let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) }
+        guard descriptor >= 0 else { return }
+        defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return }
+        let mode = status.st_mode & 0o777
+        _ = fchmod(descriptor, isExecutable ? mode | (mode & 0o444) >> 2 : mode & ~0o111)
     }
 
     /// Records that folders of this machine are copies of folders of the container.
@@ -158,8 +199,9 @@ extension UbiquityContainer {
                 guard let item = try documents.document(id), let path = try documents.path(of: item)?.path else {
                     continue
                 }
-                let record = LocalFileRecord(item: id, place: path)
-                if try documents.localFile(file) != record { try documents.setLocalFile(file, record) }
+                var record = LocalFileRecord(item: id, place: path)
+                record.identity = FileIdentity(file)
+                if try !documents.records(of: file).contains(record) { try documents.setLocalFile(file, record) }
             }
         })
     }
@@ -193,9 +235,10 @@ extension UbiquityContainer {
                 return found.map { (path, $0.file, $0.record) }
             })
         else { return nil }
-        // A second name takes nothing's place. A package, and a disk that knows no second names, are left as they are.
-        guard old.withCString({ old in target.withCString { link(old, $0) } }) == 0 else { return nil }
-        guard old.withCString({ unlink($0) }) == 0 else { throw ContentFolder.failure(old.text) }
+        // A package stays where it is, and so does a file on a disk that cannot move without replacing.
+        guard let status = try old.status(), status.st_mode & S_IFMT != S_IFDIR,
+            old.withCString({ old in target.withCString { FileTree.move(old, to: $0) } }) == 0
+        else { return nil }
         try target.flushPlace(followsLinks: false)
         try change(ofCopies: { documents in
             var record = record

@@ -19,7 +19,8 @@ extension UbiquityContainer {
         case link
     }
 
-    /// Removes a local file that was put, once the server has its bytes; they are read once more.
+    /// Removes a local file that was put, once the server has its bytes; they are read once more. Its record goes with
+    /// it: the next file of its name is another.
     ///
     /// - Returns: Unless it was removed, why it stays.
     /// - Throws: ``CloudError`` as ``item(at:)`` does; of the local file.
@@ -33,7 +34,10 @@ extension UbiquityContainer {
         do {
             guard let (stamp, chunks) = try read.get() else { return .changed }
             if damage.mayConcern(chunks), !content.isInline, await mayHaveLost(chunks, damage) { return .lost }
-            return try await Session.elsewhere { try Self.remove(file, ifStill: stamp) }.get() ? .removed : .changed
+            guard try await Session.elsewhere({ try Self.remove(file, ifStill: stamp) }).get() else { return .changed }
+            // The file is gone. A record that stays costs a question.
+            try? forgetRecord(of: file)
+            return .removed
         } catch { throw LocalFailure.error(of: error, at: nil) }
     }
 

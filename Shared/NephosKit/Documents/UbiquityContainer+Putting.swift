@@ -224,7 +224,7 @@ extension DocumentTransaction {
         for put in puts {
             guard let origin = put.origin, var record = put.record else { continue }
             if let stamp = record.stamp, !stamp.isSettled(at: start) { record.stamp = nil }
-            guard try localFile(origin.file) != record else { continue }
+            guard try !records(of: origin.file).contains(record) else { continue }
             try setLocalFile(origin.file, record)
         }
     }

@@ -17,7 +17,15 @@ extension Session {
         // The database last: as long as it is there, the rest is known to be a home's.
         let own = names.filter(isOwn).sorted { !$0.hasPrefix("device.") && $1.hasPrefix("device.") }
         for name in own {
-            do { try files.removeItem(atPath: "\(home)/\(name)") } catch { throw unremovable("\(home)/\(name)") }
+            let path = "\(home)/\(name)"
+            guard ["content", "parts"].contains(name) else {
+                do { try files.removeItem(atPath: path) } catch { throw unremovable(path) }
+                continue
+            }
+            for item in (try? files.contentsOfDirectory(atPath: path)) ?? [] where isContent(item) {
+                guard unlink("\(path)/\(item)") == 0 || errno == ENOENT else { throw unremovable("\(path)/\(item)") }
+            }
+            rmdir(path)
         }
         withExtendedLifetime(lock) {}
         // Only where nothing else lies in it.
@@ -38,9 +46,21 @@ extension Session {
         } catch { throw unremovable(home) }
     }
 
+    /// The files of a home by their exact names: a person may have put others beside them.
     private static func isOwn(_ name: String) -> Bool {
-        name.hasPrefix("device.") || name.hasPrefix("content.")
-            || ["content", "parts", "refresh.lock", "engine.lock", "engine.socket"].contains(name)
+        ["", "-wal", "-shm", "-journal"].contains { name == "device.sqlite" + $0 }
+            || name.hasPrefix("device.") && name.hasSuffix(".secret.json")
+            || ["content", "content.lock", "parts", "refresh.lock", "engine.lock", "engine.socket"].contains(name)
+    }
+
+    /// Contents are called after versions, and notes of parts after hashes: 16 hexadecimal digits at least.
+    private static func isContent(_ name: String) -> Bool {
+        let stem = name.utf8.prefix { $0 != UInt8(ascii: ".") }
+        return stem.count >= 16 && stem.allSatisfy { isHexadecimal($0) }
+    }
+
+    private static func isHexadecimal(_ byte: UInt8) -> Bool {
+        (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte)
     }
 
     private static func unremovable(_ path: String) -> CloudError {

@@ -14,7 +14,10 @@ public struct SettingsFile: Sendable, Equatable {
 
     /// - Throws: ``CloudError`` `.configurationInvalid` with the number of the first line that has no `NAME=VALUE`.
     public init(_ text: String) throws(CloudError) {
-        lines = text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
+        // By bytes: to Swift a carriage return and a line feed are one character. An editor may end lines with both.
+        lines = text.utf8.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).map { line in
+            String(Substring(line.last == UInt8(ascii: "\r") ? line.dropLast() : line))
+        }
         if lines.last?.isEmpty == true { lines.removeLast() }
         for (index, line) in lines.enumerated() {
             guard Self.isComment(line) || Self.entry(line) != nil else {
@@ -42,7 +45,8 @@ public struct SettingsFile: Sendable, Equatable {
     /// - Throws: ``CloudError`` `.invalidArguments` for a name or value that no line can hold.
     public mutating func set(_ name: String, to value: String?) throws(CloudError) {
         let line = "\(name)=\(value ?? "")"
-        guard let entry = Self.entry(line), entry.0 == name, value == nil || entry.1 == value else {
+        let isText = line.unicodeScalars.allSatisfy { $0.value >= 32 && $0.value != 127 }
+        guard isText, let entry = Self.entry(line), entry.0 == name, value == nil || entry.1 == value else {
             throw CloudError(
                 .invalidArguments, "A setting is NAME=VALUE on one line, without blanks around the value.",
                 details: ["name": name])

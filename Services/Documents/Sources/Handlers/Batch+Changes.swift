@@ -8,6 +8,7 @@ internal import NephosWire
 /// What each kind of change does, and what refuses it.
 extension Batch {
     func apply(_ change: WireDocumentChange) throws {
+        guard !change.isDropped(by: merged) else { return }
         var change = change
         _ = change.redirect(merged)
         guard let id = DocumentID(bytes: change.item), !id.isFixed else {
@@ -144,7 +145,10 @@ extension Batch {
                 item.content.hasBytes(of: request.content)
                 && !item.conflicts.contains { $0.base == item.content.version }
             if takesPlace { try inherit(item.content, by: [UInt8](request.content.version), of: id) }
-            item.content = try commit(request.content, of: id, insteadOf: takesPlace ? item.content : nil)
+            // Equal bytes are never a conflict. The version stays, and what is made from it is made from this one.
+            let decided = item.conflicts.first { $0.hasBytes(of: request.content) }
+            item.content = try commit(request.content, of: id, insteadOf: takesPlace ? item.content : decided)
+            item.conflicts.removeAll { $0.hasBytes(of: request.content) }
             if isOffered, let index = item.conflicts.firstIndex(where: { $0.base == request.content.version }) {
                 // So did what somebody has made from it, and sent before.
                 item.content = item.conflicts.remove(at: index)

@@ -18,7 +18,8 @@ extension Batch {
         return isKept ? other : nil
     }
 
-    /// Makes the item one with another. What the other lacks of its attributes is added where nothing conflicts.
+    /// Makes the item one with another. Attributes that the other lacks are added if all of them fit; those of the other
+    /// stay in any case.
     func merge(_ id: DocumentID, _ request: WireCreateItem, into other: DocumentID) throws {
         merged[Data(id.bytes)] = Data(other.bytes)
         if case .replace(let replace) = request.asChange {
@@ -30,8 +31,7 @@ extension Batch {
         guard request.hasAttributes, !request.hasContent || item.content.hasBytes(of: request.content) else { return }
         let before = item.attributes
         item.attributes.merge(WireSetAttributes(making: request.attributes, of: before).lacked(by: before))
-        guard item.attributes != before else { return }
-        try item.attributes.check()
+        guard item.attributes != before, (try? item.attributes.check()) != nil else { return }
         item.attributed = try attributed(0, of: item)
         set(item, other)
     }
