@@ -62,7 +62,7 @@ import Testing
             try write("two hours of work", to: mine + "/doc.txt")
             #expect(try await one.run("docs", "put", mine + "/doc.txt").status == 0)
             let sent = try await two.run("docs", "mkdir", "new")
-            #expect(sent.status == 0 && sent.errors.contains("conflict: /Documents/doc.txt"), "\(sent)")
+            #expect(sent.status == 6 && sent.errors.contains("conflict: /Documents/doc.txt"), "\(sent)")
             #expect(try await two.run("docs", "cat", "doc.txt").output == "two hours of work")
         }
     }

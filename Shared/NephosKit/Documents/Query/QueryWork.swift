@@ -156,7 +156,8 @@ final class QueryWork {
         }
 
         private func look(atTouched id: DocumentID, _ places: inout Places) throws {
-            guard let item = try documents.document(id) else {
+            // An item that became one with another is read as that one, and is gone itself.
+            guard let item = try documents.document(id), item.id == id else {
                 try found.drop(id)
                 return try note(id, at: nil)
             }
