@@ -53,7 +53,7 @@ expected = {
 quiet = {
     "Failed requests a second, by service, method and code", "Who is behind, in changes", "Who hears nothing of whom",
     "Devices that do not keep up", "Whom budgets hold back", "The disk is full in less than a day",
-    "The disk of contents is not mounted", "Content that the disk has lost", "A service was started again",
+    "The disk of contents is not mounted", "Content that the disk has lost", "Keys, records and items that it has lost", "A service was started again",
     "Memory, of what it may have",
     "Descriptors, of what it may have", "A service is down", "The database was an old copy",
 }
