@@ -64,7 +64,8 @@ struct AccountCommand: AsyncParsableCommand {
     }
 
     struct List: ParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "List the accounts, with what they store and when they were last used.")
+        static let configuration = CommandConfiguration(
+            abstract: "List the accounts, with what they store and when they were last used.")
 
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
