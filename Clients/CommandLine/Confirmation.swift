@@ -4,7 +4,7 @@ import NephosCore
 /// Asks a person whether they mean what nothing brings back.
 enum Confirmation {
     /// - Parameters:
-    ///   - what: What is about to be done, in whole sentences.
+    ///   - what: The consequences of the command, in whole sentences.
     ///   - otherwise: Said where there is no terminal to ask at.
     /// - Throws: ``CloudError`` `.invalidArguments` where nobody can answer; `.operationCancelled` for anything but yes.
     static func ask(

@@ -25,7 +25,7 @@ struct DeploymentFigures: Encodable {
     var restartsToday: Int?
     var lastBackup: LastBackup?
 
-    /// - Parameter replies: What each service that answers says of itself.
+    /// - Parameter replies: The health replies of the services that answer.
     init(_ directory: DeploymentDirectory, _ replies: [WireCheckHealthReply], isSupervised: Bool) {
         version = replies.first?.version
         uptimeMilliseconds = replies.map(\.uptimeMilliseconds).min()

@@ -79,11 +79,11 @@ extension DocumentsCommand {
 
 /// Files and items that differ, as a person and `--json` are told.
 struct DifferenceListing {
-    /// What is listed.
+    /// The purpose of a listing: its sentence and exit code differ.
     enum Purpose { case diff, put, get }
 
     private struct Row: Encodable {
-        /// What differs, such as `changed_here`; nil: it failed.
+        /// The kind of difference, such as `changed_here`; nil when the comparison failed.
         var state: String?
         var path: String
         var file: String?
@@ -120,7 +120,7 @@ struct DifferenceListing {
             Row(state: difference.kind.rawValue, path: difference.path, file: file, movedFrom: difference.movedFrom))
     }
 
-    /// What a get would do with one item.
+    /// Adds the result of a get of one item.
     mutating func add(_ kind: LocalDifference.Kind, _ path: String, _ file: LocalPath) {
         guard kind != .same else {
             sameCount += 1
@@ -131,7 +131,7 @@ struct DifferenceListing {
 
     mutating func add(_ path: String, _ error: CloudError) { failures.add(path, error) }
 
-    /// What is in the folder and has no file here.
+    /// Adds items of the folder that have no local file.
     mutating func addOthers(in folder: DocumentPath, of container: UbiquityContainer) async throws {
         guard let top = try await container.item(at: folder.text), top.kind == .folder else { return }
         for item in try await container.items(in: top.id) where !seen.contains(item.path) {

@@ -90,7 +90,7 @@ struct DocumentsCommand: AsyncParsableCommand {
                 _ = try session.requireAccount()
                 if let limits = transfer?.limits { session.setTransferLimits(limits) }
                 let container = try await session.container(container, app: app.map { AppID($0) })
-                // Whatever waits is sent from now on, by whichever command.
+                // Opening the container starts sending pending changes of earlier commands.
                 let waiting = refresh.limit == nil ? nil : try? await container.waitingPaths()
                 let names = refresh.limit == nil ? nil : try? await container.waitingNames()
                 try await refresh.bring(container.scope)

@@ -48,7 +48,7 @@ extension DocumentsCommand.Get {
         // The file here is whole; once it is flushed, too, the item may go.
         try place.flushPlace(followsLinks: item.kind != .link)
         let batch = try await container.trash(item.id, ifVersion: item.version)
-        // What is put again later is no item that was deleted.
+        // A file put under this name later is a new one, not the deleted item.
         try container.forgetRecord(of: place)
         let size = describe(bytes: item.size)
         let unsent: Unsent?

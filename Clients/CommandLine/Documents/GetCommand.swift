@@ -11,7 +11,7 @@ extension DocumentsCommand {
             discussion: """
                 A local file is replaced only if it is as this device got or put it, or has the same bytes. One that was \
                 changed here, or was never got, stays, is named, and the exit code is 6: put it, or replace it with \
-                --overwrite. What is here already is not fetched again. With -r, a file whose item was moved in the container \
+                --overwrite. Files that are up to date are not fetched again. With -r, a file whose item was moved in the container \
                 since is moved here too.
 
                 - writes to standard output. A local file is replaced as a whole, or stays as it is. A package becomes a \
@@ -162,7 +162,7 @@ extension DocumentsCommand {
             try listing.print(output, as: .get)
         }
 
-        /// What it is called here by itself, and its bytes: a version that is not the current one lies beside that.
+        /// The local name and the size; a former version gets a name of its own beside the current file.
         private func name(
             of version: DocumentID?, _ item: DocumentEntry, in container: UbiquityContainer, _ session: Session
         ) async throws -> (name: Data, size: UInt64) {
@@ -285,7 +285,7 @@ extension DocumentsCommand {
             if let end = gets.end { throw end }
             try gets.failures.end()
             try top.end()
-            // Whatever is put into a folder changes its date.
+            // Writing into a folder changes its date, so dates are set last.
             for case (let place, let date?) in dates { place.setModified(date) }
         }
 

@@ -1,7 +1,7 @@
 import NephosCore
 import NephosKit
 
-/// What a put has done, as a person and `--json` are told.
+/// Counts of a put, for the person and for `--json`.
 struct PutSummary: Encodable {
     /// What was moved in the container since it was got or put.
     struct Move: Encodable {

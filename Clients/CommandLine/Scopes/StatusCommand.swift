@@ -94,7 +94,7 @@ private struct DeviceStatus: Encodable {
         var pending: Int
         var refused: Int
         var leftBehind: Int
-        /// Of records, those that wait for somebody to decide them.
+        /// Conflicts of files and records that a person has to decide.
         var conflicts: Int
         var reason: String?
         var notes: [String]

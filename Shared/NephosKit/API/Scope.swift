@@ -97,7 +97,7 @@ public struct Scope: Sendable {
         }
     }
 
-    /// Conflicts of records that wait for somebody to decide them, as far as this device knows. The server is not asked.
+    /// Conflicts that a person has to decide, as far as this device knows. The server is not asked.
     ///
     /// Those of documents are among what ``UbiquityContainer/status(of:)`` has.
     ///

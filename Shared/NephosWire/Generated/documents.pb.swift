@@ -1132,7 +1132,8 @@ public nonisolated struct WireApplyChangesReply: Sendable {
   fileprivate var _token: WireChangeToken? = nil
 }
 
-/// The device's later changes of `item`, and of what it has put into it, are to name `into`.
+/// Later contents and attributes of `item`, and what the device puts into it, go to `into`. Moves and deletions of `item`
+/// are dropped: they were meant for what the device had made.
 public nonisolated struct WireMergedItem: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
