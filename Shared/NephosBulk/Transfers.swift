@@ -360,6 +360,13 @@ public final class Transfers {
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)
             writing = try self.writing(
                 of: caller.account, to: place.owner, in: place.partition, at: context.now, host, in: transaction)
+            // A part of an app's plan is one, whether it is reserved or stored. A call that fails reserves nothing.
+            if place.owner.isApp,
+                let refusal = writing?.refusal(
+                    of: try host.storage.unfilledBytes(of: caller.account, for: place.owner, in: transaction))
+            {
+                throw refusal
+            }
             reply.reservedBytes = reservation.bytes
             reply.storedBytes = reservation.filled
             reply.keptMilliseconds = UInt64(clamping: reservation.expires.since(context.now).milliseconds)

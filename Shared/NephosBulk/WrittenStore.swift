@@ -104,7 +104,9 @@ extension Transfers {
     ) throws -> Result {
         guard let host, bytes > 0, owner.isApp else { return try body() }
         let before = try writing(of: account, to: owner, in: partition, at: now, host, in: transaction)
-        if let refusal = before.refusal(of: bytes) { throw refusal }
+        // What the account has reserved will be stored: it is of its part already.
+        let reserved = try host.storage.unfilledBytes(of: account, for: owner, in: transaction)
+        if let refusal = before.adding(reserved).refusal(of: bytes) { throw refusal }
         let result = try body()
         _ = try writing(of: account, to: owner, in: partition, adding: bytes, at: now, host, in: transaction)
         return result

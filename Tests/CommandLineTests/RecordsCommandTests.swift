@@ -290,7 +290,7 @@ import Testing
             #expect(first.status == 0, "\(first)")
             #expect(try await house.makeRecordConflict(one, other, here: fields("1"), there: fields("2")))
             let conflicts = try await one.run("records", "conflicts").output
-            #expect(conflicts.firstMatch(of: /text +…a+0 +…a+2 +…a+1\n/) != nil, "\(conflicts)")
+            #expect(conflicts.firstMatch(of: /text +\S+…a+0 +\S+…a+2 +\S+…a+1\n/) != nil, "\(conflicts)")
             let photo = try #require(
                 conflicts.firstMatch(of: /photo +(\S.*?) {2,}(\S.*?) {2,}(\S.*)\n/), "\(conflicts)")
             #expect(photo.output.2 != photo.output.3, "\(conflicts)")

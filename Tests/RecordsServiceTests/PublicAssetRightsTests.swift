@@ -68,13 +68,40 @@ import Testing
             try bert.save("bert-\(number)", ["text": .string(String(repeating: "x", count: 100_000))])
         }
         // There is room for one of them: it is written again, and so leaves none for another.
-        let upload = try bert.connectUpload(bytes: 400_000, for: "hill")
+        let upload = try bert.connectUpload(bytes: 180_000, for: "hill")
         #expect(bert.store(hidden.chunks, with: upload) == 1)
-        // Nothing is left: refused, there or not.
-        let other = try bert.connectUpload(bytes: 200_000, for: "lake")
-        #expect(bert.store(hidden.chunks, with: other) == 0)
-        let again = try bert.connectUpload(bytes: 400_000, for: "hill")
-        #expect(bert.store(TestContent(seed: 9, chunks: [110_000]).chunks, with: again) == 0)
+        // Nothing is left: refused, there or not, and no further upload has room.
+        #expect(bert.store(TestContent(seed: 9, chunks: [110_000]).chunks, with: upload) == 0)
+        let refusal = #expect(throws: CloudError.self) { try openUpload(200_000, for: "lake") }
+        #expect(refusal?.code == .requestRateLimited)
+    }
+
+    private func openUpload(_ bytes: UInt64, for record: String) throws {
+        var open = WireOpenTransfer()
+        (open.container, open.transferID) = (bert.content(of: record), RecordDevice.version())
+        open.uploadBytes = bytes
+        try bert.call("OpenTransfer", open, as: WireOpenTransferReply.self)
+    }
+
+    /// What an account has reserved and what it has saved are one part of the app's plan, in either order.
+    @Test(arguments: [false, true]) func whatIsReservedIsOfTheAccountsPart(isReservedFirst: Bool) throws {
+        try limitAppPlan()
+        func save(_ name: String) throws {
+            try bert.save(name, ["text": .string(String(repeating: "x", count: 100_000))])
+        }
+        if isReservedFirst {
+            try openUpload(1_500_000, for: "hill")
+            for number in 0..<4 { try save("bert-\(number)") }
+            let refusal = #expect(throws: CloudError.self) { try save("bert-4") }
+            #expect(refusal?.code == .requestRateLimited)
+        } else {
+            for number in 0..<10 { try save("bert-\(number)") }
+            let refusal = #expect(throws: CloudError.self) { try openUpload(1_500_000, for: "hill") }
+            #expect(refusal?.code == .requestRateLimited)
+            // What was refused has reserved nothing.
+            try openUpload(900_000, for: "hill")
+        }
+        try ann.save("ann", ["text": .string(String(repeating: "x", count: 900_000))])
     }
 
     @Test func anAccountAddsAPartOfTheAppsPlanWithinADay() throws {
@@ -94,8 +121,8 @@ import Testing
         #expect(saved == 19)
         #expect(refusal?.code == .requestRateLimited && refusal?.details["budget"] == "public database")
         // By assets as little; deletions go on, and so do others.
-        let upload = try bert.connectUpload(bytes: 500_000, for: "hill")
-        #expect(bert.store(TestContent(seed: 9, chunks: [400_000]).chunks, with: upload) == 0)
+        let refused = #expect(throws: CloudError.self) { try openUpload(500_000, for: "hill") }
+        #expect(refused?.code == .requestRateLimited)
         try bert.delete("bert-0")
         #expect(save("ann", by: ann) == nil)
         let wait = try #require(refusal?.retryAfter)

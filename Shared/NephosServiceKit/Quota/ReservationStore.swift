@@ -60,6 +60,11 @@ enum ReservationStore {
         """
         SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM storage_reservations WHERE owner_id = ?1 AND account = ?2
         """)
+    private static let unfilledOfAccount = SQL(
+        """
+        SELECT CAST(COALESCE(SUM(bytes - filled), 0) AS BIGINT) FROM storage_reservations
+        WHERE owner_id = ?1 AND account = ?2
+        """)
     private static let upsert = SQL(
         """
         INSERT INTO storage_reservations (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
@@ -123,6 +128,13 @@ enum ReservationStore {
     /// Bytes that an account has reserved of an app's room, all together.
     static func bytes(of account: AccountID, for owner: Owner, in transaction: any Transaction) throws -> UInt64 {
         try transaction.first(sumOfAccount, [.text(owner.rawValue), .text(account.rawValue)]) {
+            UInt64(clamping: $0.integer(0))
+        } ?? 0
+    }
+
+    /// What the account has reserved and not stored yet.
+    static func unfilled(of account: AccountID, for owner: Owner, in transaction: any Transaction) throws -> UInt64 {
+        try transaction.first(unfilledOfAccount, [.text(owner.rawValue), .text(account.rawValue)]) {
             UInt64(clamping: $0.integer(0))
         } ?? 0
     }

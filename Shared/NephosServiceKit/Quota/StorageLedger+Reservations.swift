@@ -124,6 +124,12 @@ extension StorageLedger {
         try ReservationStore.find(id, of: owner, in: transaction)
     }
 
+    /// Bytes that the account has reserved of an app's plan and not stored yet.
+    public func unfilledBytes(of account: AccountID, for owner: Owner, in transaction: any Transaction) throws -> UInt64
+    {
+        try ReservationStore.unfilled(of: account, for: owner, in: transaction)
+    }
+
     /// Which app has a reservation; nil: there is none of this id.
     public static func app(
         ofReservation id: ReservationID, of owner: Owner, in transaction: any ReadTransaction
