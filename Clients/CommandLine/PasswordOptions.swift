@@ -16,6 +16,11 @@ struct PasswordOptions: ParsableArguments {
         }
     }
 
+    /// Whether the command was given a password.
+    var isGiven: Bool {
+        passwordFile != nil || passwordStdin || ProcessInfo.processInfo.environment["NEPHOS_PASSWORD"] != nil
+    }
+
     /// The password, where nobody has to be asked for it: from the file, standard input, `$NEPHOS_PASSWORD`.
     ///
     /// - Returns: Nil: a person at the terminal is to be asked (``asked(_:isNew:)``), once everything else is known to

@@ -1,5 +1,6 @@
 import Foundation
 import NephosCore
+import NephosServiceKit
 import Testing
 
 /// Several processes of one home: one of them is connected, all are told, and none waits for another that cannot go on.
@@ -68,6 +69,39 @@ import Testing
             try await eventually("it goes on") { guest.output.contains("third") }
             guest.signal(SIGINT)
             _ = await guest.outcome()
+        }
+    }
+
+    /// The server's key says that it is the same one: a new address needs no password.
+    @Test func aNewAddressNeedsNoPassword() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            var person = house.person
+            person.environment["NEPHOS_PASSWORD"] = nil
+            func signIn(_ connection: String, _ more: String...) async throws -> Program.Outcome {
+                try await person.run(
+                    ["sign-in", connection, "--account", Household.accountName, "--timeout", "5"] + more)
+            }
+            let connection = try await house.nephos.run("status", "--connection").output
+                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let moved = connection.replacing("127.0.0.1", with: "localhost")
+            let followed = try await signIn(moved)
+            #expect(followed.status == 0 && followed.output.contains("as before"), "\(followed)")
+            #expect(try await person.run("whoami").output.contains("localhost"))
+            #expect(try await person.run("kv", "set", "k", "1").status == 0)
+
+            // Where nobody answers, the address that works stays.
+            let port = try #require(LocalPorts.firstFree(from: 9_000))
+            let dead = moved.replacing(/:[0-9]+\//, with: ":\(port)/")
+            #expect(try await signIn(dead).status == 5)
+            #expect(try await person.run("kv", "sync").status == 0)
+            // Another key is another server, and another account another person.
+            let foreign = moved.replacing(/[^\/]+$/, with: String(repeating: "1", count: 32) + "8o1")
+            #expect(try await signIn(foreign).errors.contains("No password") == true)
+            #expect(try await person.run("sign-in", moved, "--account", "other").errors.contains("No password"))
+            // A device that has signed out is asked.
+            #expect(try await person.run("sign-out").status == 0)
+            #expect(try await signIn(connection).errors.contains("No password"))
         }
     }
 }

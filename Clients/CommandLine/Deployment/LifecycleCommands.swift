@@ -124,8 +124,9 @@ struct AdvertiseCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "advertise", abstract: "Change the name or address that devices reach this machine by.",
         discussion: """
-            Devices learn it when they renew their tokens, every ten minutes while they are used; so the address \
-            before it should work for some time. New devices sign in with the connection string that this prints.
+            Devices that are used learn the new address within ten minutes, as long as the former one still works. New \
+            devices sign in with the connection string that this prints. So does a device that no longer finds the \
+            server; it is not asked for a password.
             """)
 
     @Argument(help: "A host name or an address.") var host: String

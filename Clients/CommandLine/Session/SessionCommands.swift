@@ -6,7 +6,12 @@ import NephosKit
 struct SignInCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sign-in", abstract: "Sign this device in to an account.",
-        discussion: "The first sign-in makes the device's key; it stays in the home and is the device's identity.")
+        discussion: """
+            The first sign-in makes the device's key; it stays in the home and is the device's identity.
+
+            When the server has a new address, sign in with its new connection string. The server's key is the same, so no \
+            password is asked for.
+            """)
 
     @Argument(help: "The deployment's connection string: nephos://HOST:PORT/KEY") var connection: String
     @Option(help: "The account's name.") var account: String
@@ -28,6 +33,12 @@ struct SignInCommand: AsyncParsableCommand {
         let connection = try ConnectionString(connection)
         guard deviceName?.isEmpty != true else {
             throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": "device_name"])
+        }
+        if !password.isGiven, let record = try await followed(connection) {
+            return try output.print(
+                SessionReport(record),
+                text: "Signed in as \(record.accountName), device \(record.deviceName), as before. "
+                    + "The server answers at \(connection.host):\(connection.port).")
         }
         let given = try password.given()
         let (record, waiting, home) = try await device.withSession(makesHome: true) { session in
@@ -54,6 +65,18 @@ struct SignInCommand: AsyncParsableCommand {
                 "\nSet here while nobody was signed in, and not offered yet: \(listed(waiting.map { inLine($0.rawValue) })). Offer it with: nephos kv adopt\(options)"
         }
         try output.print(report, text: text)
+    }
+}
+
+extension SignInCommand {
+    /// The session of a device that is signed in already, and finds its server at a new address; nil: sign in.
+    private func followed(_ connection: ConnectionString) async throws -> SessionRecord? {
+        guard app == nil, deviceName == nil, code == nil, policyClass == .computer, try device.hasHome else {
+            return nil
+        }
+        return try await device.withSession { session in
+            try await session.follow(connection: connection, account: account, timeout: wait.duration)
+        }
     }
 }
 

@@ -207,6 +207,25 @@ public final class Session: Sendable {
         }
     }
 
+    /// Reaches the deployment that this device is signed in to at another address, without a password: its key says that
+    /// it is the same deployment. If it does not answer there, the former address stays.
+    ///
+    /// - Parameters:
+    ///   - connection: With the new address.
+    ///   - account: The account's name.
+    ///   - timeout: How long to wait for the answer.
+    /// - Returns: The session with its new address. Nil: this device is not signed in to that account of that deployment,
+    ///   or its sign-in has ended; sign in.
+    /// - Throws: ``CloudError`` `.networkUnavailable`: nobody answers at the address; `.storageFailure`.
+    public func follow(
+        connection: ConnectionString, account: String, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> SessionRecord? {
+        let identity = SessionRecord.Service(connection)
+        return try await engine.perform { engine, completion in
+            engine.follow(identity, account: account, timeout: timeout, completion)
+        }
+    }
+
     /// Signs this device out. The account's content stays until another account signs in.
     ///
     /// - Parameters:
