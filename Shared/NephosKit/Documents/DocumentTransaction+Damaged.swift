@@ -46,20 +46,6 @@ extension DocumentTransaction {
 
     // MARK: Requests that wait
 
-    /// How often a request was refused because an item is damaged that it changes. It is counted with its changes, and goes
-    /// with them.
-    static let healings = LocalMigration(
-        name: "documents: healings",
-        sql: """
-            ALTER TABLE document_changes ADD COLUMN healings INTEGER NOT NULL DEFAULT 0;
-            CREATE INDEX document_changes_healing ON document_changes (position) WHERE healings > 0;
-            """)
-
-    /// Since when, in milliseconds since 1970; 0: never.
-    static let healingsSince = LocalMigration(
-        name: "documents: healings since",
-        sql: "ALTER TABLE document_changes ADD COLUMN healings_since INTEGER NOT NULL DEFAULT 0")
-
     /// Counts that a request was refused once more because an item is damaged that it changes.
     ///
     /// - Returns: How often by now, and since when, which is never in the future: the clock may have been ahead.

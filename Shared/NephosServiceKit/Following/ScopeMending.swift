@@ -55,13 +55,6 @@ final class ScopeMending {
 
     func start() { look() }
 
-    func drop(partition: Int) {
-        waiting = waiting.filter { $0.key.partition != partition }
-        called = called.filter { $0.key.partition != partition }
-        counted = counted.filter { $0.key.partition != partition }
-        uncounted.removeAll { $0.scope.partition == partition }
-    }
-
     func found(_ damage: ScopeDamage, in scope: ScopeName) {
         host.count("\(host.service.itemsName).damaged", by: damage.items.count)
         var new = waiting[scope] ?? Found()

@@ -254,12 +254,6 @@ final class GroupRunner {
         runReady()
     }
 
-    /// Does something between two groups: at once, or as soon as the group under way has ended.
-    func betweenGroups(_ action: @escaping () -> Void) {
-        guard isUnderWay else { return action() }
-        between.append(action)
-    }
-
     private func submission(
         _ body: @escaping (any HandlerTransaction) throws -> Void, _ completion: ((CloudError?) -> Void)? = nil
     ) -> GroupItem {

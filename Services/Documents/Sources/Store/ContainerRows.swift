@@ -213,7 +213,7 @@ struct ContainerRows {
             ])
     }
 
-    /// What an item that does not say it lies in the trash with; nil: it does not. Of an earlier release's it is not known.
+    /// What an item that does not say it lies in the trash with; nil: it does not.
     func trashNote(of item: DocumentID) throws -> WireTrashNote? {
         try transaction.first(Self.selectNote, place + [.blob(item.bytes)]) {
             (try? WireTrashNote(serializedBytes: $0.blob(0))) ?? WireTrashNote()
