@@ -251,7 +251,7 @@ private struct ExportJob {
 
     /// What cannot be read is not among the lines.
     mutating func nameDamaged() async throws {
-        for name in try await database.damagedRecords(in: zone, from: source) {
+        for name in try await database.damagedRecords(zone: zone, from: source) {
             failures.add(name, RecordsCommand.damaged(name, in: zone))
         }
     }

@@ -33,7 +33,7 @@ extension RecordDatabase {
     ///   - timeout: How long the server is waited for; nil: as long as for any call.
     /// - Throws: ``CloudError`` as ``records(_:from:desiredFields:timeout:)`` does.
     public func damagedRecords(
-        in zone: String = RecordZone.defaultName, among names: [String]? = nil, from source: RecordSource = .local,
+        zone: String, among names: [String]? = nil, from source: RecordSource = .local,
         timeout: Duration? = nil
     ) async throws(CloudError) -> [String] {
         guard try isRead(source) else {
@@ -43,6 +43,20 @@ extension RecordDatabase {
         let damaged = try read { try records(of: zone, $0).damagedNames() }
         guard let names = names.map({ Set($0) }) else { return damaged }
         return damaged.filter { names.contains($0) }
+    }
+
+    /// The same of all zones.
+    ///
+    /// - Throws: ``CloudError`` as ``zones()`` and ``damagedRecords(zone:among:from:timeout:)`` do.
+    public func damagedRecords(
+        from source: RecordSource = .local, timeout: Duration? = nil
+    ) async throws(CloudError) -> [RecordID] {
+        var damaged: [RecordID] = []
+        for zone in try await zones() {
+            damaged += try await damagedRecords(zone: zone.name, from: source, timeout: timeout)
+                .map { RecordID($0, zone: zone.name) }
+        }
+        return damaged
     }
 
     /// Those of all that the server has, page by page.
