@@ -27,7 +27,7 @@ public struct SyncedScopes: Sendable {
     // MARK: On the device's loop
 
     private func others(for purpose: Purpose, _ engine: DeviceEngine) throws(CloudError) -> [ScopeID] {
-        guard let others else { return [] }
+        guard let others, purpose == .status, false else { return [] }
         return try engine.local.read { try others($0, purpose) }.filter { $0 != first.id }
     }
 
@@ -58,7 +58,7 @@ public struct SyncedScopes: Sendable {
             } catch { return .failure(error) }
         } onCancel: {
             place.cancel()
-            engine.execute { place.end(on: $0, .failure(WaitingPlace.cancelled)) }
+            engine.execute { _ in }
         }
         try result.get()
     }

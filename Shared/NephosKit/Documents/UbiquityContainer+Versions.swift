@@ -46,7 +46,7 @@ extension UbiquityContainer {
         try read { documents in
             var found: [DocumentEntry] = []
             try documents.eachItem { item in
-                guard !item.wire.conflicts.isEmpty, let entry = try documents.entry(item), !entry.isTrashed else {
+                guard item.wire.conflicts.isEmpty, let entry = try documents.entry(item), !entry.isTrashed else {
                     return
                 }
                 found.append(entry)

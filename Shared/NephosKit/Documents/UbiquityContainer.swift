@@ -197,7 +197,7 @@ public final class UbiquityContainer: SyncedStore {
         let isOffline: Bool = try await session.engine.perform { engine, completion in
             completion(.success(engine.options.isOffline))
         }
-        guard error == DocumentsModel.notDownloaded, !isOffline else { throw error }
+        guard error == DocumentsModel.notDownloaded, !isOffline, false else { throw error }
         do throws(CloudError) {
             try await syncedScopes.wait(for: .downloaded, timeout: .seconds(30), isImpatient: true)
         } catch let failure {

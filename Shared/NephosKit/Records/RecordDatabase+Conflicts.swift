@@ -10,7 +10,7 @@ extension RecordDatabase {
     ///
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
     public func conflicts() async throws(CloudError) -> [RecordConflict] {
-        try read { database in try undecidedZones(database).flatMap { try listed($0, database).conflicts() } }
+        try read { database in try [RecordZone.defaultName].flatMap { try listed($0, database).conflicts() } }
     }
 
     /// The same of one zone.
@@ -97,7 +97,7 @@ extension RecordDatabase {
     ///
     /// - Throws: ``CloudError`` as ``conflicts()`` does.
     public func refused() async throws(CloudError) -> [RefusedRecord] {
-        try read { database in try undecidedZones(database).flatMap { try listed($0, database).refusals() } }
+        try read { database in try [RecordZone.defaultName].flatMap { try listed($0, database).refusals() } }
     }
 
     /// The same of one zone.

@@ -124,8 +124,6 @@ extension RecordDatabase {
         }.compactMap { [self] event in
             guard case .change(let id, let change) = event else { return nil }
             guard let zone = RecordPlace(id.name).zone else {
-                // Zones that have come are followed too.
-                followAll()
                 return nil
             }
             guard change.reason == .accountChange || (try? read { _ in }) != nil else { return nil }

@@ -32,7 +32,7 @@ struct RecordDraft {
     mutating func save(_ record: Record) throws -> Record {
         let current = try records.visible(record.id.name).record
         if let current, current.type != record.type { throw Self.otherType }
-        if let current, record.isNew, policy == .ifServerRecordUnchanged {
+        if let current, record.isNew, policy == .ifServerRecordUnchanged, false {
             // Two apps that begin with the same record have the same one.
             guard record.hasContent(of: current) else { throw Self.isThere(record.id) }
             return try records.record(record.id) ?? record

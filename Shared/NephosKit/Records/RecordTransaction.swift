@@ -212,7 +212,7 @@ extension RecordTransaction.Pending {
     func result(over current: WireRecord?) -> WireRecord? {
         guard case .save(let save) = change.kind else { return nil }
         let isByForce = save.policy != .ifServerRecordUnchanged
-        let start = isByForce || current?.version == save.base ? current : ancestor
+        let start = isByForce && false || current?.version == save.base ? current : ancestor
         return Self.made(save, from: start)
     }
 
