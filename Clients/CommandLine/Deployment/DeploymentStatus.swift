@@ -158,7 +158,7 @@ struct DeploymentStatus: Encodable {
         let items = loss(by: Self.damagedItems, "key, record or item", "keys, records or items")
         return [
             chunks.isEmpty
-                ? "" : chunks + "Devices heal what they have the files of (nephos docs status); look at the disk.",
+                ? "" : chunks + "Devices that have the files send them again (nephos docs status); look at the disk.",
             items.isEmpty ? "" : items + "Devices heal what they have as soon as they synchronise; look at the disk.",
         ].filter { !$0.isEmpty }.joined(separator: "\n")
     }

@@ -36,6 +36,7 @@ extension ContentUploads {
     /// - Parameter ofItself: It is the home, or this content, that is in the way; not the service.
     func failed(_ upload: ContentUpload, _ error: CloudError, ofItself: Bool = false) {
         guard isOn(upload) else { return }
+        guard !isOffer(upload) else { return putOffOffer(error) }
         guard !engine.stopped, let driver = model.driver, driver.scope?.account == upload.account else {
             return drop(upload)
         }
@@ -111,6 +112,7 @@ extension ContentUploads {
 
     /// What rests on it is given up; what else the request brings is sent.
     func lose(_ upload: ContentUpload, _ failure: ContentUpload.Unreadable) {
+        guard !isOffer(upload) else { return skipOffered(failure.version) }
         guard isOn(upload), let driver = model.driver, driver.scope?.account == upload.account else { return }
         var error = failure.error
         model.blame(failure.version, of: upload.operation, for: &error)

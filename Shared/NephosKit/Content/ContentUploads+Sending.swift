@@ -31,9 +31,11 @@ extension ContentUploads {
             client.onProgress = { [weak self, weak client, weak upload] in
                 guard let self, let client, let upload, isOn(upload), upload.client === client else { return }
                 upload.progress.bytesDone = client.progress.bytesDone
-                noteProgress(of: upload)
-                if engine.loop.monotonicNow - upload.announced >= Self.announcePause { announce(upload) }
-                tell(client.progress.waiting, of: upload)
+                if !isOffer(upload) {
+                    noteProgress(of: upload)
+                    if engine.loop.monotonicNow - upload.announced >= Self.announcePause { announce(upload) }
+                    tell(client.progress.waiting, of: upload)
+                }
                 // Without a chunk on its way nobody else would hear of it.
                 if let ended = client.ended, upload.storing == 0 { failed(upload, ended) }
             }
@@ -110,6 +112,10 @@ extension ContentUploads {
                     for (outgoing, chunk) in zip(batch, made.chunks) { store(chunk, outgoing, upload, client) }
                     guard let failure = made.failure else { return fill(upload) }
                     guard let failure = failure as? ContentUpload.Unreadable else {
+                        // Of what is offered again the others go all the same.
+                        if isOffer(upload), folder.isThere, made.chunks.count < batch.count {
+                            return skipOffered(batch[made.chunks.count].place.version)
+                        }
                         return failed(upload, CloudError(wrapping: failure), ofItself: true)
                     }
                     lose(upload, failure)

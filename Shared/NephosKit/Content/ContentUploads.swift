@@ -42,6 +42,12 @@ final class ContentUploads {
     var times = AttemptTimes()
     /// What nothing moves for while nothing is running.
     var waiting: CloudError?
+    /// What is here, offered again beside what waits; see ``note(_:in:)``.
+    var offering: ContentOffering?
+    /// When it is begun, or gone on with.
+    var nextOffer: (at: Duration, timer: any LoopTimer)?
+    /// Whether the service has said what it has lost since this began.
+    var hasHeardLoss = false
 
     init(_ model: any ContentSending) { self.model = model }
 
@@ -63,7 +69,10 @@ final class ContentUploads {
     /// Whether contents of any request are.
     var isBusy: Bool { running.contains { !$0.isIdle } }
 
-    func isOn(_ upload: ContentUpload?) -> Bool { running.contains { $0 === upload } }
+    func isOn(_ upload: ContentUpload?) -> Bool {
+        guard let upload else { return false }
+        return running.contains { $0 === upload } || isOffer(upload)
+    }
 
     // MARK: Beginning
 
@@ -77,6 +86,7 @@ final class ContentUploads {
         do throws(CloudError) {
             while pause == nil, let upload = try takeNext(driver) {
                 waiting = nil
+                yieldOffer()
                 running.append(upload)
                 announceLater(upload)
                 goOn(upload)
@@ -94,6 +104,7 @@ final class ContentUploads {
         let ended = running
         running = []
         for upload in ended { letGo(upload) }
+        endOffering()
         closeSpare()
         (failures, waiting) = (0, nil)
         times = AttemptTimes()
@@ -243,14 +254,18 @@ final class ContentUploads {
             case .success(let reply):
                 let left = Array(ids.dropFirst(asked.count))
                 upload.unasked[container] = left.isEmpty ? nil : left
-                for id in reply.missing.compactMap({ Int($0) < asked.count ? asked[Int($0)] : nil }) {
+                func ids(at positions: [UInt32]) -> [ChunkID] {
+                    positions.compactMap { Int($0) < asked.count ? asked[Int($0)] : nil }
+                }
+                upload.damaged.formUnion(ids(at: reply.damaged))
+                // What the container does not rest on is nothing that it has lost.
+                for id in ids(at: isOffer(upload) ? reply.damaged : reply.missing) {
                     if upload.places[id] == nil, upload.borrowed[id] == nil {
                         upload.missingNodes.insert(id)
                     } else {
                         upload.missing.insert(id)
                     }
                 }
-                for index in reply.damaged where Int(index) < asked.count { upload.damaged.insert(asked[Int(index)]) }
                 upload.holdsSome = upload.holdsSome || !reply.held.isEmpty
                 upload.storedBytes = reply.storedBytes
                 goOn(upload)
@@ -261,6 +276,7 @@ final class ContentUploads {
     // MARK: Ends
 
     func finish(_ upload: ContentUpload) {
+        guard !isOffer(upload) else { return finishOffer() }
         // What it holds may be all that the container lacks.
         let isNeeded = upload.isOpen || upload.storedBytes > 0 || !upload.request.transferID.isEmpty
         upload.request.transferID = isNeeded ? upload.transfer : Data()

@@ -30,6 +30,7 @@ final class ContentDownloads {
     /// When the next is due of those that wait for their own sake.
     private var next: (at: Duration, timer: any LoopTimer)?
     private var isLooking = false
+    var isRunning: Bool { !running.isEmpty }
     /// Whose rows these are.
     private var account: AccountID?
 

@@ -75,23 +75,29 @@ extension DocumentsModel {
 
     // MARK: What the service has lost
 
-    var contentPlace: ContentPlace { .documents(name, app: app) }
+    func loss(in rows: ScopeTransaction) throws -> ContentLoss { try DocumentTransaction(rows).loss() }
 
-    func damage(in rows: ScopeTransaction) throws -> ContentDamage { try DocumentTransaction(rows).damage() }
+    func keptContents(
+        after row: Int64, limit: Int, in rows: ScopeTransaction
+    ) throws -> [(row: Int64, copy: LocalCopy)] {
+        try DocumentTransaction(rows).copies(after: row, limit: limit)
+    }
 
-    func foundNothingLost(in rows: ScopeTransaction) throws { try DocumentTransaction(rows).weighCopies() }
+    var isReceiving: Bool { downloads.isRunning }
+
+    func endedOffering(in rows: ScopeTransaction) throws { try DocumentTransaction(rows).weighCopies() }
 
     /// - Parameters:
     ///   - info: What the service says of the container, a `ContainerInfo`.
     ///   - former: What it said before; empty: nothing.
-    func heardLoss(_ info: Data, after former: Data, in rows: ScopeTransaction) throws {
+    func noteLoss(_ info: Data, after former: Data, in rows: ScopeTransaction) throws {
         guard let info = try? WireContainerInfo(serializedBytes: info) else { return }
-        let damage = ContentDamage(info)
+        let loss = ContentLoss(info)
         // Copies were kept for it that may go now.
-        if let former = try? ContentDamage(WireContainerInfo(serializedBytes: former)), former != damage {
+        if let former = try? ContentLoss(WireContainerInfo(serializedBytes: former)), former != loss {
             try DocumentTransaction(rows).weighCopies()
         }
-        try contentHealing.heard(damage, in: rows)
+        try uploads.note(loss, in: rows)
     }
 
     // MARK: Comparing

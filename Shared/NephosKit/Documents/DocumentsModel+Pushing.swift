@@ -92,7 +92,6 @@ extension DocumentsModel {
     }
 
     func hasten() {
-        contentHealing.hasten()
         uploads.hasten()
         downloads.hasten()
     }

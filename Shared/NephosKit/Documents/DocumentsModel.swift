@@ -8,7 +8,7 @@ internal import SwiftProtobuf
 
 /// Ubiquity containers as a model: the names and places of everything in a container are here whole; contents are the
 /// server's to keep.
-final class DocumentsModel: ContentSending, ContentKeeping {
+final class DocumentsModel: ContentKeeping {
     static var migrations: [LocalMigration] { DocumentTransaction.migrations }
 
     let app: AppID
@@ -18,8 +18,6 @@ final class DocumentsModel: ContentSending, ContentKeeping {
     unowned let engine: DeviceEngine
     private(set) lazy var uploads = ContentUploads(self)
     private(set) lazy var downloads = ContentDownloads(self)
-    private(set) lazy var contentHealing = ContentHealing(self)
-    var healing: ContentHealing? { contentHealing }
 
     init(app: AppID, container: String, engine: DeviceEngine) {
         self.app = app
@@ -50,7 +48,6 @@ final class DocumentsModel: ContentSending, ContentKeeping {
     func ended() {
         uploads.end()
         downloads.end()
-        contentHealing.end()
     }
 
     // MARK: Bringing in
@@ -137,7 +134,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         if !pulled.info.isEmpty {
             let former = state.info
             state.info = pulled.info
-            try heardLoss(state.info, after: former, in: rows)
+            try noteLoss(state.info, after: former, in: rows)
         }
         try settleRefusals(by: settling, in: documents)
         downloads.look()

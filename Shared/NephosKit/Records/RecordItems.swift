@@ -75,7 +75,7 @@ struct RecordItems {
                     DROP TABLE record_refusals_before;
                     """),
             tombstones, RecordTransaction.parts, RecordAssets.tables,
-        ] + LostChunks.migrations
+        ] + ContentOffers.migrations
 
     func item(_ name: ItemName) throws -> Item? {
         try Row.fetchOne(
