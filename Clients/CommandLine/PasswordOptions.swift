@@ -17,9 +17,9 @@ struct PasswordOptions: ParsableArguments {
     }
 
     /// Whether the command was given a password.
-    var isGiven: Bool {
-        passwordFile != nil || passwordStdin || ProcessInfo.processInfo.environment["NEPHOS_PASSWORD"] != nil
-    }
+    var isGiven: Bool { passwordFile != nil || passwordStdin || Self.environmentPassword != nil }
+
+    private static var environmentPassword: String? { ProcessInfo.processInfo.environment["NEPHOS_PASSWORD"] }
 
     /// The password, where nobody has to be asked for it: from the file, standard input, `$NEPHOS_PASSWORD`.
     ///
@@ -27,20 +27,21 @@ struct PasswordOptions: ParsableArguments {
     ///   be in order.
     /// - Throws: ``CloudError`` `.invalidArguments` when there is none, and no terminal either.
     func given() throws -> String? {
+        guard isGiven else {
+            guard isatty(0) == 1 else {
+                throw CloudError(
+                    .invalidArguments,
+                    "No password: use --password-file, --password-stdin or $NEPHOS_PASSWORD, or run this in a terminal."
+                )
+            }
+            return nil
+        }
         if let passwordFile { return try Self.firstLine(of: passwordFile) }
         if passwordStdin { return try Self.firstLine(of: "-") }
-        if let password = ProcessInfo.processInfo.environment["NEPHOS_PASSWORD"] {
-            guard !password.isEmpty else {
-                throw CloudError(.invalidArguments, "$NEPHOS_PASSWORD is set, and empty. Unset it to be asked.")
-            }
-            return password
+        guard let password = Self.environmentPassword, !password.isEmpty else {
+            throw CloudError(.invalidArguments, "$NEPHOS_PASSWORD is set, and empty. Unset it to be asked.")
         }
-        guard isatty(0) == 1 else {
-            throw CloudError(
-                .invalidArguments,
-                "No password: use --password-file, --password-stdin or $NEPHOS_PASSWORD, or run this in a terminal.")
-        }
-        return nil
+        return password
     }
 
     /// Asks a person.

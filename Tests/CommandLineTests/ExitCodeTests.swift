@@ -299,17 +299,20 @@ import Testing
         #expect(try await one.run("docs", "status").status == 0)
         #expect(try await other.run("docs", "ls").status == 0)
         try await house.whileDocumentsStandStill {
-            for (program, text) in [(one, "of one"), (other, "of the other")] {
+            // The other device never got the file: it is told of the conflict at once.
+            for (program, text, status) in [(one, "of one", 0), (other, "of the other", 6)]
+                as [(Program, String, Int32)]
+            {
                 let file = house.folder + "/document"
                 try Data(text.utf8).write(to: URL(fileURLWithPath: file))
-                // The other device never got the file: it is told of the conflict at once.
                 let put = try await program.run("docs", "put", file, "x", "--offline")
-                #expect([0, 6].contains(put.status), "\(put)")
+                #expect(put.status == status, "\(put)")
             }
         }
-        for program in [one, other, one] {
+        // The one whose change makes the conflict is told by its exit code.
+        for (program, code) in [(one, 0), (other, 6), (one, 0)] as [(Program, Int32)] {
             let status = try await program.run("docs", "status")
-            #expect([0, 6].contains(status.status), "\(status)")
+            #expect(status.status == code, "\(status)")
         }
         #expect(try await one.run("docs", "ls").output.contains("1 conflict"))
         #expect(try await house.makeRecordConflict(one, other))
@@ -337,7 +340,7 @@ import Testing
                 attributes: [.posixPermissions: 0o700])
             try Data("{".utf8).write(to: URL(fileURLWithPath: folder + "/deployment/roster.json"))
             chmod(folder + "/deployment/roster.json", 0o600)
-            // What was logged can be read all the same; here nothing was. Settings are a file of their own.
+            // Logs and settings are files of their own, and can be read. Nothing was logged here.
             try await check(nephos, try await leaves(nephos)) { leaf in
                 guard need(leaf) == .deployment else { return nil }
                 return leaf.name == "logs" ? 2 : leaf.name.hasPrefix("settings ") ? 0 : 8

@@ -78,9 +78,9 @@ import Testing
             try await house.begin()
             var person = house.person
             person.environment["NEPHOS_PASSWORD"] = nil
-            func signIn(_ connection: String, _ more: String...) async throws -> Program.Outcome {
-                try await person.run(
-                    ["sign-in", connection, "--account", Household.accountName, "--timeout", "5"] + more)
+            func signIn(_ connection: String, _ account: String = Household.accountName) async throws -> Program.Outcome
+            {
+                try await person.run("sign-in", connection, "--account", account, "--timeout", "5")
             }
             let connection = try await house.nephos.run("status", "--connection").output
                 .trimmingCharacters(in: .whitespacesAndNewlines)
@@ -95,10 +95,21 @@ import Testing
             let dead = moved.replacing(/:[0-9]+\//, with: ":\(port)/")
             #expect(try await signIn(dead).status == 5)
             #expect(try await person.run("kv", "sync").status == 0)
+            // Nor does a sign-in that is killed while it waits leave the other address behind.
+            let (listener, silentPort) = try Web.listen()
+            defer { close(listener) }
+            let silent = moved.replacing(/:[0-9]+\//, with: ":\(silentPort)/")
+            let waiting = try person.start(["sign-in", silent, "--account", Household.accountName])
+            var connections = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
+            try await eventually("it waits for an answer") { poll(&connections, 1, 0) == 1 }
+            waiting.signal(SIGKILL)
+            _ = await waiting.outcome()
+            #expect(try await !person.run("whoami").output.contains(":\(silentPort)"))
+            #expect(try await person.run("kv", "sync").status == 0)
             // Another key is another server, and another account another person.
             let foreign = moved.replacing(/[^\/]+$/, with: String(repeating: "1", count: 32) + "8o1")
-            #expect(try await signIn(foreign).errors.contains("No password") == true)
-            #expect(try await person.run("sign-in", moved, "--account", "other").errors.contains("No password"))
+            #expect(try await signIn(foreign).errors.contains("No password"))
+            #expect(try await signIn(moved, "other").errors.contains("No password"))
             // A device that has signed out is asked.
             #expect(try await person.run("sign-out").status == 0)
             #expect(try await signIn(connection).errors.contains("No password"))

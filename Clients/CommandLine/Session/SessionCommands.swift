@@ -34,7 +34,7 @@ struct SignInCommand: AsyncParsableCommand {
         guard deviceName?.isEmpty != true else {
             throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": "device_name"])
         }
-        if !password.isGiven, let record = try await followed(connection) {
+        if !password.isGiven, let record = try await updated(connection) {
             return try output.print(
                 SessionReport(record),
                 text: "Signed in as \(record.accountName), device \(record.deviceName), as before. "
@@ -69,13 +69,13 @@ struct SignInCommand: AsyncParsableCommand {
 }
 
 extension SignInCommand {
-    /// The session of a device that is signed in already, and finds its server at a new address; nil: sign in.
-    private func followed(_ connection: ConnectionString) async throws -> SessionRecord? {
+    /// The session of a device that is signed in already, with its server's new address; nil: sign in.
+    private func updated(_ connection: ConnectionString) async throws -> SessionRecord? {
         guard app == nil, deviceName == nil, code == nil, policyClass == .computer, try device.hasHome else {
             return nil
         }
         return try await device.withSession { session in
-            try await session.follow(connection: connection, account: account, timeout: wait.duration)
+            try await session.updateAddress(connection: connection, account: account, timeout: wait.duration)
         }
     }
 }

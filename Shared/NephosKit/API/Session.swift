@@ -207,8 +207,8 @@ public final class Session: Sendable {
         }
     }
 
-    /// Reaches the deployment that this device is signed in to at another address, without a password: its key says that
-    /// it is the same deployment. If it does not answer there, the former address stays.
+    /// Goes over to another address of the deployment that this device is signed in to, without a password: the server's
+    /// key proves that it is the same one. If it does not answer there, nothing changes.
     ///
     /// - Parameters:
     ///   - connection: With the new address.
@@ -216,13 +216,14 @@ public final class Session: Sendable {
     ///   - timeout: How long to wait for the answer.
     /// - Returns: The session with its new address. Nil: this device is not signed in to that account of that deployment,
     ///   or its sign-in has ended; sign in.
-    /// - Throws: ``CloudError`` `.networkUnavailable`: nobody answers at the address; `.storageFailure`.
-    public func follow(
+    /// - Throws: ``CloudError`` `.networkUnavailable`, `.deadlineExceeded`: the server does not answer at this address;
+    ///   check it, or try again later. `.storageFailure`.
+    public func updateAddress(
         connection: ConnectionString, account: String, timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> SessionRecord? {
         let identity = SessionRecord.Service(connection)
         return try await engine.perform { engine, completion in
-            engine.follow(identity, account: account, timeout: timeout, completion)
+            engine.updateAddress(identity, account: account, timeout: timeout, completion)
         }
     }
 

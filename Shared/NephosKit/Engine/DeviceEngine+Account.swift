@@ -82,25 +82,34 @@ extension DeviceEngine {
     package func requireSignInPossible(
         _ request: SignInRequest, _ completion: @escaping (Result<Void, CloudError>) -> Void
     ) {
-        do throws(CloudError) {
-            try requireRoom(for: request)
-            let client: SignInClient
-            do {
-                client = try SignInClient(self, request.identity, keys: try freshSecrets())
-            } catch { throw CloudError(wrapping: error) }
-            // Whatever identity says to a stranger, it has answered.
-            client.call(WireWhoAmI(), timeout: request.timeout, id: makeOperationID()) { reply in
-                client.close()
-                guard case .failure(let error) = reply.result else { return completion(.success(())) }
-                switch error.code {
-                case .networkUnavailable, .networkFailure, .serverResponseLost, .deadlineExceeded, .serviceUnavailable,
-                    .incompatibleVersion:
-                    completion(.failure(error))
-                default: completion(.success(()))
-                }
-            }
-        } catch {
+        do throws(CloudError) { try requireRoom(for: request) } catch {
             loop.schedule(after: .zero) { completion(.failure(error)) }
+            return
+        }
+        requireAnswer(of: request.identity, timeout: request.timeout, completion)
+    }
+
+    /// Finds out whether identity answers at an address, under the key that is expected there.
+    func requireAnswer(
+        of identity: SessionRecord.Service, timeout: Duration,
+        _ completion: @escaping (Result<Void, CloudError>) -> Void
+    ) {
+        let client: SignInClient
+        do { client = try SignInClient(self, identity, keys: try freshSecrets()) } catch {
+            let error = CloudError(wrapping: error)
+            loop.schedule(after: .zero) { completion(.failure(error)) }
+            return
+        }
+        // Whatever identity says to a stranger, it has answered.
+        client.call(WireWhoAmI(), timeout: timeout, id: makeOperationID()) { reply in
+            client.close()
+            guard case .failure(let error) = reply.result else { return completion(.success(())) }
+            switch error.code {
+            case .networkUnavailable, .networkFailure, .serverResponseLost, .deadlineExceeded, .serviceUnavailable,
+                .incompatibleVersion:
+                completion(.failure(error))
+            default: completion(.success(()))
+            }
         }
     }
 
