@@ -353,6 +353,7 @@ public final class Transfers {
         var writing: Writing?
         if let upload {
             guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
+            let former = try host.storage.reservation(upload.id, of: place.owner, in: transaction)?.bytes ?? 0
             let reservation = try host.storage.reserve(
                 request.uploadBytes, under: upload.id, for: place.owner, at: place.partition, on: place.room,
                 app: place.app, device: caller.device, account: caller.account,
@@ -360,8 +361,9 @@ public final class Transfers {
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)
             writing = try self.writing(
                 of: caller.account, to: place.owner, in: place.partition, at: context.now, host, in: transaction)
-            // A part of an app's plan is one, whether it is reserved or stored. A call that fails reserves nothing.
-            if place.owner.isApp,
+            // Reserved and stored bytes count together on the account's part of the app's plan. An upload that asks for no
+            // more than before goes on. A request that fails reserves nothing.
+            if place.owner.isApp, reservation.bytes > former,
                 let refusal = writing?.refusal(
                     of: try host.storage.unfilledBytes(of: caller.account, for: place.owner, in: transaction))
             {

@@ -104,7 +104,7 @@ extension Transfers {
     ) throws -> Result {
         guard let host, bytes > 0, owner.isApp else { return try body() }
         let before = try writing(of: account, to: owner, in: partition, at: now, host, in: transaction)
-        // What the account has reserved will be stored: it is of its part already.
+        // Room that is reserved for uploads counts on the account's part of the plan, as saved bytes do.
         let reserved = try host.storage.unfilledBytes(of: account, for: owner, in: transaction)
         if let refusal = before.adding(reserved).refusal(of: bytes) { throw refusal }
         let result = try body()

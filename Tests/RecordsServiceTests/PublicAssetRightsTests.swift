@@ -76,29 +76,35 @@ import Testing
         #expect(refusal?.code == .requestRateLimited)
     }
 
-    private func openUpload(_ bytes: UInt64, for record: String) throws {
+    private func openUpload(
+        _ bytes: UInt64, for record: String, _ upload: Data = RecordDevice.version()
+    ) throws {
         var open = WireOpenTransfer()
-        (open.container, open.transferID) = (bert.content(of: record), RecordDevice.version())
+        (open.container, open.transferID) = (bert.content(of: record), upload)
         open.uploadBytes = bytes
         try bert.call("OpenTransfer", open, as: WireOpenTransferReply.self)
     }
 
-    /// What an account has reserved and what it has saved are one part of the app's plan, in either order.
+    /// Reserved and saved bytes count together on the account's part of the app's plan, in either order.
     @Test(arguments: [false, true]) func whatIsReservedIsOfTheAccountsPart(isReservedFirst: Bool) throws {
         try limitAppPlan()
         func save(_ name: String) throws {
             try bert.save(name, ["text": .string(String(repeating: "x", count: 100_000))])
         }
         if isReservedFirst {
-            try openUpload(1_500_000, for: "hill")
+            let upload = RecordDevice.version()
+            try openUpload(1_500_000, for: "hill", upload)
             for number in 0..<4 { try save("bert-\(number)") }
             let refusal = #expect(throws: CloudError.self) { try save("bert-4") }
             #expect(refusal?.code == .requestRateLimited)
+            // The upload goes on with what it has, and gets no more.
+            try openUpload(1_500_000, for: "hill", upload)
+            #expect(throws: CloudError.self) { try openUpload(1_600_000, for: "hill", upload) }
         } else {
             for number in 0..<10 { try save("bert-\(number)") }
             let refusal = #expect(throws: CloudError.self) { try openUpload(1_500_000, for: "hill") }
             #expect(refusal?.code == .requestRateLimited)
-            // What was refused has reserved nothing.
+            // The refused request has reserved nothing.
             try openUpload(900_000, for: "hill")
         }
         try ann.save("ann", ["text": .string(String(repeating: "x", count: 900_000))])

@@ -37,7 +37,11 @@ enum ReservationStore {
     /// Of an app's room each account has a part.
     static let accountMigration = Migration(
         name: "ledger-006-reservations-account",
-        statements: ["ALTER TABLE storage_reservations ADD COLUMN account TEXT NOT NULL DEFAULT ''"])
+        statements: [
+            "ALTER TABLE storage_reservations ADD COLUMN account TEXT NOT NULL DEFAULT ''",
+            // Each save to a public database asks what its account has reserved.
+            "CREATE INDEX storage_reservations_by_account ON storage_reservations (owner_id, account)",
+        ])
 
     private static let columns = "owner_id, id, app, device, bytes, filled, expires, room, partition_number, account"
     private static let select = SQL("SELECT \(columns) FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")
@@ -58,12 +62,8 @@ enum ReservationStore {
         "SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1 AND device = ?2 AND expires > ?3")
     private static let sumOfAccount = SQL(
         """
-        SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM storage_reservations WHERE owner_id = ?1 AND account = ?2
-        """)
-    private static let unfilledOfAccount = SQL(
-        """
-        SELECT CAST(COALESCE(SUM(bytes - filled), 0) AS BIGINT) FROM storage_reservations
-        WHERE owner_id = ?1 AND account = ?2
+        SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), CAST(COALESCE(SUM(filled), 0) AS BIGINT)
+        FROM storage_reservations WHERE owner_id = ?1 AND account = ?2
         """)
     private static let upsert = SQL(
         """
@@ -125,18 +125,13 @@ enum ReservationStore {
         return try transaction.first(countOfDevice, values) { Int($0.integer(0)) } ?? 0
     }
 
-    /// Bytes that an account has reserved of an app's room, all together.
-    static func bytes(of account: AccountID, for owner: Owner, in transaction: any Transaction) throws -> UInt64 {
+    /// Bytes that an account has reserved of an app's room, all together, and how many of them are stored.
+    static func bytes(
+        of account: AccountID, for owner: Owner, in transaction: any Transaction
+    ) throws -> (reserved: UInt64, filled: UInt64) {
         try transaction.first(sumOfAccount, [.text(owner.rawValue), .text(account.rawValue)]) {
-            UInt64(clamping: $0.integer(0))
-        } ?? 0
-    }
-
-    /// What the account has reserved and not stored yet.
-    static func unfilled(of account: AccountID, for owner: Owner, in transaction: any Transaction) throws -> UInt64 {
-        try transaction.first(unfilledOfAccount, [.text(owner.rawValue), .text(account.rawValue)]) {
-            UInt64(clamping: $0.integer(0))
-        } ?? 0
+            (UInt64(clamping: $0.integer(0)), UInt64(clamping: $0.integer(1)))
+        } ?? (0, 0)
     }
 
     static func save(_ reservation: Reservation, in transaction: any Transaction) throws {

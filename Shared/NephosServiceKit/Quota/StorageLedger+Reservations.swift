@@ -94,7 +94,7 @@ extension StorageLedger {
                 .limitExceeded, "One account has no such part of the app's plan for its uploads. Send less.",
                 details: ["bytes_max": "\(most)"])
         }
-        let all = try ReservationStore.bytes(of: account, for: reservation.owner, in: transaction)
+        let all = try ReservationStore.bytes(of: account, for: reservation.owner, in: transaction).reserved
         let others = all - min(all, reservation.bytes)
         guard others <= most - bytes else {
             throw CloudError(
@@ -127,7 +127,8 @@ extension StorageLedger {
     /// Bytes that the account has reserved of an app's plan and not stored yet.
     public func unfilledBytes(of account: AccountID, for owner: Owner, in transaction: any Transaction) throws -> UInt64
     {
-        try ReservationStore.unfilled(of: account, for: owner, in: transaction)
+        let (reserved, filled) = try ReservationStore.bytes(of: account, for: owner, in: transaction)
+        return reserved - min(filled, reserved)
     }
 
     /// Which app has a reservation; nil: there is none of this id.
