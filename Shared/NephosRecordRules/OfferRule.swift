@@ -19,7 +19,6 @@ package enum OfferRule {
         _ offered: WireRecord, over state: SaveRule.State
     ) throws(CloudError) -> Outcome {
         guard let stored = state.record else {
-            guard !state.isDamaged else { return try decide(offered, overDamaged: state) }
             guard !state.isSince else { throw deletedSince }
             guard let deletion = state.deletion else { return .write }
             let isLater = deletion.time < offered.modified.time
@@ -45,16 +44,6 @@ package enum OfferRule {
         return isLater ? .write : .isPast
     }
 
-    /// Of one that is damaged it is known which it is not. Whichever it is, what was written since the restore, and be it
-    /// that it was offered, is not from before.
-    private static func decide(
-        _ offered: WireRecord, overDamaged state: SaveRule.State
-    ) throws(CloudError) -> Outcome {
-        if state.former.contains([UInt8](offered.version)) { return .isPast }
-        guard !state.isSince else { throw savedSince }
-        return .write
-    }
-
     /// - Parameters:
     ///   - version: The change tag that was deleted.
     ///   - stamp: Of the deletion.
@@ -62,11 +51,7 @@ package enum OfferRule {
     package static func decideDeletion(
         of version: [UInt8], by stamp: WireRecordStamp, over state: SaveRule.State
     ) throws(CloudError) -> Outcome {
-        guard let stored = state.record else {
-            guard state.isDamaged else { return .isPast }
-            guard !state.isSince, !state.former.contains(version) else { throw savedSince }
-            return .write
-        }
+        guard let stored = state.record else { return .isPast }
         if [UInt8](stored.version) == version { return .write }
         guard !state.isSince else { throw savedSince }
         let isLater = stored.modified.time < stamp.time

@@ -10,16 +10,13 @@ private import SwiftProtobuf
 package enum SaveRule {
     /// A record as it is stored.
     package struct State: Equatable {
-        /// Nil: there is none, or it is damaged.
+        /// Nil: there is none.
         package var record: WireRecord?
-        /// There is one, of which nothing can be read any more.
-        package var isDamaged = false
         /// Change tags that it had before, the newest first; of one that was deleted, too.
         package var former: [[UInt8]] = []
         /// Of one that was deleted: by whom, and when; nil: that is not known.
         package var deletion: WireRecordStamp?
-        /// It was saved or deleted since the service came back from a copy, and not as it had been before. Of one that is
-        /// damaged: it was written since, however that was.
+        /// It was saved or deleted since the service came back from a copy, and not as it had been before.
         package var isSince = false
         /// It was saved or deleted after the service had come back from a copy, and before anybody had shown it that: its
         /// stamp does not say what it has not followed.
@@ -28,18 +25,17 @@ package enum SaveRule {
         package var epochBegan: Int64 = 0
 
         package init(
-            record: WireRecord? = nil, isDamaged: Bool = false, former: [[UInt8]] = [],
+            record: WireRecord? = nil, former: [[UInt8]] = [],
             deletion: WireRecordStamp? = nil,
             isSince: Bool = false
         ) {
             self.record = record
-            self.isDamaged = isDamaged
             self.former = former
             self.deletion = deletion
             self.isSince = isSince
         }
 
-        package var isThere: Bool { record != nil || isDamaged }
+        package var isThere: Bool { record != nil }
     }
 
     package enum Outcome: Equatable {
@@ -52,17 +48,15 @@ package enum SaveRule {
     }
 
     /// - Parameter stamp: Of the save.
-    /// - Throws: ``CloudError`` `.serverRecordChanged`, `.unknownItem` (it was deleted since, or is damaged),
-    ///   `.invalidArguments` (of another type; a field is to be sealed that is there unsealed).
+    /// - Throws: ``CloudError`` `.serverRecordChanged`, `.unknownItem` (it was deleted since), `.invalidArguments` (of another type; a field is to be sealed that is there unsealed).
     package static func decide(
         _ save: WireSaveRecord, over state: State, stamp: WireRecordStamp
     ) throws(CloudError) -> Outcome {
         let version = [UInt8](save.version)
         guard let stored = state.record else {
             // A save that comes late, of a record that was deleted since.
-            let gone = state.isDamaged ? damaged : deletedSince
-            guard !state.former.contains(version) else { throw gone }
-            guard save.base.isEmpty || save.policy != .ifServerRecordUnchanged else { throw gone }
+            guard !state.former.contains(version) else { throw deletedSince }
+            guard save.base.isEmpty || save.policy != .ifServerRecordUnchanged else { throw deletedSince }
             let stamp = later(stamp, than: state)
             var created = stamp
             created.gaps = []
@@ -105,7 +99,6 @@ package enum SaveRule {
     /// - Parameter base: The change tag that the device knew; empty: whichever it is.
     /// - Throws: ``CloudError`` `.serverRecordChanged`.
     package static func decideDeletion(of state: State, base: Data) throws(CloudError) {
-        // Which one it is that is damaged nobody knows.
         guard state.isThere, !base.isEmpty, state.record?.version != base else { return }
         throw CloudError(
             .serverRecordChanged, "The record was saved since this device read it. Look again, and delete it then.")
@@ -137,10 +130,6 @@ package enum SaveRule {
 
     private static let deletedSince = CloudError(
         .unknownItem, "The record was deleted. Save it as a new one, or leave it.")
-
-    private static let damaged = CloudError(
-        .unknownItem,
-        "What is stored of the record is damaged. Save it as a new one, with all of its fields, or leave it.")
 
     /// Byte for byte: strings that are equal to a reader are others here, and what is no number is itself.
     package static func hasSameContent(_ left: WireRecord, _ right: WireRecord) -> Bool {

@@ -4,23 +4,10 @@ private import SwiftProtobuf
 
 /// A page of a key-value store, as tests look at it.
 extension WireReadChangesReply {
-    /// Its keys, but for those whose value is damaged.
+    /// Its keys.
     package var items: [WireKeyValueItem] {
-        get { changes.filter { !$0.damaged }.compactMap { try? WireKeyValueItem(serializedBytes: $0.body) } }
-        set { changes = changes.filter(\.damaged) + newValue.map { WireChange(key: $0) } }
-    }
-
-    package var damaged: [WireKeyValueItem] {
-        get { changes.filter(\.damaged).compactMap { try? WireKeyValueItem(serializedBytes: $0.body) } }
-        set {
-            changes =
-                changes.filter { !$0.damaged }
-                + newValue.map {
-                    var change = WireChange(key: $0)
-                    change.damaged = true
-                    return change
-                }
-        }
+        get { changes.compactMap { try? WireKeyValueItem(serializedBytes: $0.body) } }
+        set { changes = newValue.map { WireChange(key: $0) } }
     }
 
     package var usage: WireKeyValueUsage {

@@ -234,11 +234,16 @@ public protocol FeedTransaction: Transaction, FeedReader {
     /// Sets the scope's metadata, without a change in the feed.
     func setMetadata(_ scope: ScopeName, _ metadata: [UInt8]) throws
 
+    /// Takes an item's row out, with its share of the digest, the count and the bytes. No change in the feed: readers are
+    /// not told.
+    func takeOut(_ name: ItemName, of scope: ScopeName) throws
+
+    /// Sets what live items have in the scope's digest, here and in the head. No change in the feed.
+    func setShares(_ shares: [ItemName: SetDigest], of scope: ScopeName) throws
+
     /// Sets the scope's digest, count and bytes to what its rows add up to: something was damaged. No change in the
     /// feed.
-    ///
-    /// - Returns: The digest.
-    func correctHead(_ scope: ScopeName) throws -> SetDigest
+    func correctHead(_ scope: ScopeName) throws
 
     /// The same, by what was counted beside: a scope of very many rows holds nobody up. No change in the feed.
     func correctHead(by count: ScopeCount) throws -> HeadCorrection

@@ -97,10 +97,32 @@ extension Feed {
         return result
     }
 
-    public func correctHead(_ scope: ScopeName) throws -> SetDigest {
-        let sum = try recount(scope)
-        try set(sum, of: scope)
-        return sum.digest
+    public func correctHead(_ scope: ScopeName) throws { try set(recount(scope), of: scope) }
+
+    public func takeOut(_ name: ItemName, of scope: ScopeName) throws {
+        let place = try place(of: scope)
+        guard let id = heads.scopes[place].id, let stored = try share(ofScopeWithID: id, name) else { return }
+        try removeItem(id, name)
+        heads.change(scope: place) {
+            guard stored.isLive else { return $0.tombstones -= 1 }
+            $0.digest.remove(stored.digest)
+            $0.liveCount -= 1
+            $0.liveBytes -= stored.size
+        }
+    }
+
+    public func setShares(_ shares: [ItemName: SetDigest], of scope: ScopeName) throws {
+        let place = try place(of: scope)
+        guard let id = heads.scopes[place].id else { return }
+        for (name, digest) in shares {
+            guard let stored = try share(ofScopeWithID: id, name), stored.isLive else { continue }
+            cache.items.remove(id, name)
+            try execute(FeedStatements.setShare, [.integer(id), .text(name.rawValue), .blob(digest.bytes)])
+            heads.change(scope: place) {
+                $0.digest.remove(stored.digest)
+                $0.digest.add(digest)
+            }
+        }
     }
 
     public func correctHead(by count: ScopeCount) throws -> HeadCorrection {

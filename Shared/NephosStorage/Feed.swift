@@ -18,7 +18,7 @@ public final class Feed: FeedTransaction {
     let cache: FeedCache
 
     /// An item's share in its scope's head.
-    private struct Share {
+    struct Share {
         var isLive: Bool
         var digest: SetDigest
         var size: Int
@@ -250,7 +250,7 @@ public final class Feed: FeedTransaction {
     }
 
     /// The stored item's share, or nil when there is no row.
-    private func share(ofScopeWithID id: Int64, _ name: ItemName) throws -> Share? {
+    func share(ofScopeWithID id: Int64, _ name: ItemName) throws -> Share? {
         switch cache.items.entry(id, name) {
         case .item(let item): return Share(isLive: !item.deleted, digest: item.digest, size: item.size)
         case ItemCache.Entry.none?: return nil

@@ -67,6 +67,7 @@ enum FeedStatements {
         UPDATE feed_items SET sequence = ?3, deleted_at = ?4, size = ?5, digest = ?6, body = ?7, body_id = ?8
         WHERE scope_id = ?1 AND name = ?2
         """)
+    static let setShare = SQL("UPDATE feed_items SET digest = ?3 WHERE scope_id = ?1 AND name = ?2")
     /// The length is known without reading the body.
     private static let rowColumns =
         """

@@ -59,10 +59,3 @@ public struct ChangesReading: Sendable {
     private static let malformed = CloudError(
         .malformedRequest, "The service's page of changes does not follow the one before.")
 }
-
-extension WireChange {
-    /// Where in the feed the item was written: of one that is damaged and has called for help since, before that.
-    ///
-    /// - Parameter sequence: Where it is.
-    public func writtenSequence(or sequence: UInt64) -> UInt64 { written == 0 ? sequence : min(written, sequence) }
-}

@@ -24,6 +24,9 @@ public struct FieldWriter: Sendable {
 
     public init(reserving count: Int = 0) { fields = count > 0 ? FieldBytes(capacity: count) : Self.nothing }
 
+    /// Takes back what was written beyond so many bytes.
+    public mutating func drop(after count: Int) { self.count = min(self.count, count) }
+
     /// A copy of what was written; begins anew.
     public mutating func take() -> [UInt8] {
         let fields = handOver()

@@ -103,7 +103,7 @@ final class ContainerCloud {
     }
 
     /// Of what the service has of the item nothing can be read any more.
-    func damage(_ path: String, of device: Device) async throws {
+    func damage(_ path: String, of device: Device, isRestarted: Bool = true) async throws {
         let item = try await device.container.items().first { $0.path == path }
         guard let id = item?.id else { throw CloudError(.unknownItem, "No such item.", details: ["path": path]) }
         try simulation.use { cloud in
@@ -112,6 +112,7 @@ final class ContainerCloud {
                     SQL("UPDATE feed_items SET body = ?1 WHERE name = ?2"),
                     [.blob(Array("damaged!".utf8)), .text(id.name.rawValue)])
             }
+            guard isRestarted else { return }
             cloud.crash(.documents)
             try cloud.start(.documents)
         }

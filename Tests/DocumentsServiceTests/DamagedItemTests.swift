@@ -6,8 +6,7 @@ import NephosStorage
 import NephosWire
 import Testing
 
-/// One row that the disk has lost takes no other with it: by the rows beside it it is deleted, and other things are put
-/// into it.
+/// A row that does not open goes to the quarantine, takes no other with it, and comes back from whoever has the item.
 @Suite struct DamagedItemTests {
     private let house: ContainerHouse
     private let device: ContainerDevice
@@ -70,66 +69,71 @@ import Testing
         } catch { return error as? CloudError }
     }
 
-    /// What is damaged is told by its own error, with which device it is that has it.
-    @Test func whatCannotBeDoneIsRefusedByATypedError() throws {
+    /// A write meets it: it is not there.
+    @Test func whatDoesNotOpenIsNotThere() throws {
         let id = try device.makeFile("f")
         let version = try device.item(id).content.version
-        let sequence = try #require(try changes()[id.name.rawValue]).sequence
+        let head = try place()
         try damage(id)
         let refused: [WireDocumentChange] = [
-            .replace(id, .inline("new", base: version)), .place(id, "g", in: .documents), .restore(id),
+            .replace(id, .inline("new", base: version)), .place(id, "g", in: .documents), .restore(id), .trash(id),
             .attributes(id) { $0.executable = true }, .resolve(id, [version]), .announce(id, version, length: 5),
-            .create(id, "f", .inline("new")),
+            .remove(id),
         ]
-        for change in refused {
-            let error = refusal([change])
-            #expect(error?.code == .unknownItem, "\(change)")
-            #expect(error?.details["reason"] == "damaged" && error?.details["written"] == "\(sequence)", "\(change)")
-            house.cloud.network.run(for: .seconds(1))
-        }
-        #expect(try changes()[id.name.rawValue]?.written == sequence)
-        expect(.constraintViolation) { try device.apply([.remove(id)]) }
-        // Nothing else is held up.
-        try device.makeFile("g")
+        for change in refused { #expect(refusal([change])?.code == .unknownItem, "\(change)") }
         let conditions = [WireItemCondition.make(id, .contentVersion(version))]
         expect(.constraintViolation) { try device.apply([.create(ContainerDevice.makeID(), "h")], if: conditions) }
         expect(.unknownItem) { _ = try device.versions(of: id) }
-    }
-
-    @Test(arguments: [true, false]) func itIsDeletedByItsRows(_ isFolder: Bool) throws {
-        let id = try isFolder ? device.makeFolder("f") : device.makeFile("f")
-        if isFolder { try device.makeFile("within", in: id) }
-        try damage(id)
-        let trash = WireDocumentChange.trash(id)
-        try device.apply([trash])
-        // Its name is free.
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try counter("quarantine.now") == 1 && counter("items.quarantined") == 1)
+        // Nothing has moved, and its name is free.
+        #expect(try place() == head && device.list().isEmpty)
         let other = try device.makeFile("f")
-        try device.apply([.trash(id)])
-        expect(.constraintViolation) { try device.apply([.remove(id, batch: Data(ContainerDevice.makeID().bytes))]) }
-        try device.apply([.remove(id, batch: trash.trash.batch)])
-        house.cloud.network.run(for: .seconds(120))
         #expect(try device.names() == ["f": other])
-        try device.apply([.trash(other)])
-        try device.apply([.remove(other)])
-        house.cloud.network.run(for: .seconds(120))
-        #expect(try used() == 0 && rows("damaged_items") == 0)
-        for table in ["document_places", "document_trash", "document_children", "document_items", "document_versions"] {
-            #expect(try rows(table) == 0, "\(table)")
-        }
     }
 
-    @Test func somethingIsPutIntoADamagedFolderAndTakenOut() throws {
-        let (top, file) = (try device.makeFolder("top"), try device.makeFile("f"))
+    /// A read meets it: of the feed, or of digests.
+    @Test(arguments: ["ReadChanges", "ListItemDigests"]) func whatAReadMeetsGoesToTheQuarantine(_ method: String) throws
+    {
+        let folder = try device.makeFolder("folder")
+        let ids = try (0..<40).map { try device.makeFile("\($0)", in: folder) }
+        let row = SQL("UPDATE feed_items SET body = x'0102' WHERE name = ?1")
+        let count = try house.cloud.storage(of: .documents).write { try $0.execute(row, [.text(ids[7].name.rawValue)]) }
+        #expect(count == 1)
+        if method == "ReadChanges" {
+            #expect(try changes()[ids[7].name.rawValue] == nil)
+        } else {
+            var request = WireListItemDigests()
+            (request.container, request.items) = (device.container, ids.map { Data($0.bytes) })
+            let reply = try device.call("ListItemDigests", request, as: WireListItemDigestsReply.self)
+            #expect(reply.entries.count == 39)
+        }
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try counter("quarantine.now") == 1)
+        // The digests of what it lay in have lost its share.
+        let list = try digests(of: folder)
+        #expect(list.entries.count == 39)
+        let sum = try list.entries.reduce(into: SetDigest.empty) { sum, entry in
+            sum.add(try #require(SetDigest(bytes: [UInt8](entry.digest))))
+        }
+        #expect([UInt8](list.folderDigest) == sum.bytes)
+        #expect(try device.list().count == 40)
+    }
+
+    @Test func whatLiesInAFolderStaysUntilTheFolderIsBack() throws {
+        let top = try device.makeFolder("top")
         let folder = try device.makeFolder("folder", in: top)
+        let file = try device.makeFile("f", in: folder)
+        let before = try device.item(folder)
         try damage(folder)
-        try device.apply([.place(file, "g", in: folder)])
-        let within = try device.makeFolder("within", in: folder)
-        try device.makeFile("h", in: within)
-        // Nor into itself.
-        expect(.constraintViolation) { try device.apply([.place(top, "x", in: within)]) }
-        try device.apply([.place(file, "f", in: .documents)])
-        try device.apply([.trash(folder)])
-        expect(.unknownItem) { try device.makeFile("late", in: within) }
+        expect(.unknownItem) { try device.makeFile("g", in: folder) }
+        #expect(try device.list()[file] != nil && device.list()[folder] == nil)
+        try device.apply([offer(before, folder)])
+        #expect(try device.item(folder) == before)
+        try device.makeFile("g", in: folder)
+        expect(.constraintViolation) { try device.apply([.place(top, "x", in: folder)]) }
+        let list = try digests(of: top)
+        #expect([UInt8](list.digest) == (try headDigest()))
     }
 
     /// What a device is about to make nobody has but it, and nobody offers it again.
@@ -141,30 +145,10 @@ import Testing
         #expect(try device.item(id).announcements.map(\.name) == [Data("b".utf8)])
         try damage(id)
         try device.makeFile("f")
-        #expect(try changes()[id.name.rawValue]?.damaged == true)
-        // Nor is it there for ever.
-        house.cloud.skip(.seconds(25 * 3600), of: .documents)
-        house.cloud.network.run(for: .seconds(200))
-        #expect(try rows("feed_items WHERE name = '\(id.name)' AND deleted_at > 0") == 1)
+        #expect(try changes()[id.name.rawValue] == nil)
     }
 
-    private static let selectWritten = SQL(
-        """
-        SELECT coalesce((SELECT written FROM damaged_items d WHERE d.name = ?1), sequence)
-        FROM feed_items WHERE name = ?1
-        """)
-
-    /// Where the item was written.
-    private func written(_ id: DocumentID) throws -> UInt64 {
-        let sequence = try house.cloud.storage(of: .documents).write {
-            try $0.first(Self.selectWritten, [.text(id.name.rawValue)]) { UInt64(clamping: $0.integer(0)) }
-        }
-        return try #require(sequence)
-    }
-
-    /// - Parameter written: As whose the device has it; nil: it has what is damaged.
-    private func offer(_ item: WireDocumentItem, _ id: DocumentID, written: UInt64? = nil) throws -> WireDocumentChange
-    {
+    private func offer(_ item: WireDocumentItem, _ id: DocumentID) throws -> WireDocumentChange {
         var change = WireDocumentChange.create(id, item.name, in: .documents, item.hasContent ? item.content : nil)
         change.create.parent = item.parent
         change.create.placeVersion = item.placeVersion
@@ -174,19 +158,20 @@ import Testing
         change.create.renditions = item.renditions
         change.create.kind = item.kind
         if item.hasAttributes { change.create.attributes = item.attributes }
-        change.create.written = try written ?? self.written(id)
         change.offered = true
         return change
     }
 
-    @Test func whatIsOfferedTakesItsPlaceAsItWas() throws {
+    /// With its conflicts, whoever has made it, and what it counts.
+    @Test func whatIsOfferedIsThereAsItWas() throws {
         let id = try device.makeFile("f")
         let base = try device.item(id).content.version
         for text in ["second", "loser"] { try device.apply([.replace(id, .inline(text, base: base))]) }
-        let (before, counted) = (try device.item(id), try used())
+        let (before, versions, counted) = (try device.item(id), try device.versions(of: id), try used())
         try damage(id)
-        try device.apply([offer(before, id)])
-        #expect(try device.item(id) == before && used() == counted)
+        let other = try house.device()
+        try other.apply([offer(before, id)])
+        #expect(try device.item(id) == before && used() == counted && device.versions(of: id) == versions)
         // Again it is nothing.
         try device.apply([offer(before, id)])
         #expect(try device.item(id) == before && device.names() == ["f": id])
@@ -194,110 +179,75 @@ import Testing
         expect(.alreadyExists) { try device.makeFile("f") }
         try device.apply([.place(id, "g", in: .documents)])
         try device.makeFile("f")
+        #expect(try rows("quarantined_items") == 0)
     }
 
-    @Test func whatWasDeletedMeanwhileIsWholeInTheTrash() throws {
-        let id = try device.makeFile("f")
-        let before = try device.item(id)
-        try damage(id)
-        let trash = WireDocumentChange.trash(id)
-        try device.apply([trash])
-        try device.apply([offer(before, id)])
-        let item = try device.item(id)
-        #expect(item.trash.batch == trash.trash.batch && item.content == before.content)
-        try device.makeFile("f")
-        try device.apply([.restore(id, clash: .rename)])
-        #expect(try device.names().keys.sorted() == ["f", "f 2"])
-    }
-
-    @Test func anOlderContentDoesNotTakeItsPlace() throws {
+    /// An older content may come back first: the newer one is among the versions still.
+    @Test func whatIsNewerThanWhatComesBackIsAmongItsVersions() throws {
         let id = try device.makeFile("f")
         let older = try device.item(id)
         try device.apply([.replace(id, .inline("newer", base: older.content.version))])
-        let newer = try device.item(id)
         try damage(id)
         try device.apply([offer(older, id)])
-        #expect(try changes()[id.name.rawValue]?.damaged == true)
-        try device.apply([offer(newer, id)])
-        #expect(try device.item(id) == newer)
+        #expect(try device.item(id).content == older.content)
+        #expect(try device.versions(of: id).map(\.text) == ["newer", "text"])
     }
 
-    /// What says nothing of a content is as old as what does: a folder's name, a file's attributes.
-    @Test(arguments: [true, false]) func anOlderStateOfAnythingElseDoesNotTakeItsPlace(_ isFolder: Bool) throws {
-        let id = try isFolder ? device.makeFolder("f") : device.makeFile("f")
-        let (older, before) = (try device.item(id), try written(id))
-        try device.apply([.place(id, "g", in: .documents), .attributes(id) { $0.tags.tags = ["red"] }])
-        let newer = try device.item(id)
-        try damage(id)
-        for number in [before, 0] {
-            try device.apply([offer(older, id, written: number)])
-            #expect(try changes()[id.name.rawValue]?.damaged == true)
-        }
-        try device.apply([offer(newer, id)])
-        #expect(try device.item(id) == newer)
-    }
-
-    /// Who heals it is not taken for who has made it, nor is it younger by that, whatever the clock says and whatever the disk
-    /// has lost besides.
-    @Test(arguments: [0, -30]) func itIsAsItWasWhoeverHealsIt(_ clockOffset: Int) throws {
-        let other = try house.device()
+    /// A version whose row does not open either is lost; the content is there as the device has it.
+    @Test func aContentIsThereThoughItsVersionDoesNotOpenEither() throws {
         let id = try device.makeFile("f")
-        try device.apply([
-            .replace(id, .inline("second", base: device.item(id).content.version)),
-            .attributes(id) { $0.tags.tags = ["red"] },
-        ])
         let before = try device.item(id)
-        try change("DELETE FROM document_versions WHERE item = ?1 AND number = 1", [.blob(id.bytes)])
         try change("UPDATE document_versions SET sealed = x'0102' WHERE item = ?1", [.blob(id.bytes)])
-        house.cloud.setClockOffset(of: .documents, .seconds(clockOffset))
         try damage(id)
-        house.cloud.network.run(for: .seconds(1))
-        try other.apply([offer(before, id)])
+        try device.apply([offer(before, id)])
         #expect(try device.item(id) == before)
-        // Nor does its version stay unreadable, which is kept when another takes its place.
-        #expect(try device.versions(of: id).map(\.text) == ["second"])
-        house.cloud.setClockOffset(of: .documents, .zero)
-        try device.apply([.replace(id, .inline("third", base: before.content.version))])
-        #expect(try device.versions(of: id).map(\.text) == ["third", "second"])
     }
 
-    /// In the history that was lost one folder lay in the other; by now it is the other way about. Or there is no room.
-    @Test(arguments: [true, false]) func whatHasNoRoomWhereItWasIsWholeWhereItLies(_ isWithin: Bool) throws {
-        let (folder, other) = (try device.makeFolder("folder"), try device.makeFolder("other"))
-        var before = try device.item(folder)
-        before.parent = Data(other.bytes)
-        if isWithin {
-            try device.apply([.place(other, "other", in: folder)])
-        } else {
-            try device.makeFile("within", in: other)
-            try change(
-                "UPDATE document_folders SET item_count = \(DocumentLimits.folderCountMax) WHERE folder = ?1",
-                [.blob(other.bytes)])
-        }
-        try damage(folder)
-        let change = try offer(before, folder)
-        try device.apply([change])
-        #expect(try DocumentID(bytes: device.item(folder).parent) == .documents)
-        #expect(try device.names()["folder"] == folder)
-    }
-
-    /// It was made by a clock that was ahead, and deleted by its rows: it came into the trash after that.
-    @Test func whatIsHealedInTheTrashWasDeletedAfterItWasMade() throws {
-        house.cloud.setClockOffset(of: .documents, .seconds(300))
+    /// From the trash it comes back into the trash, and stays there for its time.
+    @Test func whatLayInTheTrashIsEndedAsWhatIsThereSays() throws {
         let id = try device.makeFile("f")
         let before = try device.item(id)
+        try device.apply([.trash(id)])
+        try damage(id)
+        try device.apply([offer(before, id)])
+        house.cloud.skip(.seconds(40 * 24 * 3600), of: .documents)
+        house.cloud.network.run(for: .seconds(200))
         house.cloud.setClockOffset(of: .documents, .zero)
+        #expect(try device.names() == ["f": id])
+    }
+
+    /// For 30 days what lies beside it is kept, and counts.
+    @Test func whatNobodyBringsBackIsForgottenWithAllThatLiesBesideIt() throws {
+        let folder = try device.makeFolder("folder")
+        let id = try device.makeFile("f", in: folder)
+        try device.apply([.replace(id, .inline("second", base: device.item(id).content.version))])
         try damage(id)
-        let trash = WireDocumentChange.trash(id)
-        try device.apply([trash])
-        try device.apply([offer(before, id)])
-        let note = try device.item(id).trash
-        #expect(note.trashed >= before.placed && note.batch == trash.trash.batch)
-        #expect(note.deviceID == device.mover.device.rawValue)
-        // By its row, too.
-        try damage(id)
-        try device.apply([offer(before, id)])
-        #expect(try device.item(id).trash == note)
+        expect(.unknownItem) { try device.apply([.place(id, "g", in: .documents)]) }
+        house.cloud.network.run(for: .seconds(1))
+        #expect(try rows("document_versions") == 2 && rows("quarantined_items") == 1)
+        house.cloud.skip(.seconds(31 * 24 * 3600), of: .documents)
+        house.cloud.network.run(for: .seconds(700))
+        #expect(try rows("document_versions") == 0 && rows("quarantined_items") == 0)
+        house.cloud.setClockOffset(of: .documents, .zero)
+        try device.apply([.trash(folder)])
+        try device.apply([.remove(folder)])
+        house.cloud.network.run(for: .seconds(120))
+        #expect(try used() == 0)
+        for table in ["document_places", "document_trash", "document_children", "document_items"] {
+            #expect(try rows(table) == 0, "\(table)")
+        }
+    }
+
+    private func place() throws -> UInt64 {
+        var request = WireReadChanges()
+        request.scope = device.container
+        return try device.call("ReadChanges", request, as: WireReadChangesReply.self).token.sequence
+    }
+
+    private func headDigest() throws -> [UInt8] {
+        var request = WireReadChanges()
+        request.scope = device.container
+        return [UInt8](try device.call("ReadChanges", request, as: WireReadChangesReply.self).digest)
     }
 
     /// The item changes before its digest is put right: the folders above have what it was in theirs, and lose that.
@@ -322,19 +272,6 @@ import Testing
         request.container = device.container
         request.folder = Data(folder.bytes)
         return try device.call("ListItemDigests", request, as: WireListItemDigestsReply.self)
-    }
-
-    /// To find where a damaged file lay all of the container is gone through: one such file at a time.
-    @Test func ofDamagedFilesThatHaveHadTheirTimeOneIsEndedAtATime() throws {
-        let ids = try (0..<3).map { try device.makeFile("\($0)") }
-        try device.apply(ids.map { .trash($0) })
-        for id in ids { try damage(id) }
-        house.cloud.skip(.seconds(40 * 24 * 3600), of: .documents)
-        house.cloud.network.run(for: .seconds(200))
-        let sequences = try house.cloud.storage(of: .documents).write {
-            try $0.all(SQL("SELECT sequence FROM feed_items WHERE deleted_at > 0"), []) { $0.integer(0) }
-        }
-        #expect(sequences.count == 3 && Set(sequences).count == 3)
     }
 
     /// In a row, or in the head: both are only what items add up to. Read at once, or page by page.

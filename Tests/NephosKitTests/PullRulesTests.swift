@@ -16,14 +16,13 @@ import Testing
     }
 
     private func plan(
-        _ items: [KeyValueItem], local: [KeyValueItem], epoch: UInt64 = 2, start: UInt64 = 5, comparing: Bool = false,
-        damaged: [KeyValueItem] = []
+        _ items: [KeyValueItem], local: [KeyValueItem], epoch: UInt64 = 2, start: UInt64 = 5, comparing: Bool = false
     ) throws -> PullPlan {
         try #require(
             PullRules.plan(
                 PulledState(
                     token: ChangeToken(epoch: epoch, sequence: 9), complete: true, items: items, epochStart: start,
-                    damaged: damaged, comparing: comparing),
+                    comparing: comparing),
                 local: local, head: ChangeToken(epoch: 1, sequence: 9), now: now))
     }
 
@@ -41,13 +40,6 @@ import Testing
         let plan = try plan(theirs, local: [lost, deleted, newer, loser, older, same])
         #expect(Set(plan.offers.map(\.key)) == ["lost", "newer", "loser"])
         #expect(plan.puts.filter { $0.key != "deleted" } == theirs)
-    }
-
-    @Test func whatIsKeptBesideADamagedValueHasNoPlaceOfAnotherHistory() throws {
-        let mine = item("a", 1, at: 1, sequence: 20)
-        let kept = try plan([], local: [mine], damaged: [item("a", nil, at: 2, sequence: 7, device: "dev_b")])
-        #expect(kept.offers.isEmpty)
-        #expect(kept.puts.map(\.value) == [1] && kept.puts.map(\.sequence) == [7])
     }
 
     @Test func aDeletionOfWhichOnlyTheAbsenceWasSeenIsRemembered() throws {
@@ -97,18 +89,6 @@ import Testing
         let plan = try plan(
             [item("differs", 2, at: 1, sequence: 3)], local: [mine, differs], epoch: 1, comparing: true)
         #expect(Set(plan.offers.map(\.key)) == ["mine", "differs"])
-    }
-
-    @Test func onlyWhoHasADamagedValueOffersIt() throws {
-        let whole = item("whole", 1, at: 1, sequence: 2)
-        let older = item("older", 1, at: 1, sequence: 2)
-        var first = whole
-        first.value = nil
-        first.sequence = 4
-        let plan = try plan(
-            [], local: [whole, older], epoch: 1, damaged: [first, item("older", nil, at: 2, sequence: 5)])
-        #expect(plan.offers == [whole])
-        #expect(Set(plan.puts.map(\.key)) == ["whole", "older"])
     }
 
     @Test func whatWasWrittenTogetherIsOfferedTogether() {

@@ -364,18 +364,6 @@ import Testing
         #expect(pause(actions) == .seconds(1) && !sync.agrees)
     }
 
-    @Test func whatTheServerCannotReadIsSaidUntilTheDigestsAgree() {
-        var sync = current()
-        _ = sync.pull()
-        _ = sync.found(token(5))
-        _ = sync.page(page(6))
-        _ = sync.applied(AppliedPages(head: token(6), digestAgrees: false, damaged: ["k"]), wasListing: false)
-        _ = sync.found(token(6))
-        _ = sync.page(page(6, complete: true))
-        _ = sync.applied(AppliedPages(head: token(6), digestAgrees: false, damaged: ["k"]), wasListing: true)
-        #expect(sync.problem?.details["damaged"] == "1")
-    }
-
     // MARK: The feed, as it comes
 
     @Test func whatArrivesEarlyWaitsForWhatIsBeforeIt() {

@@ -263,35 +263,6 @@ import Testing
 
     // MARK: What the server cannot read
 
-    /// Also where no copy of the records is here.
-    @Test func whatTheServerCannotReadOfAPublicDatabaseIsNamed() async throws {
-        try await withRecords { cloud in
-            let here = try await cloud.open()
-            let database = try await here.session.recordContainer(app: RecordCloud.app).publicDatabase
-            for name in ["a", "b", "c"] { try await database.save(Record(name, ["n": 1])) }
-            try await database.waitUntilSent(timeout: .seconds(60))
-            try cloud.simulation.use { cloud in
-                try cloud.storage(of: .records).write { transaction in
-                    let count = try transaction.execute(
-                        SQL("UPDATE feed_items SET body = ?1 WHERE name = ?2"), [.blob([1, 2, 3]), .text("b")])
-                    #expect(count == 1)
-                }
-            }
-            #expect(try await database.damagedRecords() == ["b"])
-            // So many that the service reads the disk.
-            #expect(try await database.damagedRecords(among: (0..<20).map { "x\($0)" } + ["a", "b"]) == ["b"])
-            #expect(try await database.records(matching: RecordQuery()).map(\.id.name) == ["a", "c"])
-            // A query that is about some of them says which it could not look at.
-            for query in [RecordQuery(), RecordQuery(type: nil, try QueryPredicate(parsing: "n > 0"))] {
-                let pages = database.pages(matching: query)
-                var names: [String] = []
-                for try await page in pages { names += page.map(\.id.name) }
-                let damaged = try pages.damagedNames()
-                #expect(names == ["a", "c"] && damaged == ["b"])
-            }
-        }
-    }
-
     @Test func whatADeviceHasOfADamagedRecordIsSavedAgain() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()

@@ -110,30 +110,34 @@ import Testing
         #expect(again.codes == [nil] && again.token.sequence == again.previousSequence)
     }
 
-    /// Nothing can be read of the record but which tags it had before: it is not one of those.
-    @Test func anOlderVersionTakesNoDamagedOnesPlace() throws {
+    /// It is as it was, in the history of now and after a restore; a later state takes the place of an older one.
+    @Test(arguments: [false, true]) func whatIsOfferedFromBeforeTheQuarantineIsAsItWas(_ isRestored: Bool) throws {
         let first = try here.save("a", ["n": .integer(1)])
         let older = try #require(try here.list()["a"])
         pass()
         try here.save("a", ["n": .integer(2)], base: first)
         let newer = try #require(try here.list()["a"])
-        try lose(since: copy())
+        if isRestored { try lose(since: copy()) }
         try damage("a")
-        let outcome = try there.modify([.offer("a", older)])
-        #expect(outcome.codes == [nil] && outcome.token.sequence == outcome.previousSequence)
+        if isRestored { #expect(try there.modify([.offer("a", older)]).codes == [nil]) }
         #expect(try there.modify([.offer("a", newer)]).codes == [nil])
         #expect(try here.list()["a"] == newer)
+        // Offered once more, by another device, it is as it was.
+        let again = try here.modify([.offer("a", newer)])
+        #expect(again.codes == [nil] && again.token.sequence == again.previousSequence)
     }
 
     /// What it hangs on may be what nobody has any more.
-    @Test func aDamagedChildIsHealedThoughItsParentCannotBe() throws {
+    @Test func aChildComesBackThoughItsParentDoesNot() throws {
         try here.modify([.save("parent"), .save("child", parent: "parent")])
         let child = try #require(try here.list()["child"])
         try lose(since: copy())
         try damage("parent", "child")
-        let healed = try there.modify([.offer("child", child)])
-        #expect(healed.codes == [nil] && healed.token.sequence > healed.previousSequence)
-        // Nothing else is hung on what nobody can read.
+        #expect(try here.fetch(["parent", "child"]).isEmpty)
+        pass()
+        let outcome = try there.modify([.offer("child", child)])
+        #expect(outcome.codes == [nil] && outcome.token.sequence > outcome.previousSequence)
+        // Nothing else is hung on what is not there.
         #expect(try there.modify([.save("other", parent: "parent")]).codes == [.referenceViolation])
     }
 

@@ -124,6 +124,17 @@ final class RecordDevice {
         return try WireRecordZone(serializedBytes: #require(reply.zones.first).body).zoneID
     }
 
+    /// As a device does that has what the service has not.
+    func offerZone(_ name: String, _ zone: WireRecordZone) throws {
+        var request = WireModifyZones()
+        request.container = container
+        var new = WireNewZone()
+        (new.name, new.zoneID, new.created) = (name, zone.zoneID, zone.created)
+        (new.deviceID, new.appID, new.seal) = (zone.deviceID, zone.appID, zone.seal)
+        request.save = [new]
+        try call("ModifyZones", request, as: WireModifyZonesReply.self)
+    }
+
     /// - Parameter id: Nil: of the zone that has the name now.
     func deleteZone(_ name: String, id: String? = nil) throws {
         var request = WireModifyZones()

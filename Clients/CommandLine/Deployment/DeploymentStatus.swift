@@ -32,7 +32,7 @@ struct DeploymentStatus: Encodable {
     private static let full = "disk full"
     /// Of one that does not find the files of its contents.
     private static let missing = "content missing"
-    /// Of one that cannot read some of its contents, or of its keys, records and items.
+    /// Of one that cannot read some of its contents, or has keys, records or documents in quarantine.
     private static let damaged = "damaged"
     /// Of one that was not started.
     private static let stopped = "stopped"
@@ -43,11 +43,11 @@ struct DeploymentStatus: Encodable {
     private static func state(of health: WireCheckHealthReply) -> String {
         if health.shortOfRoom { return full }
         if health.counters["content.missing"] ?? 0 > 0 { return missing }
-        return ["chunks.damaged", damagedItems].contains { health.counters[$0] ?? 0 > 0 } ? damaged : "up"
+        return ["chunks.damaged", quarantined].contains { health.counters[$0] ?? 0 > 0 } ? damaged : "up"
     }
 
-    /// By this name services count what they cannot read any more.
-    private static let damagedItems = "damaged.now"
+    /// By this name services count what is in quarantine.
+    private static let quarantined = "quarantine.now"
 
     private static func isAnswering(_ service: Service) -> Bool {
         ["up", full, missing, damaged].contains(service.state)
@@ -151,12 +151,20 @@ struct DeploymentStatus: Encodable {
 
     /// What the disk has lost.
     private var damage: String {
-        let chunks = loss(by: "chunks.damaged", "chunk of content", "chunks of content")
-        let items = loss(by: Self.damagedItems, "key, record or item", "keys, records or items")
+        let chunks = loss(
+            by: "chunks.damaged", "chunk of content cannot be read any more",
+            "chunks of content cannot be read any more")
+        let items = loss(
+            by: Self.quarantined, "key, record or document is in quarantine: its row did not open",
+            "keys, records or documents are in quarantine: their rows did not open")
         return [
             chunks.isEmpty
                 ? "" : chunks + "Devices heal what they have the files of (nephos docs status); look at the disk.",
-            items.isEmpty ? "" : items + "Devices heal what they have as soon as they synchronise; look at the disk.",
+            items.isEmpty
+                ? ""
+                : items
+                    + "Devices bring back what they have as soon as they synchronise; what none has is kept for 30 days. "
+                    + "Look at the disk.",
         ].filter { !$0.isEmpty }.joined(separator: "\n")
     }
 
@@ -167,7 +175,7 @@ struct DeploymentStatus: Encodable {
         guard count > 0 else { return "" }
         let names = damaged.map(\.service).joined(separator: " and ")
         let logs = damaged.count == 1 ? "the log of \(names) names" : "the logs of \(names) name"
-        return "\(count) \(count == 1 ? one : many) cannot be read any more; \(logs) the accounts. "
+        return "\(count) \(count == 1 ? one : many); \(logs) the accounts. "
     }
 
     private func cause(_ missing: [Service], _ directory: DeploymentDirectory) -> String {

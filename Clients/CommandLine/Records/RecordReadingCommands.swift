@@ -63,10 +63,6 @@ extension RecordsCommand {
                 }
                 let absent = ids.filter { found[$0] == nil }
                 guard !absent.isEmpty else { return }
-                let damaged = try await database.damagedRecords(
-                    in: zone.zone, among: absent.map(\.name), from: network.source(asksServer: server),
-                    timeout: network.limit)
-                if let name = damaged.first { throw RecordsCommand.damaged(name, in: zone.zone) }
                 if let missing = absent.first {
                     throw CloudError(
                         .unknownItem, "There is no such record.",

@@ -40,8 +40,7 @@ extension Record {
 
     /// What a person should know of it besides.
     var notes: String {
-        [isPending ? "waits to be sent" : nil, isDamaged ? "the server cannot read it" : nil].compactMap { $0 }
-            .joined(separator: ", ")
+        isPending ? "waits to be sent" : ""
     }
 
     /// As `--json` prints it: a line of `nephos records export`, with what the server says of it besides.
@@ -51,7 +50,6 @@ extension Record {
         if let created { text += ",\"created\":\(created.row)" }
         if let modified { text += ",\"modified\":\(modified.row)" }
         if isPending { text += ",\"pending\":true" }
-        if isDamaged { text += ",\"damaged\":true" }
         return printableJSON(text + "}")
     }
 
@@ -139,11 +137,6 @@ enum RecordList {
             try StandardOutput.line(empty)
         } else {
             try printTable(rows, columns)
-        }
-        let damaged = try pages.damagedNames()
-        if !damaged.isEmpty {
-            Standard.error(
-                "nephos: not looked at, since the server cannot read them any more: \(listed(damaged.map(inLine)))")
         }
         return count
     }

@@ -44,15 +44,9 @@ extension RecordsCommand {
                         try await job.add(page)
                     }
                     try await job.finish()
-                    try await job.nameDamaged()
                 } catch {
                     job.failures.list("not exported")
                     throw error
-                }
-                if !job.damaged.isEmpty {
-                    Standard.error(
-                        "nephos: the server cannot read these any more, they are as this device knew them last: "
-                            + listed(job.damaged.map(inLine)))
                 }
                 job.failures.list("not exported")
                 try job.failures.end()
@@ -208,7 +202,6 @@ private struct ExportJob {
     /// Where assets are written to; nil: nowhere.
     let assets: AssetFolder?
     let timeout: Duration
-    private(set) var damaged: [String] = []
     /// Assets that nobody can read any more.
     private(set) var failures = ItemFailures()
     private var parents: [String: String] = [:]
@@ -249,15 +242,7 @@ private struct ExportJob {
         }
     }
 
-    /// What cannot be read is not among the lines.
-    mutating func nameDamaged() async throws {
-        for name in try await database.damagedRecords(in: zone, from: source) {
-            failures.add(name, RecordsCommand.damaged(name, in: zone))
-        }
-    }
-
     private mutating func write(_ record: Record) async throws {
-        if record.isDamaged { damaged.append(record.id.name) }
         // Before its line: whoever reads that finds them.
         try await assets?.write(record, of: database, timeout: timeout, failures: &failures)
         try StandardOutput.write(printableJSON(RecordJSON.line(record)) + "\n")

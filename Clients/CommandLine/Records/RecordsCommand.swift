@@ -57,15 +57,6 @@ extension ReadOptions {
     func source(asksServer: Bool = false) -> RecordSource { asksServer ? .server : offline ? .localOnly : .local }
 }
 
-extension RecordsCommand {
-    static func damaged(_ name: String, in zone: String) -> CloudError {
-        CloudError(
-            .storageFailure,
-            "The server cannot read the record any more, and this device does not have it. Another that does may bring it back.",
-            details: ["record": name, "zone": zone, "reason": "damaged"])
-    }
-}
-
 extension RecordDatabase {
     /// Brings the database's zones and the records of one to this device.
     ///

@@ -11,19 +11,10 @@ extension DocumentsService {
     func endAnnouncements(of items: [DocumentID], at now: Timestamp, in container: Container) throws {
         var changed: [ChangedItem] = []
         for id in items {
-            let stored = try container.stored(id)
             // It is gone, and what was said of it with it.
-            if case .none = stored {
+            guard var item = try container.item(id) else {
                 try container.rows.setAnnounced(id, until: nil)
                 continue
-            }
-            // Of a damaged one nobody knows what is on its way. It keeps nobody's waiting.
-            guard case .whole(var item) = stored else {
-                try container.rows.setAnnounced(id, until: nil)
-                // What lies nowhere, and has no content, is what a device was about to make: nobody offers that.
-                if try container.isNoItem(id) { try end([id], in: container) }
-                // For that all of the container may have been gone through: the others have their turn.
-                break
             }
             let left = AnnouncementRule.left(of: item.announcements, at: now)
             try container.rows.setAnnounced(id, until: AnnouncementRule.firstEnd(of: left))

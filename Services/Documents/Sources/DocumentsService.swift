@@ -70,13 +70,16 @@ public final class DocumentsService: CloudService {
             begin: { [unowned self] in try beginFindItems($0, $1, $2) }, read: Self.readItems, finish: { $0 })
         router.bulk(
             WireListItemDigests.self, reserves: Self.digestsReserve,
-            begin: { [unowned self] in try beginListItemDigests($0, $1, $2) }, read: Self.readDigests, finish: { $0 })
+            begin: { [unowned self] in try beginListItemDigests($0, $1, $2) }, read: Self.readDigests,
+            finish: finish)
         router.write(WirePublishItem.self, idsAge: false) { [unowned self] in try publishItem($0, $1, $2) }
         router.read(WireListLinks.self, reserves: Self.linksReserve) { [unowned self] in try listLinks($0, $1, $2) }
         router.write(WireRevokeLink.self, idsAge: false, makesRoom: true) { [unowned self] in
             try revokeLink($0, $1, $2)
         }
     }
+
+    private func finish(_ reply: SnapshotReply) -> Frame { runtime?.finish(reply) ?? reply.frame }
 
     /// Bytes of a batch: the contents that go with their items, names and attributes, and manifest nodes.
     static let requestBytesMax = 4 << 20
@@ -156,7 +159,8 @@ public final class DocumentsService: CloudService {
         guard let keys else { throw CloudError(.serviceUnavailable, "The service is starting.") }
         return Container(
             scope: scope, transaction: transaction, definition: runtime?.definition(of: scope.path) ?? .standard,
-            keys: keys, digestKeys: digestKeys)
+            keys: keys, digestKeys: digestKeys
+        ) { [unowned self] in try quarantine($0, in: $1) }
     }
 
     /// What contents of the container rest on, where what is added counts for the caller.

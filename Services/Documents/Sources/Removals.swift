@@ -1,15 +1,13 @@
 internal import NephosBulk
 internal import NephosBus
-internal import NephosCore
-internal import NephosServiceKit
-internal import NephosStorage
+public import NephosCore
+public import NephosServiceKit
+public import NephosStorage
 internal import NephosWire
 private import SwiftProtobuf
 
 /// What follows when an item is removed for good: its versions and further contents go, and what lay in it, folder by
 /// folder. And what has had its time is ended: what lay in the trash, what its container keeps for a while.
-///
-/// A damaged item goes like any other, and keeps nobody's waiting.
 extension DocumentsService {
     /// Rows of one step: of items, versions or names.
     private static let step = 64
@@ -40,31 +38,39 @@ extension DocumentsService {
             try rows.endRemoval(of: folder)
             return 1
         }
-        let versions = try rows.oldestVersions(of: folder, limit: Self.step)
-        for version in versions {
-            let content = try container.open(version, of: folder)
-            try giveBack(
-                content.map { UsedContent($0, rowBytes: version.counted) } ?? UsedContent(rowOf: version), in: container
-            )
-            try rows.removeVersion(version.id, of: folder)
-        }
-        // By their rows, so that they go with an item that is damaged too.
-        let renditions = try rows.renditions(of: folder, limit: Self.step)
-        for rendition in renditions {
-            if let content = try container.open(rendition, of: folder) {
-                try giveBack(UsedContent(content), in: container)
-            }
-            try rows.removeRendition(rendition.version, of: folder)
-        }
+        let contents = try removeContents(of: folder, in: container)
         let children = try rows.children(of: folder, limit: Self.step)
         try remove(children, of: folder, in: container)
         let hasPlaces = try rows.removePlaces(of: folder, limit: Self.step)
-        if versions.count < Self.step, renditions.count < Self.step, children.count < Self.step, !hasPlaces {
+        if !contents.hasMore, children.count < Self.step, !hasPlaces {
             try rows.setCount(0, of: folder)
             try rows.setHeight(0, of: folder)
             try rows.endRemoval(of: folder)
         }
-        return 1 + versions.count + renditions.count + children.count
+        return 1 + contents.rows + children.count
+    }
+
+    /// Removes some of an item's versions and further contents, and gives back what they used.
+    ///
+    /// - Returns: How many rows that took, and whether there may be more.
+    private func removeContents(of id: DocumentID, in container: Container) throws -> (rows: Int, hasMore: Bool) {
+        let rows = container.rows
+        let versions = try rows.oldestVersions(of: id, limit: Self.step)
+        for version in versions {
+            let content = try container.open(version, of: id)
+            try giveBack(
+                content.map { UsedContent($0, rowBytes: version.counted) } ?? UsedContent(rowOf: version), in: container
+            )
+            try rows.removeVersion(version.id, of: id)
+        }
+        let renditions = try rows.renditions(of: id, limit: Self.step)
+        for rendition in renditions {
+            if let content = try container.open(rendition, of: id) {
+                try giveBack(UsedContent(content), in: container)
+            }
+            try rows.removeRendition(rendition.version, of: id)
+        }
+        return (versions.count + renditions.count, max(versions.count, renditions.count) == Self.step)
     }
 
     private func giveBack(_ content: UsedContent, in container: Container) throws {
@@ -82,7 +88,7 @@ extension DocumentsService {
 
     private func remove(_ children: [DocumentID], of folder: DocumentID, in container: Container) throws {
         var gone: [ChangedItem] = []
-        // As their rows say, since one of them may be damaged.
+        // As their rows say, and without opening them.
         var places: [DocumentID: FolderDigests.Place] = [:]
         for id in children {
             try container.rows.removeChild(id, of: folder)
@@ -127,57 +133,79 @@ extension DocumentsService {
         return false
     }
 
-    /// Removes items for good, wherever they lie: some of them, where one has to be looked for in all of the container.
+    /// Removes items for good, wherever they lie.
     func end(_ items: [DocumentID], in container: Container) throws {
         var gone: [ChangedItem] = []
         var places: [DocumentID: FolderDigests.Place] = [:]
         for id in items {
-            let (place, wasSearched) = try end(id, in: container)
-            if let place {
-                places[id] = place
-                gone.append(ChangedItem(name: id.name, body: nil))
-            }
-            if wasSearched { break }
+            guard let place = try end(id, in: container) else { continue }
+            places[id] = place
+            gone.append(ChangedItem(name: id.name, body: nil))
         }
         try publish(gone, in: container, from: places)
     }
 
     /// Removes an item for good.
     ///
-    /// - Returns: Where it lay (nil: it is removed already), and whether it had to be looked for in all of the container.
-    private func end(
-        _ id: DocumentID, in container: Container
-    ) throws -> (place: FolderDigests.Place?, wasSearched: Bool) {
+    /// - Returns: Where it lay; nil: it is removed already.
+    private func end(_ id: DocumentID, in container: Container) throws -> FolderDigests.Place? {
         let rows = container.rows
         try rows.setTrashed(id, nil)
         try rows.setAnnounced(id, until: nil)
         try giveBackItem(id, in: container)
-        guard let stored = try container.transaction.item(container.scope, id.name), !stored.deleted else {
-            return (nil, false)
+        let isThere = try container.transaction.share(container.scope, id.name)?.isLive ?? false
+        // What lies in it has had its time too, also if it does not open itself.
+        if isThere { try rows.addRemoval(of: id) }
+        guard let item = try container.item(id) else { return nil }
+        guard let folder = DocumentID(bytes: item.parent) else { return FolderDigests.Place(item) }
+        try rows.removeChild(id, of: folder)
+        if !item.hasTrash {
+            let nameKey = try container.key(of: [UInt8](item.name), by: container.rules().names)
+            try rows.set(nil, in: folder, called: nameKey)
+            try rows.setCount(max(0, rows.count(of: folder) - 1), of: folder)
         }
-        try rows.addRemoval(of: id)
-        if let item = try? container.item(id) {
-            guard let folder = DocumentID(bytes: item.parent) else { return (FolderDigests.Place(item), false) }
-            try rows.removeChild(id, of: folder)
-            if !item.hasTrash {
-                let nameKey = try container.key(of: [UInt8](item.name), by: container.rules().names)
-                try rows.set(nil, in: folder, called: nameKey)
-                try rows.setCount(max(0, rows.count(of: folder) - 1), of: folder)
+        return FolderDigests.Place(item)
+    }
+
+    // MARK: Quarantine
+
+    public func quarantine(_ item: FeedItem, of scope: ScopeName, in transaction: any HandlerTransaction) throws {
+        try quarantine(item, in: container(scope, transaction))
+    }
+
+    /// Takes an item out that does not open, as the rows beside it say where it lies. Its versions and further contents stay
+    /// for a while; and what lies in a folder stays there, until a device has made the folder again.
+    func quarantine(_ item: FeedItem, in container: Container) throws {
+        try container.transaction.lasting {
+            if !item.deleted, let id = DocumentID(item.name) {
+                let rows = container.rows
+                let tree = try rows.tree(of: id)
+                let folder = try tree?.parent ?? rows.folder(of: id)
+                if let folder {
+                    try rows.removeChild(id, of: folder)
+                    if try rows.removePlace(of: id, in: folder) {
+                        try rows.setCount(max(0, rows.count(of: folder) - 1), of: folder)
+                    }
+                }
+                var folders = FolderDigests(rows)
+                let place = FolderDigests.Place(parent: folder, isFolder: tree != nil)
+                try folders.change(id, from: (place, item.digest), to: nil)
+                try folders.save()
+                try rows.setTrashed(id, nil)
+                try rows.setAnnounced(id, until: nil)
+                try giveBackItem(id, in: container)
             }
-            return (FolderDigests.Place(item), false)
+            try container.transaction.quarantine(item, of: container.scope)
         }
-        // A damaged one says nothing, and its rows do: of a folder they say at once where it lies.
-        let tree = try rows.tree(of: id)
-        let wasSearched = tree?.parent == nil
-        let place = FolderDigests.Place(
-            parent: try tree?.parent ?? rows.folder(ofDamaged: id), isFolder: tree != nil)
-        if let folder = place.parent {
-            try rows.removeChild(id, of: folder)
-            if try rows.removePlace(ofDamaged: id, in: folder) {
-                try rows.setCount(max(0, rows.count(of: folder) - 1), of: folder)
-            }
-        }
-        return (place, wasSearched)
+    }
+
+    public func removeRemains(
+        ofItem name: ItemName, in scope: ScopeName, _ transaction: any HandlerTransaction
+    ) throws -> Bool {
+        let container = try container(scope, transaction)
+        guard let id = DocumentID(name), container.isReadable else { return false }
+        transaction.afterCommit { [transfers] in transfers.removeSoon() }
+        return try removeContents(of: id, in: container).hasMore
     }
 
     /// Stores what the service changes by itself, and tells devices.
@@ -192,7 +220,6 @@ extension DocumentsService {
         let digestKey = gone.count < items.count ? try container.madeSetting().digestKey : []
         let bodies = Dictionary(items.map { ($0.name, $0.body) }) { $1 }
         let change = try container.put(items, digestKey: digestKey) { id in
-            // Where a damaged one lay nobody knows.
             let former = places[id] ?? (try? container.item(id)).map { FolderDigests.Place($0) }
             let now = try (bodies[id.name] ?? nil).map {
                 FolderDigests.Place(try WireDocumentItem(serializedBytes: $0))

@@ -12,6 +12,7 @@ extension KeyValueService {
             read: Self.readKeyHistory, finish: { $0 })
         router.bulk(
             WireListKeyDigests.self, reserves: Self.historyReserves, begin: beginListKeyDigests,
-            read: Self.readKeyDigests, finish: { $0 })
+            read: Self.readKeyDigests,
+            finish: finish)
     }
 }

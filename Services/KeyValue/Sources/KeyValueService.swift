@@ -10,7 +10,6 @@ public import NephosStorage
 public final class KeyValueService: CloudService {
     public let name = ServiceName.keyValue
     public let migrations = KeyValueMigrations.all
-    public let itemsName = "keys"
     public let scopeKind = "store"
 
     let configuration: KeyValueConfiguration
@@ -32,6 +31,8 @@ public final class KeyValueService: CloudService {
         pruneHistory(host)
         unpacker.start(host)
     }
+
+    func finish(_ reply: SnapshotReply) -> Frame { runtime?.finish(reply) ?? reply.frame }
 
     /// Sets the clock by what is stored.
     func recallClock(_ transaction: any HandlerTransaction) throws {

@@ -121,10 +121,7 @@ extension RecordsService {
         case .storing, .finding, .borrowing, .ending:
             guard !caller.isPublic else { throw Self.needsAccount }
             // Of one that the caller may not see it learns that the name is taken, as when it saves one of that name.
-            let may = state.map { state in
-                state.isDamaged
-                    ? access.mayWriteWhatIsDamaged : state.record.map(access.mayWrite) ?? access.mayCreateSome
-            }
+            let may = state.map { $0.record.map(access.mayWrite) ?? access.mayCreateSome }
             guard may ?? false else {
                 throw CloudError(
                     .permissionFailure, "The caller may not save the record, and stores nothing for it.")

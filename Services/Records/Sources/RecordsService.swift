@@ -17,7 +17,6 @@ internal import NephosWire
 public final class RecordsService: CloudService {
     public let name = ServiceName.records
     public let migrations = Transfers.migrations + RecordsMigrations.all
-    public let itemsName = "records"
     public let scopeKind = "zone"
 
     let transfers: Transfers
@@ -76,10 +75,10 @@ public final class RecordsService: CloudService {
             })
         router.bulk(
             WireFetchRecords.self, access: .publicReader, bytesMax: Self.fetchBytesMax, reserves: Self.fetchReserves,
-            begin: { [unowned self] in try beginFetch($0, $1, $2) }, read: Self.fetch, finish: { $0 })
+            begin: { [unowned self] in try beginFetch($0, $1, $2) }, read: Self.fetch, finish: finish)
         router.bulk(
             WireQueryRecords.self, access: .publicReader, reserves: Self.queryReserves,
-            begin: { [unowned self] in try beginQuery($0, $1, $2) }, read: Self.query, finish: { $0 })
+            begin: { [unowned self] in try beginQuery($0, $1, $2) }, read: Self.query, finish: finish)
         router.write(WireModifyRecordIndexes.self, makesRoom: true) { [unowned self] in
             try modifyIndexes($0, $1, $2)
         }
@@ -90,6 +89,8 @@ public final class RecordsService: CloudService {
         router.read(WireListRecordRoles.self) { [unowned self] in try listRoles($0, $1, $2) }
         router.read(WireListRecordHistory.self) { [unowned self] in try listHistory($0, $1, $2) }
     }
+
+    func finish(_ reply: SnapshotReply) -> Frame { runtime?.finish(reply) ?? reply.frame }
 
     public func start(_ host: any ServiceRuntime) throws {
         keys = host.ownerKeys
@@ -197,7 +198,10 @@ public final class RecordsService: CloudService {
 
     func scope(_ scope: ScopeName, _ transaction: any HandlerTransaction) throws -> RecordScope {
         guard let keys else { throw CloudError(.serviceUnavailable, "The service is starting.") }
-        return RecordScope(scope: scope, transaction: transaction, keys: keys, digestKeys: digestKeys)
+        return RecordScope(scope: scope, transaction: transaction, keys: keys, digestKeys: digestKeys) {
+            [unowned self] in
+            try quarantine($0, of: $1, in: $2)
+        }
     }
 
     private static let noContainer = CloudError(
@@ -253,24 +257,31 @@ public final class RecordsService: CloudService {
             clientToken: try zone.rows.clientToken(of: caller.device))
     }
 
-    /// What was as a restore has left it is so still.
-    public func putAnew(
-        _ items: [FeedItem], in name: ScopeName, _ transaction: any HandlerTransaction
-    ) throws -> ScopeChange {
-        let scope = try scope(name, transaction)
-        let (isZone, isAsRestored, epochStart) = try (
-            Self.parts(of: name).zone != nil, scope.isAsRestored(), scope.head().epochStart
-        )
-        let items = items.map { item in
-            guard isZone, item.sequence <= epochStart, let parts = StoredRecord.parts(of: item.body), !parts.isOffered
-            else { return item }
-            var item = item
-            StoredRecord.noteOffered(&item.body)
-            return item
+    public func quarantine(_ item: FeedItem, of name: ScopeName, in transaction: any HandlerTransaction) throws {
+        try transaction.lasting {
+            try transaction.quarantine(item, of: name)
+            guard !item.deleted, Self.parts(of: name).zone != nil else { return }
+            // It counts no more. Its assets stay for a while; in a public database somebody else may take its name.
+            try count(-Int64(item.size), in: name, transaction)
+            guard name.owner.isApp else { return }
+            try retireAssets(of: item.name, in: name, transaction)
         }
-        let change = try transaction.put(name, items)
-        if isZone, isAsRestored { try scope.noteAsRestored() }
-        return change
+    }
+
+    public func removeRemains(
+        ofItem name: ItemName, in scope: ScopeName, _ transaction: any HandlerTransaction
+    ) throws -> Bool {
+        if Self.parts(of: scope).zone != nil { try retireAssets(of: name, in: scope, transaction) }
+        return false
+    }
+
+    private func retireAssets(
+        of record: ItemName, in zone: ScopeName, _ transaction: any HandlerTransaction
+    ) throws {
+        let rows = AssetRows(rows: ZoneRows(zone, in: transaction))
+        guard try !rows.assets(of: record).isEmpty else { return }
+        try rows.retire(record, at: transaction.head(zone).token.sequence)
+        transaction.afterCommit { [weak self] in self?.assetEndings.beginSoon() }
     }
 
     // MARK: What is counted

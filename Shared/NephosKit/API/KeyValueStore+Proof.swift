@@ -29,9 +29,6 @@ public struct Verification: Sendable {
             case missingOnServer
             /// Both have it, with other values or of other writes.
             case differs
-            /// The server has it, and cannot read its value any more. It heals
-            /// when a device that has it synchronises.
-            case damagedOnServer
         }
 
         /// The key.

@@ -21,9 +21,6 @@ struct ContainerDifferences: Sendable {
 
     init(from folder: DocumentID) { folders = [folder] }
 
-    /// The server cannot read the item any more.
-    mutating func noteDamaged(_ id: DocumentID) { items[id]?.kind = .damagedOnServer }
-
     mutating func takeFolder() -> DocumentID? { folders.popLast() }
 
     /// Both sides have the item.

@@ -117,11 +117,7 @@ final class ContainerWalk {
         ask(request) { [self] reply in
             for entry in reply.entries {
                 guard let id = DocumentID(bytes: entry.item) else { continue }
-                if entry.body.isEmpty {
-                    found.noteDamaged(id)
-                } else {
-                    bodies[id] = try? WireDocumentItem(serializedBytes: entry.body)
-                }
+                bodies[id] = try? WireDocumentItem(serializedBytes: entry.body)
             }
             guard reply.more else { return name(ids.dropFirst(asked.count)) }
             // It would ask for the same for ever.

@@ -77,25 +77,12 @@ enum DocumentChanges {
         if item.hasMade { create.made = item.made }
         (create.placed, create.attributed) = (item.placed, item.attributed)
         create.clash = .rename
+        (create.conflicts, create.renditions) = (item.conflicts.map(\.version), item.renditions)
         var changes = [WireDocumentChange(offered: id, .create(create))]
         changes += conflicts(of: item, lackedBy: nil, of: id)
         changes += item.renditions.map { WireDocumentChange(offered: id, .rendition(offered($0))) }
         if item.hasTrash { changes.append(WireDocumentChange(offered: id, .trash(trash(item.trash)))) }
         return changes
-    }
-
-    /// What makes the item whole again as it was, where the server has it and cannot read it any more.
-    ///
-    /// - Parameter written: Where it was written there.
-    static func healing(of item: WireDocumentItem, named id: DocumentID, written: UInt64) -> [WireDocumentChange] {
-        creation(of: item, named: id).map { change in
-            guard change.creates else { return change }
-            var change = change
-            change.create.conflicts = item.conflicts.map(\.version)
-            change.create.renditions = item.renditions
-            change.create.written = written
-            return change
-        }
     }
 
     /// What brings the server from an older state of the item to this one.

@@ -48,7 +48,7 @@ struct DocumentTransaction {
                     """),
             LocalMigration(name: "documents: sources", sql: sources),
             LocalMigration(name: "documents: pauses", sql: pauses),
-            doubts, coming, healings, healingsSince, mergers,
+            doubts, coming, mergers,
             LocalMigration(name: "documents: refused contents found", sql: refusedContents),
         ] + LostChunks.migrations
 
@@ -277,17 +277,12 @@ struct DocumentTransaction {
     ///
     /// - Parameters:
     ///   - contents: Of those that it brings and that are not in it, where they wait.
-    ///   - goesFirst: Before whatever waits.
     @discardableResult
     func append(
-        _ request: WireApplyChanges, contents: [StagedContent] = [], id: OperationID, writer: Int64, now: Timestamp,
-        goesFirst: Bool = false
+        _ request: WireApplyChanges, contents: [StagedContent] = [], id: OperationID, writer: Int64, now: Timestamp
     ) throws -> Int64 {
         let payload: Data = try request.serializedData()
-        let position =
-            goesFirst
-            ? try rows.prepend(payload, id: id, writer: writer, now: now)
-            : try rows.append(payload, id: id, writer: writer, now: now)
+        let position = try rows.append(payload, id: id, writer: writer, now: now)
         for content in contents where content.inline == nil {
             try addContent(
                 content.version, at: position, length: content.length, chunks: content.chunks,

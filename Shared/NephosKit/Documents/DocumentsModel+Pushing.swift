@@ -17,42 +17,13 @@ extension DocumentsModel {
         // What is to come may have been asked for by another process.
         downloads.look()
         let blocked = try rows.firstBlocked()?.position ?? .max
-        let operations = try behindOthers(
-            DocumentTransaction(rows), operations.filter { $0.position < blocked })
+        let operations = operations.filter { $0.position < blocked }
         let held = try preparations(among: operations, in: rows)
         guard !held.isEmpty else { return operations }
         let account = rows.scope.account
         // Not in here: it reads and writes by itself.
         engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.begin(as: account) }
         return operations.filter { held[$0.position] == nil }
-    }
-
-    /// What waits for a damaged item holds nothing up but what is about the same. It comes last: what is due, then what has
-    /// its pause, by the ends of these; what is about the same as that is left out meanwhile.
-    private func behindOthers(
-        _ documents: DocumentTransaction, _ operations: [OutboxOperation]
-    ) throws -> [OutboxOperation] {
-        let waiting = try documents.waitingForHealing()
-        guard !waiting.isEmpty else { return operations }
-        var (held, heldByPause) = (HeldBack(), HeldBack())
-        var (due, paused): ([OutboxOperation], [OutboxOperation]) = ([], [])
-        let now = engine.now
-        let first = try operations.filter { operation in
-            let footprint = try footprints.footprint(of: operation, documents)
-            let waits = waiting.contains(operation.position)
-            guard waits || held.concerns(footprint) else { return true }
-            held.add(footprint, isForContent: false)
-            if heldByPause.concerns(footprint) {
-                heldByPause.add(footprint, isForContent: false)
-            } else if waits, operation.nextAttempt > now {
-                heldByPause.add(footprint, isForContent: false)
-                paused.append(operation)
-            } else {
-                due.append(operation)
-            }
-            return false
-        }
-        return first + due + paused.sorted { ($0.nextAttempt, $0.position) < ($1.nextAttempt, $1.position) }
     }
 
     func preparations(

@@ -16,12 +16,6 @@ extension DocumentsModel {
         if error.details["chunk"] != nil, let pause = try sendsContentsAgain(&request, of: operation, in: documents) {
             return RefusedPush(rest: try again(operation, request, after: pause))
         }
-        if let pause = try waitsForHealing(operation, request, error, in: documents) {
-            var rest = try again(operation, request, after: pause)
-            // For whoever asks why it waits.
-            if pause > .zero { rest.error = error }
-            return RefusedPush(rest: rest)
-        }
         if let again = try pauseAgain(operation, request, error, in: documents) {
             return RefusedPush(rest: try self.again(operation, again))
         }
@@ -108,38 +102,6 @@ extension DocumentsModel {
         request.nodes = try contents.flatMap { $0.chunks.isEmpty ? [] : try CutChunk.nodes(of: $0.chunks) }
         try documents.markStored(at: operation.position, isStored: false)
         return engine.backoff(attempts: sendings)
-    }
-
-    /// For how long a request is sent again for an item that is damaged there, and how often at least: whoever hastens it
-    /// does not give it up sooner, nor a device that sleeps.
-    private static let healingMax: (time: Duration, count: Int) = (.seconds(900), 20)
-
-    /// The service cannot read an item that the request changes. What this device has of it goes before, if it is what the
-    /// service had; else another device may have it.
-    ///
-    /// - Returns: After which pause the request is sent again; nil: it is not.
-    private func waitsForHealing(
-        _ operation: OutboxOperation, _ request: WireApplyChanges, _ error: CloudError,
-        in documents: DocumentTransaction
-    ) throws -> Duration? {
-        guard error.isOfDamagedItem, let id = error.details["item"].flatMap({ DocumentID($0) }) else { return nil }
-        let heals = try healsFirst(id, error, in: documents)
-        // What is on its way nobody has to know before it has come.
-        guard heals || !request.changes.allSatisfy(\.announces) else { return nil }
-        let (count, since) = try documents.countHealing(at: operation.position, now: engine.now)
-        guard count <= Self.healingMax.count || engine.now.since(since) < Self.healingMax.time else { return nil }
-        return heals && count == 1 ? .zero : engine.backoff(attempts: count)
-    }
-
-    /// - Returns: Whether what this device has of it goes before.
-    private func healsFirst(_ id: DocumentID, _ error: CloudError, in documents: DocumentTransaction) throws -> Bool {
-        guard let written = error.details["written"].flatMap({ UInt64($0) }),
-            // Of another history than this device has read the number says nothing: it is read first.
-            let epoch = error.details["epoch"].flatMap({ UInt64($0) }), try epoch == documents.rows.state().head.epoch,
-            let mine = try documents.synced(id.name), mine.sequence >= written, mine.canHeal
-        else { return false }
-        try heal(mine, written: written, in: documents)
-        return true
     }
 
     /// Keeps what a person has to hear of, with its bytes, until they have dismissed it, or the server has it all the same:

@@ -88,18 +88,13 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         try pulled.changes.forEach { change in
             let name = ItemName(change.item)
             let mine = try documents.synced(name)
-            if change.damaged { merged.damaged.add(name) }
-            var theirs = DocumentTransaction.Synced(change, sequence: min(change.sequence, pulled.token.sequence))
+            let theirs = DocumentTransaction.Synced(change, sequence: min(change.sequence, pulled.token.sequence))
             if let mine, !isRestored,
                 mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence)
             {
                 return
             }
-            if change.damaged {
-                let written = change.writtenSequence(or: theirs.sequence)
-                let heals = theirs.keep(mine, written: written, sharedUpTo: isRestored ? pulled.epochStart : .max)
-                if let mine, heals { try offers.add(healing: mine, written: written, in: documents) }
-            } else if let mine, mine.sequence > common {
+            if let mine, mine.sequence > common {
                 let offered = Self.offer(mine, over: theirs, isLater: theirs.sequence <= common)
                 try offers.add(offered)
                 if !offered.isEmpty, let folder = mine.item.flatMap({ DocumentID(bytes: $0.parent) }) {
@@ -109,11 +104,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
             try offers.add(offerOfDoubt(over: theirs, documents))
             guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { return }
             if Self.isNews(theirs, after: mine) { changed.add(name) }
-            if change.damaged {
-                try documents.put(damaged: theirs, replacing: mine, &state)
-            } else {
-                try documents.put(theirs, replacing: mine, &state)
-            }
+            try documents.put(theirs, replacing: mine, &state)
             settling.add(theirs)
         }
         if pulled.isListing {
@@ -225,15 +216,6 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         return try lost.keys.sorted().flatMap { try creations.creations(from: $0) }.filter(\.createsFolder)
     }
 
-    /// Has what the server cannot read any more go before whatever waits.
-    ///
-    /// - Parameter written: Where it was written there.
-    func heal(_ mine: DocumentTransaction.Synced, written: UInt64, in documents: DocumentTransaction) throws {
-        let offers = StagedOffers(in: documents.rows)
-        try offers.add(healing: mine, written: written, in: documents)
-        try offer(offers, in: documents)
-    }
-
     /// Queues what the server has lost, as it was. What is still here of the contents is sent along.
     func offer(_ changes: [WireDocumentChange], in documents: DocumentTransaction) throws {
         let offers = StagedOffers(in: documents.rows)
@@ -241,32 +223,31 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         try offer(offers, in: documents)
     }
 
-    /// What the server cannot read any more goes before whatever waits: that may have been made from it. Nothing else is
-    /// changed of what lies in the trash: what has left it leaves it first. Then come folders, and what is put
+    /// Nothing else is changed of what lies in the trash: what has left it leaves it first. Then come folders, and what is put
     /// into the trash is made before. Contents go each by itself: one that nobody has any more must not keep the others
     /// away.
     func offer(_ offers: StagedOffers, in documents: DocumentTransaction) throws {
         guard !offers.isEmpty else { return }
         let copies = OfferedCopies(engine, documents)
         var batch = DocumentBatches.Batch()
-        var last = OfferTurn.healing
+        var last: OfferTurn?
         try offers.forEach { offer in
             let turn = OfferTurn(rawValue: offer.turn) ?? .others
             let change = try WireDocumentChange(serializedBytes: offer.change)
-            let isNext = turn == .healing ? change.creates : turn.begins(after: last)
+            let isNext = last.map { turn.begins(after: $0) } ?? false
             if isNext || !batch.hasRoom(for: offer.change.count) {
-                try queue(batch.take(), copies, in: documents, goesFirst: last == .healing)
+                try queue(batch.take(), copies, in: documents)
             }
             batch.add(change, bytes: offer.change.count)
             last = turn
         }
-        try queue(batch.take(), copies, in: documents, goesFirst: last == .healing)
+        try queue(batch.take(), copies, in: documents)
         try copies.keep()
         try offers.clear()
     }
 
     private func queue(
-        _ changes: [WireDocumentChange], _ copies: OfferedCopies, in documents: DocumentTransaction, goesFirst: Bool
+        _ changes: [WireDocumentChange], _ copies: OfferedCopies, in documents: DocumentTransaction
     ) throws {
         guard !changes.isEmpty else { return }
         var request = WireApplyChanges()
@@ -275,7 +256,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         let found = try changes.compactMap { try $0.content.flatMap(copies.take) }
         request.nodes = try found.flatMap { try CutChunk.nodes(of: $0.chunks) }
         let position = try documents.append(
-            request, id: engine.makeOperationID(), writer: engine.writer, now: engine.now, goesFirst: goesFirst)
+            request, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
         for content in changes.compactMap(\.content) where try documents.holdsContent(content.version) {
             try documents.moveContent(content.version, to: position)
         }
@@ -325,11 +306,11 @@ struct LostCreations {
 
 /// What is offered together: what the earlier turns make, the later ones need.
 private enum OfferTurn: Int {
-    case healing, restores, lostFolders, folders, contents, others
+    case restores, lostFolders, folders, contents, others
 
     /// Whether a change of it cannot go into the request that has one of the other.
     func begins(after other: OfferTurn) -> Bool {
-        other == .healing || self == .contents || other == .contents || (self == .others) != (other == .others)
+        self == .contents || other == .contents || (self == .others) != (other == .others)
     }
 }
 
@@ -339,22 +320,6 @@ extension StagedOffers {
     }
 
     fileprivate func add(_ changes: [WireDocumentChange]) throws { for change in changes { try add(change) } }
-
-    /// An item that the server has, and cannot read: each by itself, as it was. Of what else there is of it the server knows
-    /// whether it has that still.
-    fileprivate func add(
-        healing mine: DocumentTransaction.Synced, written: UInt64, in documents: DocumentTransaction
-    ) throws {
-        guard let id = DocumentID(mine.name.rawValue), let item = mine.item,
-            // It waits already.
-            try !documents.changes(of: mine.name).contains(where: {
-                $0.offered && $0.creates && $0.create.written == written
-            })
-        else { return }
-        for change in DocumentChanges.healing(of: item, named: id, written: written) {
-            if change.creates || change.trashes { try add(change, turn: .healing) } else { try add(change) }
-        }
-    }
 
     func add(_ change: WireDocumentChange) throws {
         let turn: OfferTurn =
@@ -419,7 +384,7 @@ extension DocumentTransaction.Synced {
     init(_ change: WireChange, sequence: UInt64) {
         name = ItemName(change.item)
         self.sequence = sequence
-        body = change.deleted ? nil : change.damaged ? Data() : change.body
+        body = change.deleted ? nil : change.body
     }
 
     /// What a device is about to make: no item, and nobody's to offer again.

@@ -31,8 +31,7 @@ struct RefusedBatch {
         }
         let change = changes[index]
         let named = error.details["item"].flatMap { DocumentID($0) }
-        // One that is damaged is not gone: neither is it made again under another id, nor anything dropped without a word.
-        guard error.code == .unknownItem, !error.isOfDamagedItem, let named else {
+        guard error.code == .unknownItem, let named else {
             leaveOut(index, after: error)
             return true
         }
@@ -64,7 +63,8 @@ struct RefusedBatch {
         case .announce: break
         case _ where change.content != nil: leftOut.append(change)
         case .remove, .resolve, .attributes, .rendition, .versions:
-            if error.code != .unknownItem || error.isOfDamagedItem { leftOut.append(change) }
+            // What is in quarantine is not gone.
+            if error.code != .unknownItem || error.details["reason"] == "quarantined" { leftOut.append(change) }
         default: leftOut.append(change)
         }
     }
@@ -165,9 +165,4 @@ struct RefusedBatch {
         }
         makeFolders(before: index)
     }
-}
-
-extension CloudError {
-    /// Whether the service cannot read an item any more that was to be changed.
-    var isOfDamagedItem: Bool { code == .unknownItem && details["reason"] == "damaged" }
 }

@@ -63,7 +63,7 @@ final class KeyValueModel: ScopeModel {
                 return
             }
             item.sequence = min(item.sequence, pulled.token.sequence)
-            if change.damaged { theirs.damaged.append(item) } else { theirs.items.append(item) }
+            theirs.items.append(item)
         }
         guard let plan = PullRules.plan(theirs, local: local, head: state.head, now: engine.now) else { return nil }
         let first = !state.synced
@@ -82,7 +82,6 @@ final class KeyValueModel: ScopeModel {
             state.limits = KeyValueLimits(usage)
         }
         var merged = MergedChanges()
-        for item in theirs.damaged { merged.damaged.add(item.key) }
         if first {
             let keys = try store.visibleItems().filter { $0.value.value != nil }
             merged.news = ChangeNotification(

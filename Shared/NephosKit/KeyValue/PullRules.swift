@@ -8,8 +8,6 @@ struct PulledState {
     var items: [KeyValueItem] = []
     /// How far the history that was pulled and the one that this device knows are the same.
     var epochStart: UInt64
-    /// Keys whose value the server cannot read any more; without values.
-    var damaged: [KeyValueItem] = []
     /// At one and the same head the digests differed: nothing that is here is taken for known there.
     var comparing = false
     /// What is here was told of another history, though of one epoch.
@@ -41,7 +39,6 @@ enum PullRules {
         guard pulled.complete || !restored else { return nil }
         let mine = byName(local)
         let theirs = byName(pulled.items)
-        let damaged = byName(pulled.damaged)
         let common = pulled.comparing ? 0 : restored ? pulled.epochStart : UInt64.max
 
         var plan = PullPlan(replaces: pulled.complete)
@@ -63,18 +60,6 @@ enum PullRules {
                 if !isNewer(item, than: other), offers(item, over: other, common: common, restored: restored) {
                     plan.offers.append(item)
                 }
-            } else if let other = damaged[item.key] {
-                guard !other.wins(over: item) else {
-                    // Neither is the newer value here, nor is the older one gone. In another history its place is none.
-                    var held = item
-                    if restored { held.sequence = min(item.sequence, other.sequence) }
-                    if pulled.complete { plan.puts.append(held) }
-                    continue
-                }
-                var held = item
-                held.sequence = other.sequence
-                if pulled.complete { plan.puts.append(held) }
-                plan.offers.append(item)
             } else if pulled.complete {
                 if !restored, item.sequence > pulled.token.sequence {
                     plan.puts.append(item)

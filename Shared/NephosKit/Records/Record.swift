@@ -76,8 +76,6 @@ public struct Record: Sendable, Identifiable {
     public internal(set) var modified: RecordStamp?
     /// Something of it waits to be sent.
     public internal(set) var isPending = false
-    /// What the server cannot read any more; the fields are what this device knew of it last.
-    public internal(set) var isDamaged = false
     /// As it was fetched; nil: it is new.
     var base: WireRecord?
     /// It was listed as refused, under this number; nil: it was not.

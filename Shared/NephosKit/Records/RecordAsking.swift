@@ -8,7 +8,6 @@ struct RecordAsking {
     private let database: RecordDatabase
     private let query: RecordQuery
     private let zone: String
-    private let passedOver: RecordPages.PassedOver
     private var request = WireQueryRecords()
     private var left: Int
     private var hasBegun = false
@@ -17,10 +16,9 @@ struct RecordAsking {
     private var ordered: ArraySlice<Record>?
 
     init(
-        _ query: RecordQuery, in zone: String, of database: RecordDatabase, noting passedOver: RecordPages.PassedOver
+        _ query: RecordQuery, in zone: String, of database: RecordDatabase
     ) {
         self.query = query
-        self.passedOver = passedOver
         self.zone = zone
         self.database = database
         left = query.limit ?? .max
@@ -74,8 +72,7 @@ struct RecordAsking {
         let reply = try await database.session.call(
             .records, request, as: WireQueryRecordsReply.self, app: database.app, account: database.account)
         var found: [(WireChange, WireRecord)] = []
-        for change in reply.records where change.damaged { passedOver.note(change.item) }
-        for change in reply.records where !change.damaged && !change.deleted {
+        for change in reply.records where !change.deleted {
             guard let record = try? WireRecord(serializedBytes: change.body) else { throw RecordDatabase.misfit }
             found.append((change, record))
         }

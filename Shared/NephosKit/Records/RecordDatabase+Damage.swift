@@ -23,46 +23,6 @@ public struct DamagedAssets: Sendable {
 }
 
 extension RecordDatabase {
-    /// Names of records that the server cannot read any more and this device does not have: whatever reads passes them
-    /// over. A device that has one saves it again when it finds out; who saves it anew makes another.
-    ///
-    /// - Parameters:
-    ///   - names: Of these; nil: of all that is here, or of all that the server lets this account read, where it is asked:
-    ///     it goes through all of them then.
-    ///   - source: Where it is read.
-    ///   - timeout: How long the server is waited for; nil: as long as for any call.
-    /// - Throws: ``CloudError`` as ``records(_:from:desiredFields:timeout:)`` does.
-    public func damagedRecords(
-        in zone: String = RecordZone.defaultName, among names: [String]? = nil, from source: RecordSource = .local,
-        timeout: Duration? = nil
-    ) async throws(CloudError) -> [String] {
-        guard try isRead(source) else {
-            guard let names else { return try await damagedNames(in: zone, timeout) }
-            return try await fetchEach(names.map { RecordID($0, zone: zone) }, nil, timeout).damaged.map(\.name)
-        }
-        let damaged = try read { try records(of: zone, $0).damagedNames() }
-        guard let names = names.map({ Set($0) }) else { return damaged }
-        return damaged.filter { names.contains($0) }
-    }
-
-    /// Those of all that the server has, page by page.
-    private func damagedNames(in zone: String, _ timeout: Duration?) async throws(CloudError) -> [String] {
-        var request = WireQueryRecords()
-        (request.container, request.database, request.zoneID) = (container, kind, try id(of: zone))
-        request.scan = true
-        // What the others have is not wanted: no field begins so.
-        request.desiredFields = ["_"]
-        var damaged: [String] = []
-        while true {
-            let reply = try await session.call(
-                .records, request, as: WireQueryRecordsReply.self, app: app, timeout: timeout, account: account)
-            damaged += reply.records.filter(\.damaged).map(\.item)
-            guard !reply.after.isEmpty else { return damaged }
-            guard reply.after != request.after else { throw Self.misfit }
-            request.after = reply.after
-        }
-    }
-
     /// The assets of the account's own records that the server cannot read any more, as it said last, as far as their zones
     /// were downloaded here. Of long ones it is asked which chunks they have; nothing is asked while it has lost nothing.
     ///

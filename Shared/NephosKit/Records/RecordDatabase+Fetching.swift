@@ -7,14 +7,8 @@ internal import SwiftProtobuf
 extension RecordDatabase {
     func fetch(
         _ ids: [RecordID], _ desired: Set<String>?, _ timeout: Duration?
-    ) async throws(CloudError) -> [RecordID: Record] { try await fetchEach(ids, desired, timeout).found }
-
-    /// - Returns: Those that there are, and those that the server cannot read.
-    func fetchEach(
-        _ ids: [RecordID], _ desired: Set<String>?, _ timeout: Duration?
-    ) async throws(CloudError) -> (found: [RecordID: Record], damaged: [RecordID]) {
+    ) async throws(CloudError) -> [RecordID: Record] {
         var found: [RecordID: Record] = [:]
-        var damaged: [RecordID] = []
         for (zone, ids) in Dictionary(grouping: ids, by: \.zone).sorted(by: { $0.key < $1.key }) {
             let zoneID = try id(of: zone)
             var left = Set(ids.map(\.name)).sorted()[...]
@@ -31,15 +25,11 @@ extension RecordDatabase {
                 left = left.dropFirst(reply.records.count)
                 for change in reply.records where !change.deleted {
                     let id = RecordID(change.item, zone: zone)
-                    guard !change.damaged else {
-                        damaged.append(id)
-                        continue
-                    }
                     found[id] = try record(id, change, desired)
                 }
             }
         }
-        return (found, damaged)
+        return found
     }
 
     func record(_ id: RecordID, _ change: WireChange, _ desired: Set<String>?) throws(CloudError) -> Record {

@@ -95,8 +95,7 @@ final class RecordDatabaseModel: ContentKeeping {
         if let info = try? WireDatabaseInfo(serializedBytes: pulled.info) {
             try contentHealing.heard(ContentDamage(info), in: rows)
         }
-        return MergedChanges(
-            damaged: merged.damaged, news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
+        return MergedChanges(news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
     }
 
     func merge(

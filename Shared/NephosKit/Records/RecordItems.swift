@@ -179,7 +179,6 @@ struct RecordItems {
     /// What merging has found.
     struct Merged {
         var changed = ToldNames(limit: MergedChanges.newsMax)
-        var damaged = ToldNames(limit: MergedChanges.damagedMax)
     }
 
     /// What the server has lost by a restore.
@@ -197,8 +196,6 @@ struct RecordItems {
         /// What is there instead is from before: what is here has come after it. Else both have come after what both
         /// know, and nobody knows which is the later one.
         var isLater = true
-        /// The server has it, and cannot read it.
-        var isDamaged = false
     }
 
     /// Merges what was pulled.
@@ -220,35 +217,20 @@ struct RecordItems {
         try pulled.changes.forEach { change in
             let name = ItemName(change.item)
             let mine = try item(name)
-            if change.damaged { merged.damaged.add(name) }
             var theirs = Item(name: name, sequence: min(change.sequence, pulled.token.sequence))
-            theirs.body = change.deleted ? nil : change.damaged ? mine?.body ?? Data() : change.body
+            theirs.body = change.deleted ? nil : change.body
             theirs.type = theirs.body.flatMap(type)
             if change.deleted { theirs.tombstone = change.body }
             if let mine, !isRestored, mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence) {
                 return
             }
-            if let mine, change.damaged, mine.body?.isEmpty == false {
-                let written = change.writtenSequence(or: theirs.sequence)
-                // Of two histories the numbers say nothing of each other.
-                let isSameHistory = !isRestored || min(mine.sequence, written) <= pulled.epochStart
-                if isSameHistory, mine.sequence >= written {
-                    // The server cannot read what this device has: it is as good as lost there.
-                    try found(.lost(Lost(mine: mine, isDamaged: true)))
-                } else if isSameHistory {
-                    // What is here came before it, and is never taken for it.
-                    theirs.sequence = mine.sequence
-                } else if mine.type != nil {
-                    // It is another record: what is here is offered beside it, and nobody takes that for it.
-                    (theirs.body, theirs.type) = (Data(), type(Data()))
-                }
-            }
-            if let mine, mine.body != nil, mine.sequence > common, mine.body != theirs.body {
+            let isOlder = !isRestored && mine.map { Self.isOlder(theirs, than: $0) } ?? false
+            if let mine, mine.body != nil, mine.sequence > common || isOlder, mine.body != theirs.body {
                 try found(
                     .lost(
                         Lost(
                             mine: mine, theirs: theirs.body == nil ? nil : theirs,
-                            isLater: theirs.sequence <= common)))
+                            isLater: theirs.sequence <= common || isOlder)))
             }
             if mine?.body == nil, theirs.body != nil, let end = ends[name] {
                 try found(.undeleted(tombstone: end, theirs: theirs))
@@ -280,20 +262,32 @@ struct RecordItems {
     {
         // What is told of a deletion is wanted too: with it, it can be repeated.
         guard segment.changes.allSatisfy({ !$0.body.isEmpty }) else { return nil }
-        var merged = Merged()
-        for change in segment.changes {
+        let changes = try segment.changes.compactMap { change -> (theirs: Item, mine: Item?)? in
             let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
             var theirs = Item(name: ItemName(change.item), sequence: min(sequence, segment.token.sequence))
             theirs.body = change.deleted ? nil : change.body
             theirs.type = theirs.body.flatMap(type)
             if change.deleted { theirs.tombstone = change.body }
             let mine = try item(theirs.name)
-            if let mine, mine.sequence > theirs.sequence { continue }
-            try take(theirs, over: mine, &merged, &state)
+            return mine.map { $0.sequence > theirs.sequence } ?? false ? nil : (theirs, mine)
         }
+        guard !changes.contains(where: { theirs, mine in mine.map { Self.isOlder(theirs, than: $0) } ?? false }) else {
+            return nil
+        }
+        var merged = Merged()
+        for (theirs, mine) in changes { try take(theirs, over: mine, &merged, &state) }
         try forgetDeletions(upTo: segment.token.sequence)
         if segment.changes.contains(where: \.deleted) { try forgetOldestTombstones() }
         return merged
+    }
+
+    /// Whether what the server says of a record is from before what is here. In one history it has lost that: its stamps
+    /// only rise.
+    private static func isOlder(_ theirs: Item, than mine: Item) -> Bool {
+        guard mine.type != nil, mine.body != theirs.body, let other = theirs.record, let own = mine.record else {
+            return false
+        }
+        return other.modified.time < own.modified.time
     }
 
     private func take(_ theirs: Item, over mine: Item?, _ merged: inout Merged, _ state: inout ScopeState) throws {

@@ -3,7 +3,6 @@ public import NephosCore
 internal import NephosPredicates
 internal import NephosRecordRules
 internal import NephosWire
-private import Synchronization
 
 /// Records of a query, a page at a time (``RecordDatabase/pages(matching:in:from:size:)``).
 public struct RecordPages: AsyncSequence, Sendable {
@@ -12,32 +11,9 @@ public struct RecordPages: AsyncSequence, Sendable {
     let zone: String
     let source: RecordSource
     let size: Int
-    let passedOver = PassedOver()
 
     init(database: RecordDatabase, query: RecordQuery, zone: String, source: RecordSource, size: Int) {
         (self.database, self.query, self.zone, self.source, self.size) = (database, query, zone, source, size)
-    }
-
-    /// Names of records that the server cannot read any more, and that are in no page whatever they were: where the server
-    /// was asked those that it came by in the pages that were read, 1000 at most; else all of the zone that this device
-    /// does not have.
-    ///
-    /// - Throws: ``CloudError`` as ``RecordDatabase/damagedRecords(in:among:from:timeout:)`` does of what is here.
-    public func damagedNames() throws(CloudError) -> [String] {
-        guard try database.isRead(source) else { return passedOver.names }
-        return try database.read { try database.records(of: zone, $0).damagedNames() }
-    }
-
-    /// What was come by.
-    final class PassedOver: Sendable {
-        private static let namesMax = 1000
-        private let found = Mutex<Set<String>>([])
-
-        var names: [String] { found.withLock { $0.sorted() } }
-
-        func note(_ name: String) {
-            found.withLock { if $0.count < Self.namesMax { $0.insert(name) } }
-        }
     }
 
     public func makeAsyncIterator() -> Iterator { Iterator(self) }
@@ -51,7 +27,7 @@ public struct RecordPages: AsyncSequence, Sendable {
         fileprivate init(_ pages: RecordPages) {
             self.pages = pages
             reading = RecordReading(pages.query)
-            asking = RecordAsking(pages.query, in: pages.zone, of: pages.database, noting: pages.passedOver)
+            asking = RecordAsking(pages.query, in: pages.zone, of: pages.database)
         }
 
         /// - Returns: Nil: that was all.

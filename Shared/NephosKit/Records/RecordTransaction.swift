@@ -107,7 +107,6 @@ struct RecordTransaction {
     struct Visible {
         var record: WireRecord?
         var isPending = false
-        var isDamaged = false
     }
 
     func visible(_ name: String) throws -> Visible {
@@ -116,7 +115,6 @@ struct RecordTransaction {
 
     func visible(over item: RecordItems.Item?, _ pending: [Pending]) -> Visible {
         var visible = Visible(record: item?.record, isPending: !pending.isEmpty)
-        visible.isDamaged = item?.body?.isEmpty == true
         for change in pending { visible.record = change.result(over: visible.record) }
         return visible
     }
@@ -125,18 +123,6 @@ struct RecordTransaction {
     func record(_ id: RecordID, desired: Set<String>? = nil) throws -> Record? {
         let visible = try visible(id.name)
         return visible.record.map { visible.made(id, $0, desired) }
-    }
-
-    /// Whether the server cannot read the record, and nothing of it is here.
-    func isDamaged(_ name: String) throws -> Bool { try items.item(ItemName(name))?.body?.isEmpty == true }
-
-    /// Names of records that the server cannot read, and of which nothing is here: reading passes them over.
-    func damagedNames() throws -> [String] {
-        try String.fetchAll(
-            rows.cached(
-                "SELECT name FROM record_items WHERE account = ?1 AND scope = ?2 AND length(body) = 0 ORDER BY name"),
-            arguments: [rows.account, rows.scope.name]
-        ).filter { try visible($0).record == nil }
     }
 
     func visibleCount() throws -> Int {
@@ -199,7 +185,6 @@ extension RecordTransaction.Visible {
     func made(_ id: RecordID, _ wire: WireRecord, _ desired: Set<String>?) -> Record {
         var made = Record(id, wire, desired: desired)
         made.isPending = isPending
-        made.isDamaged = isDamaged
         return made
     }
 }
@@ -231,5 +216,5 @@ extension RecordTransaction.Pending {
 
 extension RecordItems.Item {
     /// Nil: it was deleted, or cannot be read.
-    var record: WireRecord? { body.flatMap { $0.isEmpty ? nil : try? WireRecord(serializedBytes: $0) } }
+    var record: WireRecord? { body.flatMap { try? WireRecord(serializedBytes: $0) } }
 }

@@ -14,8 +14,7 @@ extension RecordZoneModel {
     func stage(_ found: RecordItems.Finding, _ offers: StagedOffers, in records: RecordTransaction) throws {
         switch found {
         case .lost(let lost):
-            // Of what is damaged in a public database nobody knows whose it is: only an administrator saves it anew.
-            guard let content = lost.mine.record, isToBeOffered(content), !(lost.isDamaged && place.isPublic),
+            guard let content = lost.mine.record, isToBeOffered(content),
                 let save = try offered(
                     content, of: lost.mine.name.rawValue, over: lost.theirs?.record, isLater: lost.isLater,
                     in: records)

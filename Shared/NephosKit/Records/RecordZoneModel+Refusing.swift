@@ -157,9 +157,7 @@ extension RecordZoneModel {
         for ((pending, failure, server), client) in zip(results, clients) {
             guard let failure, let client else { continue }
             let (name, base) = (pending.change.record, pending.change.base)
-            // A deletion of what nobody can read is a conflict with nothing: it is refused.
-            let isUnseen = try client == nil && server == nil && records.isDamaged(name)
-            let isConflict = failure.isConflict(of: pending.change) && !isUnseen
+            let isConflict = failure.isConflict(of: pending.change)
             // It is taken with what was saved over it.
             if isByItself, failure.code != .batchRequestFailed, failure.code != .unknownItem, !isConflict,
                 try records.rebase(over: pending)

@@ -108,8 +108,7 @@ final class RecordZoneModel: ContentSending {
         try records.offer(offers, by: engine)
         try trimAssets(in: rows)
         if !pulled.info.isEmpty { state.info = pulled.info }
-        return MergedChanges(
-            damaged: merged.damaged, news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
+        return MergedChanges(news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
     }
 
     func merge(

@@ -47,9 +47,6 @@ struct OutboxOperation: Equatable {
 
     /// The server had no room for it, or could not store it for another reason that only the server's disk can cure.
     var waitsForRoom: Bool { error.map { $0.code == .storageFailure && !LocalFailure.isHere($0) } ?? false }
-
-    /// The server cannot read what it changes, until a device has healed that.
-    var waitsForHealing: Bool { error?.isOfDamagedItem ?? false }
 }
 
 /// Which of the operations that wait go out, and when.

@@ -50,7 +50,7 @@ extension ScopeDriver {
         state.fetched = engine.loop.wallClock.now
         state.come(to: state.head.epoch, from: pulled.epochStart)
         try rows.save(state)
-        var applied = AppliedPages(head: state.head, damaged: merged.damaged.names)
+        var applied = AppliedPages(head: state.head)
         if try model.greatestSequence(in: rows) <= token.sequence, state.head == token {
             applied.digestAgrees = state.digest.bytes == [UInt8](last.digest)
         }

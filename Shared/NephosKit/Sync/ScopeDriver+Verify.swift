@@ -148,28 +148,21 @@ extension ScopeDriver {
             }
             verification.differences.append(.init(key: name, kind: kind))
         }
-        func noteMissing(_ change: WireChange) {
-            note(ItemName(change.item), change.damaged ? .damagedOnServer : .missingHere)
-        }
         let theirs = try rows.staged(by: reader).filter { !$0.deleted }
         var next = try theirs.next()
         try model.forEachDigest(in: rows, key: state.digestKey) { name, here in
             while let change = next, ItemName(change.item) < name {
-                noteMissing(change)
+                note(ItemName(change.item), .missingHere)
                 next = try theirs.next()
             }
             guard let change = next, change.item.hasSameBytes(as: name.rawValue) else {
                 return note(name, .missingOnServer)
             }
             next = try theirs.next()
-            if change.damaged {
-                note(name, .damagedOnServer)
-            } else if model.digest(of: change, key: key) != here {
-                note(name, .differs)
-            }
+            if model.digest(of: change, key: key) != here { note(name, .differs) }
         }
         while let change = next {
-            noteMissing(change)
+            note(ItemName(change.item), .missingHere)
             next = try theirs.next()
         }
         return Found(verification: verification, isElsewhere: token != state.head)

@@ -383,7 +383,7 @@ final class ScopeDriver {
             var found = try rows.sendable(limit: limit)
             var waiting = try model.ready(among: found, in: rows)
             // What has to wait for something of its own is not in the way of what need not.
-            while waiting.allSatisfy(\.waitsForHealing), found.count == limit, limit < Self.readMax {
+            while waiting.isEmpty, found.count == limit, limit < Self.readMax {
                 limit *= 2
                 found = try rows.sendable(limit: limit)
                 waiting = try model.ready(among: found, in: rows)

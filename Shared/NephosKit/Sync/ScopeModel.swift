@@ -274,14 +274,11 @@ struct ToldNames {
 
 /// What merging has done.
 struct MergedChanges {
-    /// Items whose content the server cannot read.
-    var damaged = ToldNames(limit: Self.damagedMax)
     /// What the app is told; its token is filled in.
     var news: ChangeNotification?
 
-    /// Names of items that the app is told of, and of damaged ones that are counted. Who is told of more looks at all.
+    /// Names of items that the app is told of. Who is told of more looks at all.
     static let newsMax = 1000
-    static let damagedMax = 10_000
 }
 
 /// What a reply says of an operation that was accepted.

@@ -200,13 +200,8 @@ extension ScopeSync {
             return plan(after: Backoff.pause(attempts: failures, using: &generator))
         }
         failures = 0
-        // A reply that continues another tells only of what has changed since.
-        if wasListing {
-            damaged = []
-            // Nor does what agreed before say anything of what was read anew, and is offered what it lacks.
-            agrees = false
-        }
-        for name in applied.damaged where damaged.count < MergedChanges.damagedMax { damaged.insert(name) }
+        // What agreed before says nothing of what was read anew, and is offered what it lacks.
+        if wasListing { agrees = false }
         pullsApplied = pulls
         awaitsPull = false
         localFailures[.compare] = nil
@@ -222,7 +217,6 @@ extension ScopeSync {
             comparisons = 0
             if isComparisonPlanned { actions.append(.stopWaiting(.comparison)) }
             isComparisonPlanned = false
-            damaged = []
             agrees = true
             actions += note(localReason)
         case nil:
@@ -236,14 +230,7 @@ extension ScopeSync {
     }
 
     private var outOfStep: CloudError {
-        guard !damaged.isEmpty else {
-            return CloudError(
-                .storeOutOfStep, "This device's copy differs from the server's. Run verify to see where.")
-        }
-        return CloudError(
-            .storeOutOfStep,
-            "The server cannot read some values any more, and waits for a device that has them. Run verify to see which.",
-            details: ["damaged": "\(damaged.count)"])
+        CloudError(.storeOutOfStep, "This device's copy differs from the server's. Run verify to see where.")
     }
 
     // MARK: The feed, as it comes

@@ -146,8 +146,6 @@ struct ScopeSync {
     var comparisons = 0
     /// The comparison timer runs. A pull that comes first does not put off what it waits for.
     var isComparisonPlanned = false
-    /// Items whose content the server could not read when it last told of them; of very many, some.
-    var damaged: Set<ItemName> = []
     /// The digests agreed when they were last compared, in this process.
     var agrees = false
     /// This device's head when a head behind it was heard of.
@@ -294,6 +292,4 @@ struct AppliedPages: Equatable {
     var digestAgrees: Bool?
     /// They do not go with what is here.
     var needsEverything = false
-    /// Items whose content the server cannot read; of very many, some.
-    var damaged: [ItemName] = []
 }

@@ -158,6 +158,7 @@ struct ReadChanges {
             var digest = query.place?.digest ?? .empty
             var page = try feed.page(query, within: plan.bounds) { item in
                 var presented = PresentedItem()
+                let start = changes.count
                 try changes.message(3) { change in
                     change.text(1, item.name.rawValue)
                     change.flag(2, item.deleted || item.showing == .absence)
@@ -165,11 +166,11 @@ struct ReadChanges {
                         if item.showing == .item { presented = try plan.presenter.write(item, to: &$0) }
                     }
                     change.number(4, item.sequence)
-                    change.flag(5, presented.isDamaged)
-                    guard presented.isDamaged else { return }
-                    damage.items.append(item)
-                    let written = try DamagedItems.written(item, of: plan.query.scope, in: feed)
-                    change.number(6, written == item.sequence ? 0 : written)
+                }
+                guard !presented.isUnreadable else {
+                    // It is about to go to the quarantine, and for its readers it is not there.
+                    changes.drop(after: start)
+                    return damage.items.append(item)
                 }
                 guard isListing, !item.deleted, item.showing == .item else { return }
                 digest.add(item.digest)

@@ -2,12 +2,11 @@ internal import Logging
 internal import NephosBus
 internal import NephosCore
 internal import NephosStorage
-internal import NephosWire
 
 /// Puts right what reading has shown to be damaged, for every service alike.
 ///
-/// An item that cannot be read any more calls for help: it moves to the scope's head, once, so that every device hears of
-/// it, and whoever has it offers it again. A digest is only what items add up to: those of items are made anew from what
+/// An item that does not open is moved to the quarantine (``QuarantinedItems``), and a device that has it offers it, as
+/// whatever the service does not have. A digest is only what items add up to: those of items are made anew from what
 /// they have, and the scope's from its rows, a little at a time and beside the loop.
 ///
 /// On the loop only.
@@ -26,67 +25,49 @@ final class ScopeMending {
     private static let pause: Duration = .milliseconds(10)
     /// A head that was counted is not counted again before: whoever reads a scope chooses when that is.
     private static let countPause: Duration = .seconds(600)
-    /// How often it is looked what has been mended.
-    private static let lookPause: Duration = .seconds(30)
 
     private unowned let host: ServiceHost
-    /// By scope: items that cannot be read, and those whose shares in the digest are wrong.
-    private var waiting: [ScopeName: Found] = [:]
+    /// By scope: items that do not open, and those whose shares in the digest are wrong.
+    private var waiting: [ScopeName: ScopeDamage] = [:]
     private var isRunning = false
-    /// Items that have called, or need not: by name, where they stood.
-    private var called: [ScopeName: [ItemName: UInt64]] = [:]
     /// When heads were counted, or their turn was asked for; whose turn is next, and whose it is.
     private var counted: [ScopeName: Duration] = [:]
     private var uncounted: [(scope: ScopeName, attempt: Int)] = []
     private var isCounting = false
-    /// How far it was looked which are damaged still, and how many of them are.
-    private var looked: (place: [SQLValue]?, count: Int) = (nil, 0)
-    /// How many are damaged: as many as were when all were looked at, and those that have called since.
-    private var damaged = 0
+    /// How many quiet changes there had been when the count under way began.
+    private var countedAfter: UInt64 = 0
 
-    private struct Found {
-        var items: [FeedItem] = []
-        var shares: [FeedItem] = []
-
-        var isEmpty: Bool { items.isEmpty && shares.isEmpty }
-    }
+    private lazy var purging = SteppedWork(
+        "Forgetting what was in quarantine", every: .seconds(600),
+        inTurns: { [unowned self] in try purge(in: $0, &$1) })
 
     init(host: ServiceHost) { self.host = host }
 
-    func start() { look() }
+    func start() {
+        countQuarantined()
+        purging.start(host)
+    }
 
     func drop(partition: Int) {
         waiting = waiting.filter { $0.key.partition != partition }
-        called = called.filter { $0.key.partition != partition }
         counted = counted.filter { $0.key.partition != partition }
         uncounted.removeAll { $0.scope.partition == partition }
     }
 
     func found(_ damage: ScopeDamage, in scope: ScopeName) {
-        host.count("\(host.service.itemsName).damaged", by: damage.items.count)
-        var new = waiting[scope] ?? Found()
         guard waiting[scope] != nil || waiting.count < Self.scopesMax else { return }
-        for var item in damage.items where new.items.count < Self.itemsMax && note(item, of: scope) {
+        var new = waiting[scope] ?? ScopeDamage()
+        for var item in damage.items.prefix(max(0, Self.itemsMax - new.items.count)) {
             // It is read anew.
             item.body = []
             new.items.append(item)
         }
         new.shares += damage.shares.prefix(max(0, Self.itemsMax - new.shares.count))
-        if !new.isEmpty {
+        if new.hasItems {
             waiting[scope] = new
             goOn()
         }
         if damage.isOutOfStep { count(scope) }
-    }
-
-    /// - Returns: Whether it is not known yet.
-    private func note(_ item: FeedItem, of scope: ScopeName) -> Bool {
-        guard called[scope]?[item.name] != item.sequence else { return false }
-        // What is forgotten is looked up again: its row says that it has called.
-        if called[scope] == nil, called.count >= Self.scopesMax { called = [:] }
-        if called[scope, default: [:]].count >= Self.itemsMax { called[scope] = [:] }
-        called[scope, default: [:]][item.name] = item.sequence
-        return true
     }
 
     // MARK: Items
@@ -106,47 +87,34 @@ final class ScopeMending {
         let shares = Array(found.shares.prefix(Self.step - items.count))
         rest.items.removeFirst(items.count)
         rest.shares.removeFirst(shares.count)
-        waiting[scope] = rest.isEmpty ? nil : rest
-        var moved: [(item: FeedItem, written: UInt64)] = []
-        var (corrected, isPutOff) = (0, false)
-        let hasRoom = damaged < DamagedItems.countMax
+        waiting[scope] = rest.hasItems ? rest : nil
+        var corrected = 0
         host.submit { [host] transaction in
-            (moved, corrected) = ([], 0)
+            corrected = 0
             // It would take the very room that there is none of.
-            isPutOff = transaction.isShortOfRoom
-            guard !isPutOff else { return }
-            moved = try (hasRoom ? items : []).compactMap { found in
-                guard let item = try Self.same(found, of: scope, in: transaction),
-                    try DamagedItems.calledFrom(item, of: scope, in: transaction) == nil
-                else { return nil }
-                return (item, item.sequence)
+            guard !transaction.isShortOfRoom else { return }
+            for found in items {
+                guard let item = try Self.same(found, of: scope, in: transaction) else { continue }
+                try host.service.quarantine(item, of: scope, in: transaction)
             }
-            let mended = try shares.compactMap { found -> FeedItem? in
-                guard var item = try Self.same(found, of: scope, in: transaction), !item.deleted,
-                    item.digest != found.digest
-                else {
-                    return nil
-                }
-                item.digest = found.digest
-                return item
+            let right = try shares.filter { found in
+                guard let item = try Self.same(found, of: scope, in: transaction) else { return false }
+                return !item.deleted && item.showing == .item && item.digest != found.digest
             }
-            corrected = mended.count
-            guard !moved.isEmpty || !mended.isEmpty else { return }
-            let change = try host.service.putAnew(moved.map(\.item) + mended, in: scope, transaction)
-            for (item, written) in moved {
-                try DamagedItems.note(
-                    item.name, of: scope, written: written, movedTo: change.token.sequence, in: transaction)
-            }
-            transaction.publish(
-                OutgoingEvent(host.service.name, moved: (moved.map(\.item) + mended).map(\.name), by: change))
+            corrected = right.count
+            guard !right.isEmpty else { return }
+            let digests = Dictionary(right.map { ($0.name, $0.digest) }) { $1 }
+            try transaction.setShares(digests, of: scope)
+            try host.askToCompare(scope, in: transaction)
         } then: { [weak self] failure in
             guard let self, !host.isClosed else { return }
-            // They wait for the next reader.
-            if failure != nil || isPutOff || !hasRoom { called[scope] = nil }
             if let failure {
                 host.logger.error("What is damaged could not be put right. It is tried again when it is read", failure)
-            } else {
-                tell(moved, corrected, in: scope)
+            } else if corrected > 0 {
+                host.count("digests.damaged", by: corrected)
+                host.report(
+                    "Digests of stored items are not those of what they have. They are put right",
+                    details: place(scope, ["count": "\(corrected)"]))
             }
             host.loop.schedule(after: Self.pause) { [weak self] in self?.run() }
         }
@@ -157,26 +125,62 @@ final class ScopeMending {
         _ found: FeedItem, of scope: ScopeName, in transaction: any HandlerTransaction
     ) throws -> FeedItem? {
         let item = try transaction.item(scope, found.name)
-        return item.flatMap { $0.sequence == found.sequence && $0.showing == .item ? $0 : nil }
-    }
-
-    private func tell(_ moved: [(item: FeedItem, written: UInt64)], _ corrected: Int, in scope: ScopeName) {
-        for (_, written) in moved {
-            host.report(
-                "A stored item is damaged. It heals when a device that has it synchronises",
-                details: place(scope, ["sequence": "\(written)"]))
-        }
-        damaged += moved.count
-        if !moved.isEmpty { tellCount() }
-        guard corrected > 0 else { return }
-        host.count("digests.damaged", by: corrected)
-        host.report(
-            "Digests of stored items are not those of what they have. They are put right",
-            details: place(scope, ["count": "\(corrected)"]))
+        return item.flatMap { $0.sequence == found.sequence ? $0 : nil }
     }
 
     private func place(_ scope: ScopeName, _ details: [String: String] = [:]) -> [String: String] {
         details.merging(["account": scope.owner.rawValue, host.service.scopeKind: scope.path.rawValue]) { $1 }
+    }
+
+    // MARK: Quarantine
+
+    /// A group is on disk that has moved these there.
+    ///
+    /// - Parameter hasReturned: Items that were there are in their scopes again.
+    func moved(_ items: [QuarantinedItems.Moved], hasReturned: Bool) {
+        guard !host.isClosed, !items.isEmpty || hasReturned else { return }
+        host.count("items.quarantined", by: items.count)
+        for item in items {
+            host.report(
+                "A stored item does not open, and is in quarantine. A device that has it brings it back",
+                details: place(item.scope, ["sequence": "\(item.sequence)"]))
+        }
+        let scopes = Set(items.map(\.scope)).sorted { "\($0)" < "\($1)" }
+        if !scopes.isEmpty {
+            host.submit { [host] transaction in
+                for scope in scopes { try host.askToCompare(scope, in: transaction) }
+            }
+        }
+        countQuarantined()
+    }
+
+    private func countQuarantined() {
+        var count = 0
+        host.submit { [host] transaction in
+            count = try QuarantinedItems.count(in: transaction)
+            host.quarantine.hasItems = count > 0
+        } then: { [weak self] failure in
+            guard let self, failure == nil else { return }
+            host.set("quarantine.now", to: count)
+        }
+    }
+
+    /// Forgets one item that has been there for its time.
+    ///
+    /// - Returns: Whether there may be more.
+    private func purge(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
+        let time = host.purgeTime.advanced(by: .zero - QuarantinedItems.retention)
+        let overdue = try QuarantinedItems.overdue(before: time, limit: Self.step, in: transaction)
+        guard let item = overdue.first(where: { [failed = turn.failed] in !failed.contains($0.scope) }) else {
+            return false
+        }
+        turn.scope = item.scope
+        // A deletion may have taken its place, which says no more of it.
+        let isThere = try transaction.share(item.scope, item.name)?.isLive ?? false
+        if !isThere, try host.service.removeRemains(ofItem: item.name, in: item.scope, transaction) { return true }
+        try QuarantinedItems.remove(item, in: transaction)
+        transaction.afterCommit { [weak self] in self?.countQuarantined() }
+        return true
     }
 
     // MARK: Heads
@@ -209,6 +213,13 @@ final class ScopeMending {
         guard !host.isClosed else { return }
         // What was found with it is put right before.
         guard waiting[count.scope] == nil else { return goOn(count, attempt: attempt) }
+        // What a group has changed that is under way no snapshot has.
+        host.runner.betweenGroups { [weak self] in self?.read(count, attempt: attempt) }
+    }
+
+    private func read(_ count: ScopeCount, attempt: Int) {
+        guard !host.isClosed else { return }
+        if count.start == nil { countedAfter = host.quarantine.quietChanges }
         host.loop.offload(to: .reading) { [snapshots = host.snapshots] in
             try snapshots.read {
                 var count = count
@@ -249,13 +260,11 @@ final class ScopeMending {
     private func correct(_ count: ScopeCount, attempt: Int) {
         var correction = HeadCorrection.wasRight
         let scope = count.scope
-        host.submit { [host] transaction in
+        host.submit { [host, countedAfter] transaction in
+            correction = .moved
+            guard host.quarantine.quietChanges == countedAfter else { return }
             correction = try transaction.correctHead(by: count)
-            guard correction == .corrected else { return }
-            let position = try transaction.position(ofPartition: scope.partition)
-            let notification = WireNotification(infoOf: scope, host.service.name, at: try transaction.head(scope))
-            // Nothing has moved, and devices compare anew.
-            transaction.publish(OutgoingEvent(in: scope, at: position, notification: Frame(encoding: notification)))
+            if correction == .corrected { try host.askToCompare(scope, in: transaction) }
         } then: { [weak self] failure in
             guard let self, !host.isClosed else { return }
             guard failure == nil, correction != .moved else { return countAgain(scope, after: attempt, failure) }
@@ -265,29 +274,4 @@ final class ScopeMending {
             host.report("A scope's digest is not that of its items. It is put right", details: place(scope))
         }
     }
-
-    // MARK: What is mended
-
-    /// Looks which of those that were damaged are so still.
-    private func look() {
-        guard !host.isClosed else { return }
-        var (place, count) = (looked.place, 0)
-        host.submit { [start = looked.place] transaction in
-            place = start
-            count = try DamagedItems.forgetMended(&place, limit: Self.step, in: transaction)
-        } then: { [weak self] failure in
-            guard let self, !host.isClosed else { return }
-            if failure == nil {
-                looked = (place, (looked.place == nil ? 0 : looked.count) + count)
-                if place == nil {
-                    damaged = looked.count
-                    tellCount()
-                }
-            }
-            let isAtEnd = place == nil || failure != nil
-            host.loop.schedule(after: isAtEnd ? Self.lookPause : Self.pause) { [weak self] in self?.look() }
-        }
-    }
-
-    private func tellCount() { host.set("damaged.now", to: damaged) }
 }

@@ -1,3 +1,4 @@
+public import NephosBus
 public import NephosCore
 public import NephosStorage
 public import NephosWire
@@ -40,20 +41,20 @@ extension ScopePresenter {
 
 /// What was found when an item was written for its reader.
 public struct PresentedItem: Hashable, Sendable {
-    /// What is stored cannot be read any more; what can be told without it was written.
-    public var isDamaged: Bool
+    /// Its row does not open, and nothing was written.
+    public var isUnreadable: Bool
     /// The item's share in the scope's digest, as its content makes it; nil: nobody looked.
     public var digest: SetDigest?
 
-    public init(isDamaged: Bool = false, digest: SetDigest? = nil) {
-        self.isDamaged = isDamaged
+    public init(isUnreadable: Bool = false, digest: SetDigest? = nil) {
+        self.isUnreadable = isUnreadable
         self.digest = digest
     }
 }
 
 /// What is wrong with what is stored in a scope, found by reading it.
 public struct ScopeDamage: Sendable {
-    /// Items whose content cannot be read.
+    /// Items whose rows do not open.
     public var items: [FeedItem] = []
     /// Items whose share in the digest is not what their content makes: with the share that it makes.
     var shares: [FeedItem] = []
@@ -63,6 +64,29 @@ public struct ScopeDamage: Sendable {
     public init(items: [FeedItem] = []) { self.items = items }
 
     var isNone: Bool { items.isEmpty && !isOutOfStep }
+    var hasItems: Bool { !items.isEmpty || !shares.isEmpty }
+}
+
+/// What a snapshot has given, for its reader.
+public struct SnapshotReply: Sendable {
+    public var frame: Frame
+    public var scope: ScopeName
+    /// Items of the scope that do not open: for the reader they are not there.
+    public var unreadable: [FeedItem]
+
+    public init(_ frame: Frame, of scope: ScopeName, unreadable: [FeedItem]) {
+        self.frame = frame
+        self.scope = scope
+        self.unreadable = unreadable
+    }
+}
+
+extension ServiceRuntime {
+    /// The frame; what does not open is moved to the quarantine.
+    public func finish(_ reply: SnapshotReply) -> Frame {
+        if !reply.unreadable.isEmpty { found(ScopeDamage(items: reply.unreadable), in: reply.scope) }
+        return reply.frame
+    }
 }
 
 /// Items as they are stored.

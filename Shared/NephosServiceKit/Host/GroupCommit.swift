@@ -11,6 +11,9 @@ struct GroupEffects {
     var repeats = 0
     /// Bytes that are stored for owners of plans, more than before.
     var storedBytes: Int64 = 0
+    /// Items that were moved to the quarantine, and whether one came back.
+    var quarantined: [QuarantinedItems.Moved] = []
+    var hasReturned = false
     /// Whether the group had to be taken apart and run one by one.
     var wasSplit = false
 }
@@ -25,13 +28,14 @@ final class GroupCommit {
     private let wallClock: any WallClock
     private let operations: OperationMemory
     let cache: FeedCache
+    private let quarantine: QuarantineNote
     private let trace: RequestTrace
     /// Charges a request that has run, with the bytes of its reply; see ``Gate/charge(_:replyBytes:)``.
     private let charge: (GroupItem, Int) -> CloudError?
 
     init(
         engine: any StorageEngine, now: @escaping () -> Duration, wallClock: any WallClock,
-        operations: OperationMemory, cache: FeedCache, trace: RequestTrace = RequestTrace(),
+        operations: OperationMemory, cache: FeedCache, quarantine: QuarantineNote, trace: RequestTrace = RequestTrace(),
         charge: @escaping (GroupItem, Int) -> CloudError?
     ) {
         self.engine = engine
@@ -39,6 +43,7 @@ final class GroupCommit {
         self.wallClock = wallClock
         self.operations = operations
         self.cache = cache
+        self.quarantine = quarantine
         self.trace = trace
         self.charge = charge
     }
@@ -100,7 +105,8 @@ final class GroupCommit {
 
     private func begin(_ transaction: any Transaction) -> GroupTransaction {
         GroupTransaction(
-            transaction, at: wallClock.now, operations: operations, cache: cache, isShortOfRoom: engine.isShortOfRoom)
+            transaction, at: wallClock.now, operations: operations, cache: cache, quarantine: quarantine,
+            isShortOfRoom: engine.isShortOfRoom)
     }
 
     private func carryOut(
@@ -137,6 +143,7 @@ final class GroupCommit {
         effects.heads = group.heads
         effects.proof = group.proof
         effects.storedBytes = group.storedBytes
+        (effects.quarantined, effects.hasReturned) = (group.quarantined, group.hasReturned)
         return (effects, group.commitActions)
     }
 
@@ -169,6 +176,8 @@ final class GroupCommit {
                     apart.effects.heads.merge(alone.heads) { $1 }
                     apart.effects.repeats += alone.repeats
                     apart.effects.storedBytes += alone.storedBytes
+                    apart.effects.quarantined += alone.quarantined
+                    apart.effects.hasReturned = apart.effects.hasReturned || alone.hasReturned
                 case .failure(let error):
                     cache.removeAll()
                     item.outcome = .failure(CloudError(wrapping: error))
@@ -203,6 +212,7 @@ final class GroupCommit {
         alone.events = group.events
         alone.heads = group.heads
         alone.storedBytes = group.storedBytes
+        (alone.quarantined, alone.hasReturned) = (group.quarantined, group.hasReturned)
         return (result, alone, group.commitActions)
     }
 

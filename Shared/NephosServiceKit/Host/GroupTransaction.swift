@@ -21,6 +21,11 @@ final class GroupTransaction: HandlerTransaction {
     private(set) var commitActions: [() -> Void] = []
     /// What is stored for owners of plans, more than before. It goes with rows, so that what is rolled back takes it along.
     private(set) var storedBytes: Int64 = 0
+    /// Items that were moved to the quarantine.
+    private(set) var quarantined: [QuarantinedItems.Moved] = []
+    /// An item came back that was there.
+    private(set) var hasReturned = false
+    private let quarantine: QuarantineNote
     private var notices: [OutgoingEvent] = []
     /// The request that is being carried out; nil: work of the service's own.
     var request: OperationID?
@@ -31,8 +36,9 @@ final class GroupTransaction: HandlerTransaction {
 
     init(
         _ transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil,
-        cache: FeedCache = FeedCache(), isShortOfRoom: Bool = false
+        cache: FeedCache = FeedCache(), quarantine: QuarantineNote = QuarantineNote(), isShortOfRoom: Bool = false
     ) {
+        self.quarantine = quarantine
         self.isShortOfRoom = isShortOfRoom
         self.now = now
         feed = Feed(over: transaction, at: now, operations: operations, cache: cache)
@@ -106,7 +112,41 @@ final class GroupTransaction: HandlerTransaction {
         cost.rows += items.count
         let change = try feed.put(scope, items)
         heads[change.partition] = change.token
+        for item in items where !item.deleted {
+            guard try isQuarantined(item.name, of: scope) else { continue }
+            try QuarantinedItems.remove(QuarantinedItems.Place(scope: scope, name: item.name), in: feed)
+            hasReturned = true
+        }
         return change
+    }
+
+    func quarantine(_ item: FeedItem, of scope: ScopeName) throws {
+        let place = QuarantinedItems.Place(scope: scope, name: item.name)
+        try lasting {
+            try QuarantinedItems.add(item, at: place, found: now, in: feed)
+            try takeOut(item.name, of: scope)
+        }
+        quarantine.hasItems = true
+        quarantined.append(QuarantinedItems.Moved(scope: scope, sequence: item.sequence))
+    }
+
+    func isQuarantined(_ name: ItemName, of scope: ScopeName) throws -> Bool {
+        guard quarantine.hasItems else { return false }
+        cost.rows += 1
+        return try QuarantinedItems.has(QuarantinedItems.Place(scope: scope, name: name), in: feed)
+    }
+
+    func takeOut(_ name: ItemName, of scope: ScopeName) throws {
+        wrote = true
+        quarantine.quietChanges += 1
+        try feed.takeOut(name, of: scope)
+    }
+
+    func setShares(_ shares: [ItemName: SetDigest], of scope: ScopeName) throws {
+        wrote = true
+        quarantine.quietChanges += 1
+        cost.rows += shares.count
+        try feed.setShares(shares, of: scope)
     }
 
     func setMetadata(_ scope: ScopeName, _ metadata: [UInt8]) throws {
@@ -119,9 +159,9 @@ final class GroupTransaction: HandlerTransaction {
         try feed.keepTombstones(of: scope, atMost: max)
     }
 
-    func correctHead(_ scope: ScopeName) throws -> SetDigest {
+    func correctHead(_ scope: ScopeName) throws {
         wrote = true
-        return try feed.correctHead(scope)
+        try feed.correctHead(scope)
     }
 
     func correctHead(by count: ScopeCount) throws -> HeadCorrection {

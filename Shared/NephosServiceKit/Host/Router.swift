@@ -121,6 +121,12 @@ public protocol HandlerTransaction: FeedTransaction {
     /// Runs the action once the group is on disk, before its replies go out; dropped if it is rolled back.
     /// What a service keeps in memory of its tables changes here alone, or what was undone would stay in force.
     func afterCommit(_ action: @escaping () -> Void)
+    /// Moves an item whose row does not open to the quarantine: it is not in its scope any more. Nothing moves in the feed;
+    /// once the group is on disk the host says in the log that it was moved, and devices compare. It stays moved though the
+    /// request fails that has met it.
+    func quarantine(_ item: FeedItem, of scope: ScopeName) throws
+    /// Whether an item that is not there is in quarantine: what the service keeps beside an item is there still.
+    func isQuarantined(_ name: ItemName, of scope: ScopeName) throws -> Bool
 }
 
 /// An event of this service, before the host fills in its name.

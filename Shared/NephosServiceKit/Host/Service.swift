@@ -32,11 +32,17 @@ public protocol CloudService: AnyObject {
     func presenter(
         of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction
     ) throws -> any ScopePresenter
-    /// What the items of its scopes are called where damaged ones are counted, and what a scope is where it is told of them.
-    var itemsName: String { get }
+    /// What a scope is called in the log.
     var scopeKind: String { get }
-    /// Stores items once more, at the scope's head, that nobody has changed.
-    func putAnew(_ items: [FeedItem], in scope: ScopeName, _ transaction: any HandlerTransaction) throws -> ScopeChange
+    /// Moves an item to the quarantine that does not open (``HandlerTransaction/quarantine(_:of:)``), and takes it out of
+    /// what lies beside the items by where each lies, and by what it counts.
+    func quarantine(_ item: FeedItem, of scope: ScopeName, in transaction: any HandlerTransaction) throws
+    /// Removes some of what lies beside an item that was in quarantine for its time, and is not there again.
+    ///
+    /// - Returns: Whether there may be more; it is called again in a later group.
+    func removeRemains(
+        ofItem name: ItemName, in scope: ScopeName, _ transaction: any HandlerTransaction
+    ) throws -> Bool
     /// What keeps the service from giving back what it has taken, though it takes requests: a sentence for the operator;
     /// nil: nothing does. It is not ready meanwhile.
     var impediment: String? { get }
@@ -85,11 +91,13 @@ extension CloudService {
     ) throws -> any ScopePresenter {
         throw CloudError(.missingEntitlement, "The app has no such scope.")
     }
-    public var itemsName: String { "items" }
     public var scopeKind: String { "scope" }
-    public func putAnew(
-        _ items: [FeedItem], in scope: ScopeName, _ transaction: any HandlerTransaction
-    ) throws -> ScopeChange { try transaction.put(scope, items) }
+    public func quarantine(_ item: FeedItem, of scope: ScopeName, in transaction: any HandlerTransaction) throws {
+        try transaction.quarantine(item, of: scope)
+    }
+    public func removeRemains(
+        ofItem name: ItemName, in scope: ScopeName, _ transaction: any HandlerTransaction
+    ) throws -> Bool { false }
     public var impediment: String? { nil }
     public func measure(_ done: @escaping @Sendable ([String: Int]) -> Void) { done([:]) }
     public func handle(_ event: ServiceEvent, in transaction: any HandlerTransaction) throws {}
@@ -153,8 +161,11 @@ public protocol ServiceRuntime: AnyObject {
         _ body: @escaping (any HandlerTransaction) throws -> Void, then completion: @escaping (CloudError?) -> Void)
     /// Reads beside the loop, on any thread.
     var snapshots: any Snapshots { get }
-    /// Something stored in the scope is damaged, as a request has met it: what can be is put right.
+    /// Something stored in the scope is damaged, as a reader of a snapshot has met it: what does not open is moved to the
+    /// quarantine, and wrong digests are put right.
     func found(_ damage: ScopeDamage, in scope: ScopeName)
+    /// Devices compare what they have of the scope with what it has now, though nothing has moved in it.
+    func askToCompare(_ scope: ScopeName, in transaction: any HandlerTransaction) throws
     /// Calls another service's method, as this service.
     func call(
         _ service: ServiceName, _ method: String, body: Frame, causeID: OperationID?,

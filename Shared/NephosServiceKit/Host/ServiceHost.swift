@@ -45,6 +45,7 @@ public final class ServiceHost: ServiceRuntime {
     public var snapshots: any Snapshots { engine.snapshots }
     let runner: GroupRunner
     let cache = FeedCache()
+    let quarantine = QuarantineNote()
     let operations: OperationMemory
     private var generator: any RandomNumberGenerator
 
@@ -105,7 +106,7 @@ public final class ServiceHost: ServiceRuntime {
         runner = GroupRunner(
             GroupCommit(
                 engine: engine, now: { [unowned loop] in loop.monotonicNow }, wallClock: loop.wallClock,
-                operations: operations, cache: cache, trace: trace,
+                operations: operations, cache: cache, quarantine: quarantine, trace: trace,
                 charge: { [gate] in gate.charge($0, replyBytes: $1) }),
             snapshots: engine.snapshots, loop: loop, key: keys.publicKey, counters: counters,
             logger: logger)
@@ -120,7 +121,8 @@ public final class ServiceHost: ServiceRuntime {
     private static func migrate(_ engine: any StorageEngine, for service: any CloudService) throws {
         try engine.migrate(
             ChangeFeedSchema.migrations + FollowCursors.migrations + Directory.migrations + DirectoryReport.migrations
-                + AccountClosures.migrations + DamagedItems.migrations + PurgeClock.migrations + OwnerKeys.migrations
+                + AccountClosures.migrations + QuarantinedItems.migrations + PurgeClock.migrations
+                + OwnerKeys.migrations
                 + LedgerStore.migrations + service.migrations)
     }
 
@@ -266,6 +268,7 @@ public final class ServiceHost: ServiceRuntime {
             if service.name == .identity { directory.learnOwn(effects.events) }
             if !effects.heads.isEmpty { maintenance.noteWritten() }
             if engine.isShortOfRoom != wasShortOfRoom { noteRoom() }
+            mending.moved(effects.quarantined, hasReturned: effects.hasReturned)
             done()
         }
         // After what still happened in the epoch before: the heads of the new one stand last.
@@ -363,6 +366,12 @@ public final class ServiceHost: ServiceRuntime {
     }
 
     public func found(_ damage: ScopeDamage, in scope: ScopeName) { mending.found(damage, in: scope) }
+
+    public func askToCompare(_ scope: ScopeName, in transaction: any HandlerTransaction) throws {
+        let position = try transaction.position(ofPartition: scope.partition)
+        let notification = WireNotification(infoOf: scope, service.name, at: try transaction.head(scope))
+        transaction.publish(OutgoingEvent(in: scope, at: position, notification: Frame(encoding: notification)))
+    }
 
     public func openDoor(
         _ options: ReplySocketOptions, _ router: Router, welcome: @escaping (Peer) -> Void

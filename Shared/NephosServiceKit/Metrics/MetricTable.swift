@@ -147,12 +147,14 @@ extension Metric {
         .counter("nephos_links_total", "Published links that were asked for, by whether there is such a link") {
             $0.risen([("links.opened", "opened"), ("links.unknown", "unknown")], label: "outcome")
         },
-        .gauge("nephos_damaged_items", "Keys, records and items that cannot be read any more, as of the last minute") {
-            [.whole($0.counted("damaged.now"))]
+        .gauge("nephos_quarantined_items", "Keys, records and documents in quarantine: their rows did not open") {
+            [.whole($0.counted("quarantine.now"))]
         },
+        .counter(
+            "nephos_quarantined_items_total", "Items that were moved to the quarantine", counted: "items.quarantined"),
         .counter("nephos_damage_total", "Damage that reading has shown, by what was damaged") {
             $0.risen(
-                ["account_keys", "digest_keys", "keys", "records", "digests", "history", "items"].map {
+                ["account_keys", "digest_keys", "digests", "history"].map {
                     ("\($0).damaged", $0)
                 }, label: "what")
         },

@@ -4,8 +4,8 @@ internal import NephosStorage
 /// What a service says of who has done something, and when, as the bytes that it seals: after a restore devices offer what
 /// was lost with those words, and the service knows them again for its own.
 ///
-/// Nobody else can make the seal. It holds for what was sealed alone, and only for what lies before the present epoch: what
-/// was done since is not lost, and no device does it again under another's name.
+/// Nobody else can make the seal. It holds for what was sealed alone, and only for what lies before the present epoch, or was in
+/// quarantine: what else was done since is not lost, and no device does it again under another's name.
 public struct OwnWords {
     private var bytes: [UInt8]
 
@@ -31,6 +31,11 @@ public struct OwnWords {
 
     /// - Returns: 0: the service has no key.
     public func seal(in transaction: any HandlerTransaction) throws -> UInt64 { try transaction.seal(bytes) ?? 0 }
+
+    /// Whether the service has said this, in whichever history: of what was here, and did not open.
+    public func areOwn(_ seal: UInt64, in transaction: any HandlerTransaction) throws -> Bool {
+        try seal != 0 && seal == self.seal(in: transaction)
+    }
 
     /// Whether the service has said this in a history that it has lost.
     ///

@@ -71,8 +71,8 @@ final class AccountClosures {
             try host.storage.remove(Owner(account), in: transaction)
             let ownTables = try host.service.removeRemains(of: account, in: transaction)
             let feed = try transaction.removeAll(of: Owner(account), limit: Self.step)
-            let damaged = try DamagedItems.removeAll(of: Owner(account), limit: Self.step, in: transaction)
-            return ownTables || feed || damaged
+            let quarantined = try QuarantinedItems.removeAll(of: Owner(account), limit: Self.step, in: transaction)
+            return ownTables || feed || quarantined
         } then: { [weak self] result in
             guard let self, !host.isClosed else { return }
             switch result {

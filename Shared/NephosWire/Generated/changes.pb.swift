@@ -150,15 +150,6 @@ public nonisolated struct WireChange: Sendable {
   /// Where in the scope's feed it stands. 0 in a notification: at its token.
   public var sequence: UInt64 = 0
 
-  /// What is stored cannot be read any more. The item is there, and in the
-  /// digest; whoever has it still offers it again as it was.
-  public var damaged: Bool = false
-
-  /// Of what is damaged: where in the feed it was written, where that is another
-  /// place: the service has moved it to the head since, to call for help. Who has
-  /// it from before that has not what is damaged, but what it was before.
-  public var written: UInt64 = 0
-
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -784,7 +775,7 @@ nonisolated extension WireChangeToken: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Change"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}deleted\0\u{1}body\0\u{1}sequence\0\u{1}damaged\0\u{1}written\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}item\0\u{1}deleted\0\u{1}body\0\u{1}sequence\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -796,8 +787,6 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 2: try { try decoder.decodeSingularBoolField(value: &self.deleted) }()
       case 3: try { try decoder.decodeSingularBytesField(value: &self.body) }()
       case 4: try { try decoder.decodeSingularUInt64Field(value: &self.sequence) }()
-      case 5: try { try decoder.decodeSingularBoolField(value: &self.damaged) }()
-      case 6: try { try decoder.decodeSingularUInt64Field(value: &self.written) }()
       default: break
       }
     }
@@ -816,12 +805,6 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if self.sequence != 0 {
       try visitor.visitSingularUInt64Field(value: self.sequence, fieldNumber: 4)
     }
-    if self.damaged != false {
-      try visitor.visitSingularBoolField(value: self.damaged, fieldNumber: 5)
-    }
-    if self.written != 0 {
-      try visitor.visitSingularUInt64Field(value: self.written, fieldNumber: 6)
-    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -830,8 +813,6 @@ nonisolated extension WireChange: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.deleted != rhs.deleted {return false}
     if lhs.body != rhs.body {return false}
     if lhs.sequence != rhs.sequence {return false}
-    if lhs.damaged != rhs.damaged {return false}
-    if lhs.written != rhs.written {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

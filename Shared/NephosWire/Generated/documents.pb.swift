@@ -730,8 +730,8 @@ public nonisolated struct WireCreateItem: @unchecked Sendable {
   /// Clears the value of `made`. Subsequent reads from it will return its default value.
   public mutating func clearMade() {_uniqueStorage()._made = nil}
 
-  /// Of an item that is damaged and is offered again (see "An item that is damaged"): the versions of its conflicts, and its
-  /// further contents. Those that the service has still become the item's again.
+  /// Of what is offered again: the versions of its conflicts, and its further contents. Those that the service has still,
+  /// of an item that was in quarantine, become the item's again.
   public var conflicts: [Data] {
     get {_storage._conflicts}
     set {_uniqueStorage()._conflicts = newValue}
@@ -750,12 +750,6 @@ public nonisolated struct WireCreateItem: @unchecked Sendable {
   public var attributed: Int64 {
     get {_storage._attributed}
     set {_uniqueStorage()._attributed = newValue}
-  }
-
-  /// Of an item that is damaged: where in the feed it was written, as the service has told. Of another it changes nothing.
-  public var written: UInt64 {
-    get {_storage._written}
-    set {_uniqueStorage()._written = newValue}
   }
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
@@ -2475,7 +2469,7 @@ nonisolated extension WireDocumentChange: SwiftProtobuf.Message, SwiftProtobuf._
 
 nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".CreateItem"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0\u{1}conflicts\0\u{1}renditions\0\u{1}placed\0\u{1}attributed\0\u{1}written\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}kind\0\u{1}parent\0\u{1}name\0\u{3}place_version\0\u{1}content\0\u{1}attributes\0\u{1}clash\0\u{1}made\0\u{1}conflicts\0\u{1}renditions\0\u{1}placed\0\u{1}attributed\0")
 
   fileprivate class _StorageClass {
     var _kind: WireItemKind = .unspecified
@@ -2490,7 +2484,6 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
     var _renditions: [WireRendition] = []
     var _placed: Int64 = 0
     var _attributed: Int64 = 0
-    var _written: UInt64 = 0
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -2513,7 +2506,6 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       _renditions = source._renditions
       _placed = source._placed
       _attributed = source._attributed
-      _written = source._written
     }
   }
 
@@ -2544,7 +2536,6 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         case 10: try { try decoder.decodeRepeatedMessageField(value: &_storage._renditions) }()
         case 11: try { try decoder.decodeSingularSInt64Field(value: &_storage._placed) }()
         case 12: try { try decoder.decodeSingularSInt64Field(value: &_storage._attributed) }()
-        case 13: try { try decoder.decodeSingularUInt64Field(value: &_storage._written) }()
         default: break
         }
       }
@@ -2593,9 +2584,6 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
       if _storage._attributed != 0 {
         try visitor.visitSingularSInt64Field(value: _storage._attributed, fieldNumber: 12)
       }
-      if _storage._written != 0 {
-        try visitor.visitSingularUInt64Field(value: _storage._written, fieldNumber: 13)
-      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -2617,7 +2605,6 @@ nonisolated extension WireCreateItem: SwiftProtobuf.Message, SwiftProtobuf._Mess
         if _storage._renditions != rhs_storage._renditions {return false}
         if _storage._placed != rhs_storage._placed {return false}
         if _storage._attributed != rhs_storage._attributed {return false}
-        if _storage._written != rhs_storage._written {return false}
         return true
       }
       if !storagesAreEqual {return false}

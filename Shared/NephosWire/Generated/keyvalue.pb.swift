@@ -187,8 +187,7 @@ public nonisolated struct WireKeyOutcome: Sendable {
 }
 
 /// What the service says of a store in a ReadChangesReply (`info`): how full it
-/// is, and its limits. The changes' bodies are KeyValueItems; a damaged one has
-/// no value.
+/// is, and its limits. The changes' bodies are KeyValueItems.
 public nonisolated struct WireKeyValueUsage: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
@@ -329,9 +328,6 @@ public nonisolated struct WireListKeyDigestsReply: Sendable {
     public var key: String = String()
 
     public var digest: Data = Data()
-
-    /// Its stored value cannot be read any more.
-    public var damaged: Bool = false
 
     public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -867,7 +863,7 @@ nonisolated extension WireListKeyDigestsReply: SwiftProtobuf.Message, SwiftProto
 
 nonisolated extension WireListKeyDigestsReply.Entry: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = WireListKeyDigestsReply.protoMessageName + ".Entry"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{1}digest\0\u{1}damaged\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}key\0\u{1}digest\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -877,7 +873,6 @@ nonisolated extension WireListKeyDigestsReply.Entry: SwiftProtobuf.Message, Swif
       switch fieldNumber {
       case 1: try { try decoder.decodeSingularStringField(value: &self.key) }()
       case 2: try { try decoder.decodeSingularBytesField(value: &self.digest) }()
-      case 3: try { try decoder.decodeSingularBoolField(value: &self.damaged) }()
       default: break
       }
     }
@@ -890,16 +885,12 @@ nonisolated extension WireListKeyDigestsReply.Entry: SwiftProtobuf.Message, Swif
     if !self.digest.isEmpty {
       try visitor.visitSingularBytesField(value: self.digest, fieldNumber: 2)
     }
-    if self.damaged != false {
-      try visitor.visitSingularBoolField(value: self.damaged, fieldNumber: 3)
-    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireListKeyDigestsReply.Entry, rhs: WireListKeyDigestsReply.Entry) -> Bool {
     if lhs.key != rhs.key {return false}
     if lhs.digest != rhs.digest {return false}
-    if lhs.damaged != rhs.damaged {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -31,8 +31,6 @@ extension DocumentsService {
                 app: caller.app, device: caller.device, now: context.now,
                 purgeTime: runtime?.purgeTime ?? context.now,
                 retentionStart: runtime?.retentionStart ?? context.now, operation: context.id))
-        // Also where the batch is refused for it.
-        defer { if !batch.damaged.isEmpty { found(batch.damaged, in: container.scope) } }
         let isRepeat = try decide(request, batch)
         let uses = try contentUses(container, caller, context.now)
         try uses.take(
@@ -41,10 +39,6 @@ extension DocumentsService {
             nodes: isRepeat ? [] : request.nodes.map { [UInt8]($0) },
             from: Self.upload(request.transferID), besides: source, counting: batch.recount())
         return try write(batch, uses, caller, context)
-    }
-
-    private func found(_ damaged: [DocumentID: FeedItem], in scope: ScopeName) {
-        runtime?.found(ScopeDamage(items: damaged.sorted { $0.key < $1.key }.map(\.value)), in: scope)
     }
 
     /// What a change costs besides the rows that are read and written for it.
@@ -107,7 +101,7 @@ extension DocumentsService {
             let head = try container.head()
             reply.token = WireChangeToken(head.token)
             reply.previousSequence = head.token.sequence
-            reply.items = Self.wire(try batch.encodedMentions() + batch.unread, at: 0)
+            reply.items = Self.wire(try batch.encodedMentions(), at: 0)
             return reply
         }
         let digestKey = try container.madeSetting().digestKey
@@ -120,16 +114,14 @@ extension DocumentsService {
         try uses.giveBack(old)
         if !old.isEmpty { container.transaction.afterCommit { [transfers] in transfers.removeSoon() } }
         let items = try batch.encoded()
-        let touched = batch.rowsTouched
-        let change = try container.put(items, touched: touched, digestKey: digestKey) { batch.places(of: $0) }
+        let change = try container.put(items, digestKey: digestKey) { batch.places(of: $0) }
         container.transaction.publish(
             OutgoingEvent(
-                name, items + touched.map { ChangedItem(name: $0.name, body: []) }, by: change, device: caller.device,
-                context.id))
+                name, items, by: change, device: caller.device, context.id))
         if !batch.removed.isEmpty { container.transaction.afterCommit { [weak self] in self?.removals.beginSoon() } }
         reply.token = WireChangeToken(change.token)
         reply.previousSequence = change.previousSequence
-        reply.items = Self.wire(items + (try batch.encodedMentions()) + batch.unread, at: change.token.sequence)
+        reply.items = Self.wire(items + (try batch.encodedMentions()), at: change.token.sequence)
         return reply
     }
 

@@ -29,8 +29,7 @@ extension Batch {
                 .invalidArguments, "A device says what it makes itself, under an id made of its own.",
                 details: ["argument": "item"])
         }
-        // What was said before, and is damaged, this takes the place of.
-        let before = try isDamaged(id) ? nil : stored(id)
+        let before = try stored(id)
         guard before?.kind ?? .coming == .coming else {
             throw CloudError(
                 .alreadyExists, "There is an item of this id. Nothing can be said under it.", details: Self.details(id))
@@ -46,7 +45,7 @@ extension Batch {
     func endComing(_ content: WireDocumentContent) throws {
         guard content.length >= DocumentLimits.announcedBytesMin else { return }
         let id = DocumentID.coming(from: writer.device)
-        guard try !isDamaged(id), let item = try stored(id), item.kind == .coming else { return }
+        guard let item = try stored(id), item.kind == .coming else { return }
         let left = item.announcements.filter { $0.version != content.version }
         if left.count < item.announcements.count { set(left, asComing: id) }
     }

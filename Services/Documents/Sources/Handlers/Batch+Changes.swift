@@ -40,7 +40,6 @@ extension Batch {
 
     private func create(_ id: DocumentID, _ request: WireCreateItem) throws {
         try ContentRule.checkVersion([UInt8](request.placeVersion), "place_version")
-        if isOffered, try isDamaged(id) { return try heal(id, request) }
         if let known = try find(id) {
             if isOffered { return try offer(request, over: known, id) }
             // Its own commit, repeated: what has become of the item since is nobody's loss.
@@ -62,6 +61,7 @@ extension Batch {
         try check(request)
         try checkFolder(folder)
         if let other = try namesake(of: request, in: folder) { return try merge(id, request, into: other) }
+        if try container.transaction.isQuarantined(id.name, of: container.scope) { returning.insert(id) }
         var item = WireDocumentItem()
         item.kind = request.kind
         item.parent = request.parent
@@ -71,7 +71,13 @@ extension Batch {
         item.placed = try placed(request.placed, of: item)
         if isOffered || request.hasAttributes { item.attributed = try attributed(request.attributed, of: item) }
         if request.hasContent {
-            item.content = try commit(request.content, of: id)
+            if returning.contains(id) {
+                item.content = try returned(request.content, of: id)
+                item.conflicts = try returnedConflicts(request, beside: item.content, of: id)
+                item.renditions = try returnedRenditions(request, of: id)
+            } else {
+                item.content = try commit(request.content, of: id)
+            }
             try endComing(request.content)
         }
         if request.hasAttributes { item.attributes = request.attributes.canonical }
@@ -82,7 +88,7 @@ extension Batch {
     }
 
     /// What can be refused by what the item would be.
-    func check(_ request: WireCreateItem) throws {
+    private func check(_ request: WireCreateItem) throws {
         switch request.kind {
         // What is in a package the service does not know.
         case .file, .link, .package:
@@ -222,7 +228,6 @@ extension Batch {
     }
 
     private func trash(_ id: DocumentID, _ request: WireTrashItem) throws {
-        if try isDamaged(id) { return try trashDamaged(id, request) }
         var item = try self.item(id)
         try ContentRule.checkVersion([UInt8](request.batch), "batch")
         if item.hasTrash {
@@ -283,33 +288,25 @@ extension Batch {
     }
 
     private func remove(_ id: DocumentID, _ request: WireRemoveItem) throws {
-        let (folder, trash, isAnnounced): (DocumentID?, WireTrashNote?, Bool)
-        if try isDamaged(id) {
-            (folder, trash, isAnnounced) = (try placeByRows(id).parent, try trashNote(of: id), true)
-        } else {
-            guard let item = try find(id) else {
-                guard try container.wasUsed(id) else { throw Self.unknown(id) }
-                return
-            }
-            (folder, trash) = (DocumentID(bytes: item.parent), item.hasTrash ? item.trash : nil)
-            isAnnounced = !item.announcements.isEmpty
+        guard let item = try find(id) else {
+            guard try container.wasUsed(id) else { throw Self.unknown(id) }
+            return
         }
-        guard let trash else {
+        guard item.hasTrash else {
             throw CloudError(
                 .constraintViolation, "Only what lies in the trash can be removed for good. Delete it first.",
                 details: Self.details(id))
         }
-        // With what one lies there that is damaged is not always known.
-        guard request.batch.isEmpty || request.batch == trash.batch || trash.batch.isEmpty else {
+        guard request.batch.isEmpty || request.batch == item.trash.batch else {
             throw CloudError(
                 .constraintViolation,
                 "It was brought back and deleted anew since. Remove it with what it was deleted with then.",
                 details: Self.details(id))
         }
-        if let folder { children[folder, default: [:]][id] = false }
+        if let folder = DocumentID(bytes: item.parent) { children[folder, default: [:]][id] = false }
         removed.append(id)
         trashed.updateValue(nil, forKey: id)
-        if isAnnounced { announced.insert(id) }
+        if !item.announcements.isEmpty { announced.insert(id) }
         set(nil, id)
     }
 

@@ -41,11 +41,6 @@ extension Batch {
     }
 
     private func holds(_ condition: ItemCondition) throws -> Bool {
-        // Of one that is damaged nobody knows what it is.
-        guard try !isDamaged(condition.item) else {
-            if case .absent = condition.kind { return try trashNote(of: condition.item) != nil }
-            return false
-        }
         let item = try find(condition.item)
         let lives = try item.map { try self.lives(condition.item, $0) } ?? false
         return switch condition.kind {
@@ -66,13 +61,12 @@ extension Batch {
         _ folder: DocumentID, since token: ChangeToken, _ vouched: [DocumentID: ItemCondition.Parts]
     ) throws -> CloudError? {
         if !folder.isFixed {
-            guard try !isDamaged(folder), let item = try find(folder), item.kind == .folder, try lives(folder, item)
-            else {
+            guard let item = try find(folder), item.kind == .folder, try lives(folder, item) else {
                 return Self.unmet(folder)
             }
         }
         let standing = try standing(of: folder, since: token, saidSeen: vouched.count) { id in
-            guard let parts = vouched[id], try !isDamaged(id), let item = try find(id) else { return false }
+            guard let parts = vouched[id], let item = try find(id) else { return false }
             if parts.contains(.absence) { return true }
             return parts.contains(item.hasContent ? [.place, .content] : .place) && item.conflicts.isEmpty
         }

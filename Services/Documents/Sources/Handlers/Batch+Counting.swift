@@ -65,7 +65,7 @@ extension Batch {
     /// Nothing changes, and the device gets the items as they are.
     func mention(_ changes: [WireDocumentChange]) throws {
         for id in changes.compactMap({ DocumentID(bytes: $0.item) }) where !id.isFixed {
-            _ = try isDamaged(id)
+            _ = try stored(id)
             mention(id)
         }
     }

@@ -11,7 +11,7 @@ extension Batch {
         let name = [UInt8](request.name)
         try DocumentNameRule.check(name)
         let place = Place(folder: folder, nameKey: try container.key(of: name, by: rule))
-        guard let other = try item(at: place), try !isDamaged(other), let item = try find(other),
+        guard let other = try item(at: place), let item = try find(other),
             item.kind == request.kind, item.hasContent == request.hasContent
         else { return nil }
         let isKept = item.conflicts.count < DocumentLimits.conflictsMax || item.content.hasBytes(of: request.content)

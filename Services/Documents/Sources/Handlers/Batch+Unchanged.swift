@@ -87,7 +87,7 @@ extension Batch {
 
     /// Whether the device itself has changed the item, and has seen all of its contents.
     private func isSeen(_ id: DocumentID, _ own: [Data: Set<Data>]) throws -> Bool {
-        guard let versions = own[Data(id.bytes)], try !isDamaged(id), let item = try find(id) else { return false }
+        guard let versions = own[Data(id.bytes)], let item = try find(id) else { return false }
         return ([item.content] + item.conflicts).allSatisfy { $0.version.isEmpty || versions.contains($0.version) }
     }
 

@@ -44,14 +44,8 @@ final class Batch {
     private var items: [DocumentID: WireDocumentItem?] = [:]
     /// What those that were there counted besides their contents.
     private(set) var sizes: [DocumentID: UInt64] = [:]
-    /// Those that cannot be read any more, as they are stored.
-    private(set) var damaged: [DocumentID: FeedItem] = [:]
-    /// Those of them of which only the rows change that lie beside.
-    var touched: [DocumentID] = []
-    /// Those that somebody has deleted, by their rows.
-    var unreadable: [DocumentID] = []
     /// Where those lay that were there.
-    var formerPlaces: [DocumentID: FolderDigests.Place] = [:]
+    private var formerPlaces: [DocumentID: FolderDigests.Place] = [:]
     /// The same from now on, of those of which that has changed; nil: they are removed.
     var counted: [DocumentID: CountedItem?] = [:]
     /// Items that change, in the order of their first change.
@@ -66,8 +60,6 @@ final class Batch {
     /// Which items a folder has besides (true) or no more (false).
     var children: [DocumentID: [DocumentID: Bool]] = [:]
     var versions: [(item: DocumentID, content: WireDocumentContent)] = []
-    /// Versions whose rows are damaged, as they are again.
-    var recovered: [(item: DocumentID, content: WireDocumentContent)] = []
     /// Further contents that come, and those whose place is taken by them or by nothing.
     var renditions: [(item: DocumentID, content: WireDocumentContent)] = []
     var formerRenditions: [(item: DocumentID, content: WireDocumentContent)] = []
@@ -95,8 +87,8 @@ final class Batch {
     var merged: [Data: Data] = [:]
     /// The change that is carried out brings back what the service has lost.
     var isOffered = false
-    /// It makes an item whole that is damaged.
-    var isHealing = false
+    /// Items that were in quarantine: what is kept beside them is there still.
+    var returning: Set<DocumentID> = []
 
     init(_ container: Container, _ rules: Container.Rules, by writer: Writer) {
         self.container = container
@@ -124,40 +116,45 @@ final class Batch {
         try stored(id).flatMap { $0.kind == .coming ? nil : $0 }
     }
 
-    /// - Throws: ``CloudError`` `.unknownItem`: it is damaged, and was not made anew.
     func stored(_ id: DocumentID) throws -> WireDocumentItem? {
-        guard try !isDamaged(id) else { throw try damaged[id].map(container.damaged) ?? Self.unknown(id) }
-        return items[id] ?? nil
-    }
-
-    /// Whether nothing of it can be read any more, and nothing was made anew in its place.
-    func isDamaged(_ id: DocumentID) throws -> Bool {
-        guard items[id] == nil else { return false }
-        guard damaged[id] == nil else { return true }
+        if let known = items[id] { return known }
         try look()
-        let stored = try container.stored(id)
+        let item = try container.item(id)
         guard container.openedBytes <= DocumentLimits.looksBytesMax else {
             throw CloudError(
                 .limitExceeded, "The batch concerns items that are too large together. Divide it.",
                 details: ["bytes_max": "\(DocumentLimits.looksBytesMax)"])
         }
-        switch stored {
-        case .none: items.updateValue(nil, forKey: id)
-        case .whole(let item):
-            items.updateValue(item, forKey: id)
+        items.updateValue(item, forKey: id)
+        if let item {
             sizes[id] = try item.countedBytes()
             formerPlaces[id] = FolderDigests.Place(item)
-        case .damaged(let row):
-            damaged[id] = row
-            sizes[id] = try container.rows.counted(id)?.bytes
-            return true
         }
-        return false
+        return item
     }
 
+    /// Where a folder lies, and whether that is in the trash, in its own right; nil: there is no such folder.
+    private func above(_ folder: DocumentID) throws -> (parent: DocumentID?, isInTrash: Bool)? {
+        guard let item = try find(folder), item.kind == .folder else { return nil }
+        return (DocumentID(bytes: item.parent), item.hasTrash)
+    }
+
+    /// - Returns: Nil: it lies nowhere, or there is no such item.
+    private func parent(of id: DocumentID) throws -> DocumentID? {
+        try find(id).flatMap { DocumentID(bytes: $0.parent) }
+    }
+
+    /// Whether nothing is to be written.
+    var isEmpty: Bool { changed.isEmpty }
+
     func item(_ id: DocumentID) throws -> WireDocumentItem {
-        guard let item = try find(id) else { throw Self.unknown(id) }
-        return item
+        if let item = try find(id) { return item }
+        var error = Self.unknown(id)
+        // It may be there again.
+        if try container.transaction.isQuarantined(id.name, of: container.scope) {
+            error.details["reason"] = "quarantined"
+        }
+        throw error
     }
 
     /// The item does not change, and the device gets it all the same.
@@ -395,11 +392,6 @@ final class Batch {
         for id in removed { try rows.addRemoval(of: id) }
         try EndedRows.add(removed, to: container.scope, in: container.transaction)
         for (id, content) in versions { try write(content, of: id) }
-        for (id, content) in recovered {
-            let version = [UInt8](content.version)
-            let sealed = try container.seal(content.serializedBytes(), as: .version(id, version))
-            try rows.setSealed(sealed, ofVersion: version, of: id)
-        }
         for (id, content) in formerRenditions { try rows.removeRendition([UInt8](content.version), of: id) }
         for (id, content) in renditions {
             let version = [UInt8](content.version)
@@ -474,7 +466,6 @@ final class Batch {
 
     /// Those that have not changed and are told all the same.
     func encodedMentions() throws -> [ChangedItem] {
-        // Of what is damaged there is nothing to tell.
         try mentioned.filter { !changed.contains($0) && items[$0] != nil }.map { id in
             ChangedItem(name: id.name, body: try (items[id] ?? nil)?.serializedBytes())
         }

@@ -6,11 +6,9 @@ internal import NephosWire
 extension Container {
     /// Stores items, and keeps the digests of their folders in step.
     ///
-    /// - Parameters:
-    ///   - touched: Damaged items, which move to the head as they are.
-    ///   - places: Where each lay, and where it lies now; nil: nowhere, or nobody knows.
+    /// - Parameter places: Where each lay, and where it lies now; nil: nowhere, or nobody knows.
     func put(
-        _ items: [ChangedItem], touched: [FeedItem] = [], digestKey: [UInt8],
+        _ items: [ChangedItem], digestKey: [UInt8],
         _ places: (DocumentID) throws -> (former: FolderDigests.Place?, now: FolderDigests.Place?)
     ) throws -> ScopeChange {
         let formerKey = try setting()?.digestKey
@@ -37,13 +35,7 @@ extension Container {
         for item in moved { try folders.change(item.id, from: item.former, to: nil) }
         for item in moved { try folders.change(item.id, from: nil, to: item.now) }
         try folders.save()
-        let written = try touched.map { try DamagedItems.written($0, of: scope, in: transaction) }
-        let change = try transaction.put(scope, stored + touched)
-        for (item, written) in zip(touched, written) {
-            try DamagedItems.note(
-                item.name, of: scope, written: written, movedTo: change.token.sequence, in: transaction)
-        }
-        return change
+        return try transaction.put(scope, stored)
     }
 
     /// What the item has in its folders' digests: by what it is, since its row's digest may be damaged, and is then put right

@@ -51,7 +51,10 @@ extension DocumentsService {
         )
     }
 
-    @Sendable static func readDigests(_ asked: AskedDigests, _ feed: any FeedReader) throws -> Frame {
+    @Sendable static func readDigests(
+        _ asked: AskedDigests, _ feed: any FeedReader
+    ) throws -> SnapshotReply {
+        var unreadable: [FeedItem] = []
         var reply = WireListItemDigestsReply()
         let place = ContainerRows.place(of: asked.scope)
         let head = try feed.head(asked.scope)
@@ -80,12 +83,16 @@ extension DocumentsService {
                         break
                     }
                     bytesLeft -= item.body.count
-                    entry.body = (try? asked.opener.open(item.body, as: .item(id.name))).map { Data($0) } ?? Data()
+                    guard let body = try asked.opener.body(of: item) else {
+                        unreadable.append(item)
+                        continue
+                    }
+                    entry.body = Data(body)
                 }
             }
             reply.entries.append(entry)
         }
-        return Frame(encoding: reply)
+        return SnapshotReply(Frame(encoding: reply), of: asked.scope, unreadable: unreadable)
     }
 
     /// The ids of a page of the folder's items; of the container's top `Documents` is one, which has no row.

@@ -9,8 +9,8 @@ internal import NephosWire
 /// again: after a restore devices offer what was lost, and it is as it was.
 ///
 /// Nobody else can make the seal. It holds for what it was made for alone, an item of a container with one content or one
-/// deletion; and only for what lies before the present epoch, or is damaged: what else was done since is not lost, and no
-/// device does it again under another's name.
+/// deletion; and only for what lies before the present epoch, or was in quarantine: what else was done since is not lost, and
+/// no device does it again under another's name.
 struct Stamp {
     /// What was done.
     enum Deed {
@@ -42,9 +42,9 @@ struct Stamp {
             seal, at: time, ofPartition: container.scope.partition, in: container.transaction, now: now)
     }
 
-    /// Whether the service has said this, in whichever history: of what is here still, and cannot be read.
+    /// Whether the service has said this, in whichever history: of what was here, and did not open.
     func isOwn(_ seal: UInt64, _ deed: Deed, of item: DocumentID, in container: Container) throws -> Bool {
-        try seal != 0 && seal == self.seal(deed, of: item, in: container)
+        try words(deed, of: item, in: container).areOwn(seal, in: container.transaction)
     }
 
     private func words(_ deed: Deed, of item: DocumentID, in container: Container) -> OwnWords {
@@ -144,7 +144,7 @@ extension Batch {
     }
 
     private func isOwn(_ stamp: Stamp, _ seal: UInt64, _ deed: Stamp.Deed, of id: DocumentID) throws -> Bool {
-        isHealing
+        returning.contains(id)
             ? try stamp.isOwn(seal, deed, of: id, in: container)
             : try stamp.isOwn(seal, deed, of: id, in: container, at: writer.now)
     }

@@ -19,16 +19,19 @@ final class Container {
     /// Bytes of items that were opened.
     private(set) var openedBytes = 0
     let rows: ContainerRows
+    private let quarantine: (FeedItem, Container) throws -> Void
 
+    /// - Parameter quarantine: Takes what does not open out of the container.
     init(
         scope: ScopeName, transaction: any HandlerTransaction, definition: ContainerDefinition, keys: OwnerKeys,
-        digestKeys: DigestKeys
+        digestKeys: DigestKeys, quarantine: @escaping (FeedItem, Container) throws -> Void
     ) {
         self.scope = scope
         self.transaction = transaction
         self.definition = definition
         self.keys = keys
         self.digestKeys = digestKeys
+        self.quarantine = quarantine
         rows = ContainerRows(scope, in: transaction)
     }
 
@@ -144,55 +147,17 @@ final class Container {
     /// Bytes of an item that are opened in the time of a row.
     private static let bytesPerRow = 1024
 
-    /// An item as it is stored.
-    enum Stored {
-        /// There is none, or it was removed.
-        case none
-        case whole(WireDocumentItem)
-        /// There is one, of which nothing can be read any more.
-        case damaged(FeedItem)
-    }
-
-    func stored(_ id: DocumentID) throws -> Stored {
-        guard let stored = try transaction.item(scope, id.name), !stored.deleted else { return .none }
+    /// - Returns: Nil: there is none, or it was removed; or it does not open, and is in quarantine from now on.
+    func item(_ id: DocumentID) throws -> WireDocumentItem? {
+        guard let stored = try transaction.item(scope, id.name), !stored.deleted else { return nil }
         // It is opened, and if it changes, sealed and written anew.
         transaction.charge(rows: stored.body.count / Self.bytesPerRow)
         openedBytes += stored.body.count
-        let opener = try opener()
-        // Without its key all of an account is gone.
-        guard opener.key != nil else { return .whole(try Self.opened(stored, by: opener)) }
-        do { return .whole(try Self.opened(stored, by: opener)) } catch { return .damaged(stored) }
-    }
-
-    private static func opened(_ stored: FeedItem, by opener: ContainerOpener) throws -> WireDocumentItem {
-        try WireDocumentItem(serializedBytes: opener.open(stored.body, as: .item(stored.name)))
-    }
-
-    /// - Returns: Nil: there is none, or it was removed.
-    /// - Throws: ``CloudError`` `.unknownItem`: it is damaged.
-    func item(_ id: DocumentID) throws -> WireDocumentItem? {
-        switch try stored(id) {
-        case .none: return nil
-        case .whole(let item): return item
-        case .damaged(let stored): throw try damaged(stored)
+        if let body = try opener().body(of: stored), let item = try? WireDocumentItem(serializedBytes: body) {
+            return item
         }
-    }
-
-    /// - Returns: What a change of it is refused with. The device that has it knows by `written` that it does.
-    func damaged(_ stored: FeedItem) throws -> CloudError {
-        CloudError(
-            .unknownItem,
-            "What is stored of the item is damaged. It is whole again once a device has offered it that has it.",
-            details: [
-                "item": stored.name.rawValue, "reason": "damaged",
-                "written": "\(try DamagedItems.written(stored, of: scope, in: transaction))",
-                "epoch": "\(try head().token.epoch)",
-            ])
-    }
-
-    /// Whether what is damaged was no item, but what a device was about to make, as far as the rows beside it say.
-    func isNoItem(_ id: DocumentID) throws -> Bool {
-        try rows.tree(of: id) == nil && rows.latestVersion(of: id) == nil && rows.folder(ofDamaged: id) == nil
+        try quarantine(stored, self)
+        return nil
     }
 
     /// The item's versions, the newest first. One that is damaged is left out.
@@ -257,10 +222,19 @@ struct ContainerOpener: Sendable {
         }
     }
 
+    private static let keyIsGone = CloudError(
+        .internalError, "The account's key is gone, and what it sealed with it.")
+
+    /// An item's row, opened; nil: it does not open.
+    ///
+    /// - Throws: ``CloudError``: without its key all of an account is gone.
+    func body(of item: FeedItem) throws(CloudError) -> [UInt8]? {
+        guard key != nil else { throw Self.keyIsGone }
+        return try? open(item.body, as: .item(item.name))
+    }
+
     func open(_ sealed: [UInt8], as place: Place) throws(CloudError) -> [UInt8] {
-        guard let key else {
-            throw CloudError(.internalError, "The account's key is gone, and what it sealed with it.")
-        }
+        guard let key else { throw Self.keyIsGone }
         return try key.open(Sealed(bytes: sealed), boundTo: place.context(in: scope))
     }
 }

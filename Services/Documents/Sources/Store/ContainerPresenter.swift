@@ -28,13 +28,9 @@ struct ContainerPresenter: ScopePresenter {
     /// A `DocumentItem`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
         guard !item.deleted else { return PresentedItem() }
-        do {
-            let opened = try opener.open(item.body, as: .item(item.name))
-            body.append(encoded: opened)
-            return PresentedItem(digest: SetDigest(ofItem: item.name, body: opened, key: digestKey))
-        } catch let error where error.code == .internalError {
-            return PresentedItem(isDamaged: true)
-        }
+        guard let opened = try opener.body(of: item) else { return PresentedItem(isUnreadable: true) }
+        body.append(encoded: opened)
+        return PresentedItem(digest: SetDigest(ofItem: item.name, body: opened, key: digestKey))
     }
 
     /// A `ContainerInfo`.

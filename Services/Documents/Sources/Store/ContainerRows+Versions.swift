@@ -77,14 +77,6 @@ extension ContainerRows {
             ])
     }
 
-    private static let setSealed = SQL(
-        "UPDATE document_versions SET sealed = ?6 WHERE \(key) AND item = ?4 AND version = ?5")
-
-    /// Writes a version anew of which the row is damaged; what else its row says stays.
-    func setSealed(_ sealed: [UInt8], ofVersion version: [UInt8], of item: DocumentID) throws {
-        try transaction.execute(Self.setSealed, place + [.blob(item.bytes), .blob(version), .blob(sealed)])
-    }
-
     /// Of the newest. Committed: in nanoseconds since 1970; 0: an earlier release has not noted it.
     func latestVersion(of item: DocumentID) throws -> (number: Int64, committed: Int64)? {
         try transaction.first(Self.selectLatest, place + [.blob(item.bytes)]) { ($0.integer(0), $0.integer(1)) }

@@ -107,28 +107,15 @@ struct ContainerRows {
     private static let deletePlaceOfItem = SQL(
         "DELETE FROM document_places WHERE \(key) AND folder = ?4 AND item = ?5")
 
-    /// Where an item lies that is damaged and does not say so. Goes through what lies in the container until it is found.
-    func folder(ofDamaged item: DocumentID) throws -> DocumentID? {
+    /// Where an item lies, of one that does not say so itself. Goes through what lies in the container until it is found.
+    func folder(of item: DocumentID) throws -> DocumentID? {
         try transaction.first(Self.selectFolder, place + [.blob(item.bytes)]) { DocumentID(bytes: $0.blob(0)) } ?? nil
     }
 
-    private static let selectChild = SQL("SELECT 1 FROM document_children WHERE \(key) AND folder = ?4 AND item = ?5")
-    private static let selectNameKey = SQL(
-        "SELECT name_key FROM document_places WHERE \(key) AND folder = ?4 AND item = ?5 LIMIT 1")
-
-    func hasChild(_ item: DocumentID, of folder: DocumentID) throws -> Bool {
-        try transaction.first(Self.selectChild, place + [.blob(folder.bytes), .blob(item.bytes)]) { _ in true } ?? false
-    }
-
-    /// What stands for the name of an item that is damaged and does not say it. Goes through the folder's names.
-    func nameKey(ofDamaged item: DocumentID, in folder: DocumentID) throws -> [UInt8]? {
-        try transaction.first(Self.selectNameKey, place + [.blob(folder.bytes), .blob(item.bytes)]) { $0.blob(0) }
-    }
-
-    /// Frees the name of an item that is damaged and does not say it.
+    /// Frees the name of an item that does not say it itself. Goes through the folder's names.
     ///
     /// - Returns: Whether it had one there.
-    func removePlace(ofDamaged item: DocumentID, in folder: DocumentID) throws -> Bool {
+    func removePlace(of item: DocumentID, in folder: DocumentID) throws -> Bool {
         try transaction.execute(Self.deletePlaceOfItem, place + [.blob(folder.bytes), .blob(item.bytes)]) > 0
     }
 
@@ -188,13 +175,12 @@ struct ContainerRows {
 
     private static let insertTrashed = SQL(
         """
-        INSERT INTO document_trash (partition_number, owner, container, item, trashed, ends, note)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        INSERT INTO document_trash (partition_number, owner, container, item, trashed, ends)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (partition_number, owner, container, item) DO UPDATE SET
-            trashed = excluded.trashed, ends = excluded.ends, note = excluded.note
+            trashed = excluded.trashed, ends = excluded.ends
         """)
     private static let deleteTrashed = SQL("DELETE FROM document_trash WHERE \(key) AND item = ?4")
-    private static let selectNote = SQL("SELECT note FROM document_trash WHERE \(key) AND item = ?4")
 
     /// - Parameters:
     ///   - note: Nil: it is not in the trash any more.
@@ -209,15 +195,7 @@ struct ContainerRows {
             values + [
                 .integer(Int64(clamping: Timestamp(stamped: note.trashed).milliseconds)),
                 .integer(Int64(clamping: end.milliseconds)),
-                .blob(try note.serializedBytes()),
             ])
-    }
-
-    /// What an item that does not say it lies in the trash with; nil: it does not. Of an earlier release's it is not known.
-    func trashNote(of item: DocumentID) throws -> WireTrashNote? {
-        try transaction.first(Self.selectNote, place + [.blob(item.bytes)]) {
-            (try? WireTrashNote(serializedBytes: $0.blob(0))) ?? WireTrashNote()
-        }
     }
 
     // MARK: Announcements

@@ -4,7 +4,7 @@ internal import NephosServiceKit
 internal import NephosStorage
 
 /// What each item counts besides its contents, and for whom; and until when it is kept. It lies beside the item, so that
-/// what is given back is what was charged, also when the item itself is damaged.
+/// what is given back is what was charged, also when the item itself does not open.
 struct CountedItem: Hashable {
     var bytes: UInt64
     var maker: CountChanges.Maker

@@ -12,7 +12,7 @@ internal import NephosStorage
 /// - `document_versions`: contents that were committed, sealed. They never change.
 /// - `document_renditions`: further contents of items, sealed, as versions are; which of them has which name is in the
 ///   item.
-/// - `document_trash`: since when an item lies in the trash, until when, and with what note.
+/// - `document_trash`: since when an item lies in the trash, and until when.
 /// - `document_removals`: folders whose items are still to be removed.
 /// - `document_announcements`: until when a content of an item is said to be on its way: the first of them that expires.
 /// - `document_ended`: items that were removed for good, numbered in the order of that.
@@ -249,12 +249,6 @@ enum DocumentsMigrations {
             statements: [
                 // The ids of the batches that have changed the item last, the newest first, 16 bytes each.
                 "ALTER TABLE document_items ADD COLUMN operations BLOB"
-            ]),
-        Migration(
-            name: "documents-014-trash-notes",
-            statements: [
-                // With what an item lies in the trash, as the item says it: so that it is known of one that is damaged too.
-                "ALTER TABLE document_trash ADD COLUMN note BLOB"
             ]),
     ]
 }

@@ -114,7 +114,7 @@ struct Push: ~Copyable {
             cut.consider(Self.stamp(of: write, by: caller), over: try store.key(write.key)?.stamp)
         }
         let writes = try request.writes.map { write in
-            let current = try store.key(write.key)
+            var current = try store.key(write.key)
             let offered = Self.stamp(of: write, by: caller)
             // One that names its writer may be newer than a write that has not arrived, or be of what an old copy does
             // not have; another leaves nothing.
@@ -129,8 +129,9 @@ struct Push: ~Copyable {
                     return try Self.isEqual(write.value, to: current, in: store)
                 }
             } catch is DamagedValue {
-                // Nobody can read what is there. A device that has something newer offers it.
-                decision = .accepted(offered.timestamp > cut.limit ? cut.timestamp : offered.timestamp)
+                try store.quarantine(write.key)
+                current = nil
+                decision = MergeRule.decide(offered: offered, current: nil, cut: cut) { false }
             }
             return Write(write, offered: offered, current: current, decision: decision)
         }

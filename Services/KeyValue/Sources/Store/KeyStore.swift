@@ -22,7 +22,19 @@ final class KeyStore {
 
     func head() throws -> ScopeHead { try transaction.head(scope) }
 
-    func key(_ name: ItemName) throws -> StoredKey? { try transaction.item(scope, name).map { StoredKey($0) } }
+    /// Nil: there is none; or its row is damaged, and it is in quarantine from now on.
+    func key(_ name: ItemName) throws -> StoredKey? {
+        guard let item = try transaction.item(scope, name) else { return nil }
+        let stored = StoredKey(item)
+        guard !stored.isWhole else { return stored }
+        try transaction.quarantine(item, of: scope)
+        return nil
+    }
+
+    /// Its value does not open.
+    func quarantine(_ name: ItemName) throws {
+        if let item = try transaction.item(scope, name) { try transaction.quarantine(item, of: scope) }
+    }
 
     /// Opens what is sealed, also off the loop.
     ///
@@ -73,11 +85,11 @@ final class KeyStore {
     }
 }
 
-/// A key that the store's content is sealed or told with is damaged: the account's, or the store's digest key. See
+/// A key that the store's content is sealed or told with does not open: the account's, or the store's digest key. See
 /// ``KeyValueService/mending(_:_:)``.
 struct DamagedStore: Error {
     var scope: ScopeName
 }
 
-/// What is stored under a key cannot be read any more. Whoever has it still may write it again.
+/// What is stored under a key does not open.
 struct DamagedValue: Error {}

@@ -39,11 +39,12 @@ struct StoreOpener: Sendable {
     }
 
     func open(_ sealed: Sealed, as place: Place) throws -> [UInt8] {
-        guard let key else {
-            throw CloudError(.internalError, "The account's key is gone, and what it sealed with it.")
-        }
+        guard let key else { throw Self.keyIsGone }
         return try key.open(sealed, boundTo: place.context(in: scope))
     }
+
+    private static let keyIsGone = CloudError(
+        .internalError, "The account's key is gone, and what it sealed with it.")
 
     /// The value's canonical bytes; nil: the key was deleted.
     ///
@@ -51,6 +52,7 @@ struct StoreOpener: Sendable {
     func value(of stored: StoredKey) throws -> [UInt8]? {
         guard stored.isWhole else { throw DamagedValue() }
         guard let sealed = stored.sealed else { return nil }
+        guard key != nil else { throw Self.keyIsGone }
         do { return try open(sealed, as: .value(key: stored.key, stored.stamp)) } catch let error as CloudError
             where error.code == .internalError
         { throw DamagedValue() }

@@ -18,8 +18,7 @@ struct StorePresenter: ScopePresenter {
             body.item(stored, value: value)
             return PresentedItem(digest: value.map { opener.digest(of: stored, $0, digestKey) })
         } catch is DamagedValue {
-            body.item(stored, value: nil)
-            return PresentedItem(isDamaged: true)
+            return PresentedItem(isUnreadable: true)
         }
     }
 

@@ -62,15 +62,16 @@ extension RecordsService {
         asked.names = request.records.map { ItemName($0) }
         transaction.charge(rows: asked.names.count)
         // The way to a snapshot and back takes longer than a few small ones do.
-        if try asked.isSmall(in: transaction) { return .done(try Self.fetch(asked, transaction)) }
+        if try asked.isSmall(in: transaction) { return .done(finish(try Self.fetch(asked, transaction))) }
         return .read(asked)
     }
 
-    @Sendable static func fetch(_ asked: AskedRecords, _ feed: any FeedReader) throws -> Frame {
+    @Sendable static func fetch(_ asked: AskedRecords, _ feed: any FeedReader) throws -> SnapshotReply {
         try asked.requireSameRoles(in: feed)
         var reply = WireFetchRecordsReply()
         reply.token = WireChangeToken(try feed.head(asked.opener.scope).token)
         var bytesLeft = RecordLimits.replyBytesMax
+        var unreadable: [FeedItem] = []
         // Also what is read and not sent, since only some fields were asked for.
         var readLeft = RecordLimits.touchedBytesMax
         for name in asked.names {
@@ -79,13 +80,13 @@ extension RecordsService {
             // One is always sent, or whoever asks again would ask for ever.
             guard readLeft >= 0 || reply.records.isEmpty else { break }
             let change =
-                try item.flatMap { $0.deleted ? nil : try asked.change(of: $0, asking: .type) }
+                try item.flatMap { $0.deleted ? nil : try asked.change(of: $0, asking: .type, &unreadable) }
                 ?? asked.absence(of: name)
             guard change.body.count <= bytesLeft || reply.records.isEmpty else { break }
             bytesLeft -= change.body.count
             reply.records.append(change)
         }
-        return Frame(encoding: reply)
+        return SnapshotReply(Frame(encoding: reply), of: asked.opener.scope, unreadable: unreadable)
     }
 
     // MARK: What was overwritten
@@ -147,27 +148,26 @@ extension RecordsService.AskedRecords {
         return try reader.item(opener.scope, name)
     }
 
-    /// A record of the zone as it is sent. One that is damaged is told of, since nobody knows what it had.
+    /// A record of the zone as it is sent.
     ///
     /// - Parameters:
     ///   - asked: What is asked of it.
+    ///   - unreadable: Gets the item if it does not open.
     ///   - isMeant: Whether it is sent.
     /// - Returns: Nil: it is not.
     func change(
-        of item: FeedItem, asking asked: RecordParts = .all, where isMeant: (WireRecord) -> Bool = { _ in true }
+        of item: FeedItem, asking asked: RecordParts = .all, _ unreadable: inout [FeedItem],
+        where isMeant: (WireRecord) -> Bool = { _ in true }
     ) throws -> WireChange? {
         var change = WireChange()
         change.item = item.name.rawValue
         change.sequence = item.sequence
-        guard let parts = StoredRecord.parts(of: item.body),
-            let body = try? opener.open(parts.sealed, as: .item(item.name)),
+        guard let body = try StoredRecord.parts(of: item.body).flatMap({ try opener.body(of: item.name, $0.sealed) }),
             // Who may read it is said by more of it; and of what is sent in part all of that is.
             var record = try? (access.isRestricted || !fields.isEmpty ? RecordParts.all : asked).decode(body)
         else {
-            // Of which type it was nobody knows any more.
-            guard !access.isRestricted || item.showing == .item else { return nil }
-            change.damaged = true
-            return change
+            unreadable.append(item)
+            return nil
         }
         guard access.mayRead(record) else { return nil }
         guard isMeant(record) else { return nil }

@@ -137,7 +137,7 @@ extension RecordsService {
         for item in items where rows <= Self.builtRowsMax {
             let parts = StoredRecord.parts(of: item.body)
             let body = parts.flatMap { try? opener.open($0.sealed, as: .item(item.name)) }
-            // One that is damaged has none.
+            // One that does not open has none.
             let record = body.flatMap { try? WireRecord(serializedBytes: $0) }
             let found =
                 record.map { definition.keys(of: QueriedRecord(name: item.name, record: $0), words: words) } ?? []

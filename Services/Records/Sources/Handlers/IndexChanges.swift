@@ -27,7 +27,7 @@ extension ZoneBatch {
         for name in changed {
             let records = try [before(name), record(name)].map { $0.map { QueriedRecord(name: name, record: $0) } }
             for index in indexes {
-                // Of one that is damaged nobody knows what it had. What it leaves is passed over by queries.
+                // What one has left that was in quarantine is passed over by queries.
                 let keys = records.map { $0.map { index.definition.keys(of: $0, words: words) } ?? [] }
                 var change = IndexChange(
                     index: index.number, record: name, removed: keys[0].subtracting(keys[1]),

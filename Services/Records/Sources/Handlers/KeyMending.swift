@@ -14,16 +14,17 @@ extension RecordsService {
     private static let mendedItemsMax = 200
     private static let mendedBytesMax = 512 << 10
 
-    /// Runs what needs a scope's digest key. One that is damaged is made anew, and the digests after it, in steps.
+    /// Runs what needs a scope's digest key. In place of one that does not open another is made, and the digests by it, in
+    /// steps.
     ///
-    /// - Throws: ``CloudError`` `.serviceBusy` when it was damaged, and what the body throws.
+    /// - Throws: ``CloudError`` `.serviceBusy` when it did not open, and what the body throws.
     func mending<Value>(_ transaction: any HandlerTransaction, _ body: () throws -> Value) throws -> Value {
         do { return try body() } catch let damaged as DamagedKey {
-            // Every item of the scope is written once more.
+            // Every row of the scope is written once more.
             guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
             renewKey(of: damaged.scope)
             throw CloudError(
-                .serviceBusy, "A key of the zone is damaged, and is made anew. Come back in a moment.",
+                .serviceBusy, "A key of the zone does not open, and another is made. Come back in a moment.",
                 retryAfter: .milliseconds(100))
         }
     }
@@ -44,7 +45,7 @@ extension RecordsService {
             guard let self, failure != nil || isRenewed else { return }
             let details = ["account": name.owner.rawValue, "zone": name.path.rawValue]
             guard failure == nil else {
-                return runtime.report("A zone's damaged digest key could not be made anew", details: details)
+                return runtime.report("A zone's digest key does not open, and no other could be made", details: details)
             }
             runtime.count("digest_keys.damaged", by: 1)
             runtime.report(
@@ -53,8 +54,8 @@ extension RecordsService {
         }
     }
 
-    /// Items move to the head, so that every device reads them: with them it gets the key, and compares. Until the last one
-    /// did, the digests differ.
+    /// Gives items their digests by the key that the scope has now. They do not move in the feed; those that do not open go
+    /// to the quarantine.
     ///
     /// - Returns: Whether there may be more.
     func mendSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
@@ -68,7 +69,8 @@ extension RecordsService {
         guard let key = try scope.digestKey() else { return false }
         let opener = try scope.opener()
         let isZone = name.path.rawValue.contains("/")
-        var (items, told): ([FeedItem], [ChangedItem]) = ([], [])
+        var shares: [ItemName: SetDigest] = [:]
+        var unreadable: [FeedItem] = []
         var (last, rows, bytes, isDone) = (after, 0, 0, true)
         try transaction.rows(name, afterName: after) { row in
             guard rows < Self.mendedItemsMax, bytes < Self.mendedBytesMax else {
@@ -79,30 +81,27 @@ extension RecordsService {
             bytes += row.bodyBytes
             last = row.name
             guard !row.deleted else { return true }
-            var item = try row.item
+            let item = try row.item
             // What is not in the feed has no share in the digest.
             guard item.showing == .item else { return true }
             let sealed =
                 isZone ? StoredRecord.parts(of: item.body)?.sealed : StoredZone.parts(of: item.body)?.sealed
-            // One that does not open keeps its digest: nobody who has it agrees until it is whole again.
-            guard let body = sealed.flatMap({ try? opener.open($0, as: .item(item.name)) }) else { return true }
-            item.digest = SetDigest(ofItem: item.name, body: body, key: key)
-            items.append(item)
-            told.append(ChangedItem(name: item.name, body: body))
+            if let body = try sealed.flatMap({ try opener.body(of: item.name, $0) }) {
+                shares[item.name] = SetDigest(ofItem: item.name, body: body, key: key)
+            } else {
+                unreadable.append(item)
+            }
             return true
         }
-        if isDone {
-            try MendingRows.remove(name, in: transaction)
-        } else {
+        for item in unreadable { try quarantine(item, of: name, in: transaction) }
+        try transaction.setShares(shares, of: name)
+        guard isDone else {
             try MendingRows.set(last, name, in: transaction)
+            return true
         }
-        if !items.isEmpty {
-            var change = try putAnew(items, in: name, transaction)
-            if isDone { change.digest = try transaction.correctHead(name) }
-            transaction.publish(OutgoingEvent(self.name, told, by: change, device: nil, nil))
-        } else if isDone {
-            _ = try transaction.correctHead(name)
-        }
+        try MendingRows.remove(name, in: transaction)
+        try transaction.correctHead(name)
+        try runtime?.askToCompare(name, in: transaction)
         return true
     }
 }

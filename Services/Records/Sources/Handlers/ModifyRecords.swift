@@ -129,7 +129,6 @@ extension RecordsService {
                 request.zoneID, of: whole.container, whole.database, caller, transaction)
             batch = try ZoneBatch(zone, access, stamp: stamp, at: now, room: room, contents)
         } catch let error as CloudError { return .refused(error) }
-        defer { if !batch.damaged.isEmpty { runtime?.found(ScopeDamage(items: batch.damaged), in: batch.zone.scope) } }
         var failures: [Int: CloudError] = [:]
         for (index, change) in request.changes.enumerated() {
             do { try ChangeRule.check(change) } catch { failures[index] = error }

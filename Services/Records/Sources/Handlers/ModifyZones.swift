@@ -109,14 +109,18 @@ extension RecordsService {
             if let known = try database.zone(ItemName(zone.name)) {
                 return MadeZone(name: ItemName(zone.name), wire: known, isNew: false)
             }
-            guard try self.zone(zone.zoneID, of: database).isNew(), ids.insert(ItemName(zone.zoneID)).inserted,
-                try database.formerZone(ItemName(zone.name)) != zone.zoneID
+            let name = ItemName(zone.name)
+            let isReturning = try database.transaction.isQuarantined(name, of: database.scope)
+            let former = try Self.former(zone, isReturning: isReturning, of: database, at: now)
+            // What lies in a zone that comes back from the quarantine is there still.
+            let isFree = try self.zone(zone.zoneID, of: database).isNew() || isReturning && former != nil
+            guard isFree, ids.insert(ItemName(zone.zoneID)).inserted,
+                try database.formerZone(name) != zone.zoneID
             else {
                 throw CloudError(
                     .alreadyExists, "The id was another zone's. Choose one at random.", details: ["zone": zone.name])
             }
-            let wire = try Self.former(zone, of: database, at: now) ?? Self.new(zone, of: database, stamp)
-            return MadeZone(name: ItemName(zone.name), wire: wire, isNew: true)
+            return MadeZone(name: name, wire: try former ?? Self.new(zone, of: database, stamp), isNew: true)
         }
         let count = try database.head().liveCount - ended.count + made.count { $0.isNew }
         guard count <= RecordLimits.zoneCountMax || !made.contains(where: \.isNew) else {
@@ -180,9 +184,10 @@ extension RecordsService {
         }
     }
 
-    /// The zone as the service had it before it was restored; nil: it is one like any other.
+    /// The zone as the service had it before it was restored, or before it went to the quarantine; nil: it is one like any
+    /// other.
     private static func former(
-        _ zone: WireNewZone, of database: RecordScope, at now: Timestamp
+        _ zone: WireNewZone, isReturning: Bool, of database: RecordScope, at now: Timestamp
     ) throws -> WireRecordZone? {
         var wire = WireRecordZone()
         wire.zoneID = zone.zoneID
@@ -190,9 +195,10 @@ extension RecordsService {
         wire.deviceID = zone.deviceID
         wire.appID = zone.appID
         wire.seal = zone.seal
-        let isOwn = try OwnWords(wire, named: ItemName(zone.name), in: database.scope).areOwn(
+        let words = OwnWords(wire, named: ItemName(zone.name), in: database.scope)
+        let isOwn = try words.areOwn(
             zone.seal, at: zone.created, ofPartition: database.scope.partition, in: database.transaction, now: now)
-        return isOwn ? wire : nil
+        return try isOwn || isReturning && words.areOwn(zone.seal, in: database.transaction) ? wire : nil
     }
 
     /// Ends of zones that a restore has lost: of those that are there by that id, and that nobody has used since.

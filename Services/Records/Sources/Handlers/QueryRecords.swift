@@ -96,11 +96,11 @@ extension RecordsService {
         return fields
     }
 
-    @Sendable static func query(_ query: AskedQuery, _ feed: any FeedReader) throws -> Frame {
+    @Sendable static func query(_ query: AskedQuery, _ feed: any FeedReader) throws -> SnapshotReply {
         try query.asked.requireSameRoles(in: feed)
         let run = QueryRun(query, feed)
         try run.run()
-        return Frame(encoding: run.reply)
+        return SnapshotReply(Frame(encoding: run.reply), of: query.asked.opener.scope, unreadable: run.unreadable)
     }
 }
 

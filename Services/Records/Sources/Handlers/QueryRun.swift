@@ -8,6 +8,8 @@ internal import NephosWire
 /// One call of a query over one state of the zone, within its bounds.
 final class QueryRun {
     private(set) var reply = WireQueryRecordsReply()
+    /// Records that do not open: they are not there.
+    private(set) var unreadable: [FeedItem] = []
     private let query: RecordsService.AskedQuery
     private let feed: any FeedReader
     private let scope: ScopeName
@@ -288,7 +290,7 @@ final class QueryRun {
     ) throws -> WireChange? {
         var listed = 0
         defer { bytes += textCost(of: item) + RequestRoom.bytesPerListed * listed * passes.lists }
-        return try query.match(item, { listed = $0 }, found)
+        return try query.match(item, &unreadable, { listed = $0 }, found)
     }
 
     private var hasRoom: Bool {
@@ -309,7 +311,7 @@ final class QueryRun {
 
     /// Sends a record of an index if it matches.
     ///
-    /// - Parameter key: What it is found as. A row that a damaged record has left says something else, and is not meant.
+    /// - Parameter key: What it is found as. A row that one from the quarantine has left says something else, and is not meant.
     /// - Returns: False: the reply is full.
     private func look(at name: ItemName, as key: [UInt8]) throws -> Bool {
         guard let item = try feed.item(scope, name), !item.deleted else { return true }
@@ -350,9 +352,9 @@ extension RecordsService.AskedQuery {
     ///   - found: Called with what matches.
     /// - Returns: The record as it is sent; nil: it is not meant.
     fileprivate func match(
-        _ item: FeedItem, _ listed: (Int) -> Void, _ found: (QueriedRecord) -> Void
+        _ item: FeedItem, _ unreadable: inout [FeedItem], _ listed: (Int) -> Void, _ found: (QueriedRecord) -> Void
     ) throws -> WireChange? {
-        try asked.change(of: item, asking: parts) { record in
+        try asked.change(of: item, asking: parts, &unreadable) { record in
             listed(record.listedCount)
             guard shape.type.isEmpty || record.type.hasSameBytes(as: shape.type) else { return false }
             let queried = QueriedRecord(name: item.name, record: record)

@@ -19,8 +19,7 @@ extension ZoneBatch {
             guard seen <= room.references else { throw RequestRoom.tooManyReferences }
             for source in sources where records[source] == nil {
                 let known = try stored(source)
-                // Of one that is damaged the row alone tells; of another the record does.
-                guard known.state.isDamaged || known.targets.contains(target) else { continue }
+                guard known.targets.contains(target) else { continue }
                 let (stamp, isFormer) = (endings[target]?.modified ?? stamp, offered.contains(target))
                 // Of a deletion that is offered again: what was saved after that stayed then too, and what was saved where
                 // nobody knew of it stays now.
@@ -106,8 +105,8 @@ extension ZoneBatch {
         let before = try stored(name).state.record?.parent ?? ""
         guard !record.parent.isEmpty, !record.parent.hasSameBytes(as: before) else { return nil }
         var above = ItemName(record.parent)
-        // One that is damaged hangs there still, whatever can be read of the parent.
-        if try stored(name).state.isDamaged, try zone.rows.has(.child, to: above, of: name) { return nil }
+        // One that was in quarantine hangs there still, also where its parent is there no more.
+        if try stored(name).isReturning, try zone.rows.has(.child, to: above, of: name) { return nil }
         for _ in 0..<RecordLimits.parentsMax {
             guard above != name else {
                 return CloudError(.referenceViolation, "A record cannot be its own parent, nor its parents'.")
@@ -131,8 +130,7 @@ extension ZoneBatch {
         for limit in [32, changed.count + 1] {
             let children = try zone.rows.sources(.child, to: name, limit: limit)
             for child in children where !isDeleted(child) {
-                let isDamaged = try records[child] == nil && stored(child).state.isDamaged
-                guard try isDamaged || record(child).map({ ItemName($0.parent) == name }) ?? false else { continue }
+                guard try record(child).map({ ItemName($0.parent) == name }) ?? false else { continue }
                 return true
             }
             if children.count < limit { break }

@@ -26,8 +26,6 @@ final class ZoneBatch {
     private let epochBegan: Int64
     /// Records as they are stored.
     private var stored: [ItemName: StoredState] = [:]
-    /// Those of them that cannot be read any more.
-    private(set) var damaged: [FeedItem] = []
     /// Records as they would be; nil: deleted.
     var records: [ItemName: PlannedRecord?] = [:]
     /// Those that would be written, in their order.
@@ -61,6 +59,8 @@ final class ZoneBatch {
         var targets: Set<ItemName>
         var showing: ItemShowing
         var assets: Set<StoredAsset>
+        /// It was in quarantine, and its assets are kept still.
+        var isReturning = false
     }
 
     /// A record as it would be stored.
@@ -132,14 +132,14 @@ final class ZoneBatch {
         if let known = stored[name] { return known }
         var found = try zone.record(name, within: room)
         found.state.epochBegan = epochBegan
-        let record = StoredState(
+        var record = StoredState(
             state: found.state, counted: found.counted, targets: found.state.record?.cascadingTargets ?? [],
-            showing: found.showing,
-            // Of one that is damaged the rows alone tell.
-            assets: try found.state.isDamaged
-                ? Set(AssetRows(rows: zone.rows).assets(of: name).keys) : found.state.record?.storedAssets ?? [])
+            showing: found.showing, assets: found.state.record?.storedAssets ?? [])
+        if !found.state.isThere, try zone.transaction.isQuarantined(name, of: zone.scope) {
+            record.isReturning = true
+            record.assets = Set(try AssetRows(rows: zone.rows).assets(of: name).keys)
+        }
         stored[name] = record
-        if found.state.isDamaged, let item = try zone.transaction.item(zone.scope, name) { damaged.append(item) }
         return record
     }
 
@@ -176,14 +176,13 @@ final class ZoneBatch {
     ) throws -> Effect {
         switch change.kind {
         case .save(let save):
-            if let former = try former(save, name, over: state) {
+            if let former = try former(save, name, isReturning: stored(name).isReturning) {
                 // In a public database who may not change a record brings no former one back either: of one that was
                 // deleted long ago nobody may know any more.
-                guard access.mayWrite(former), !state.isDamaged || access.mayWriteWhatIsDamaged,
-                    try isWhatIsDamaged(former, name, state) || OfferRule.decide(former, over: state) == .write
+                guard access.mayWrite(former), try OfferRule.decide(former, over: state) == .write
                 else { return .unchanged }
                 set(try planned(former, name), name)
-                // What is healed is of the history that it was saved in.
+                // What was in quarantine is of the history that it was saved in.
                 if former.modified.time < epochBegan { offered.insert(name) }
                 return .saved
             }
@@ -224,7 +223,7 @@ final class ZoneBatch {
         switch change.kind {
         case .save(let save):
             // What a restore has lost does not come back over another's.
-            if try former(save, name, over: SaveRule.State()) != nil { return .unchanged }
+            if try former(save, name, isReturning: false) != nil { return .unchanged }
             _ = try decide(save, over: SaveRule.State())
             throw Self.isTaken
         case .delete: return .unchanged
@@ -269,11 +268,11 @@ final class ZoneBatch {
         .permissionFailure,
         "The roles of the type do not let the caller change the record: another account has made it.")
 
-    /// Whether the caller may know that there is one. Of one that is damaged nobody knows more than its name.
+    /// Whether the caller may know that there is one.
     private func isVisible(_ state: SaveRule.State) -> Bool { state.record.map(access.mayRead) ?? true }
 
     private func mayWrite(_ state: SaveRule.State) -> Bool {
-        state.record.map(access.mayWrite) ?? access.mayWriteWhatIsDamaged
+        state.record.map(access.mayWrite) ?? true
     }
 
     /// - Throws: ``CloudError`` `.limitExceeded`: the record would be too large.
@@ -310,7 +309,7 @@ final class ZoneBatch {
             let isThere = try isName && !isHidden(ItemName(condition.record))
             var state = isThere ? try stored(ItemName(condition.record)).state : SaveRule.State()
             if !isVisible(state) { state = SaveRule.State() }
-            guard state.isDamaged || state.record?.version ?? Data() != condition.version else { continue }
+            guard state.record?.version ?? Data() != condition.version else { continue }
             return CloudError(
                 .constraintViolation, "A record is not as the device took it to be. Look again.",
                 details: ["condition": "\(index)"])

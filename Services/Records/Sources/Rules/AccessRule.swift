@@ -84,9 +84,6 @@ struct RecordAccess: Sendable {
         return account != nil && roles.allowsCreation
     }
 
-    /// What is damaged says neither of which type it is nor whose.
-    var mayWriteWhatIsDamaged: Bool { !isRestricted }
-
     private func allows(
         _ record: WireRecord, everyone: RecordRights, signedIn: RecordRights, creator: RecordRights
     ) -> Bool {

@@ -30,9 +30,9 @@ struct DatabasePresenter: ScopePresenter {
 
     /// A `RecordZone`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
-        guard let parts = StoredZone.parts(of: item.body) else { return PresentedItem(isDamaged: !item.deleted) }
+        guard let parts = StoredZone.parts(of: item.body) else { return PresentedItem(isUnreadable: !item.deleted) }
         guard !item.deleted else { return opener.presentDeletion(item, parts.sealed, to: &body) }
-        return opener.present(item, parts.sealed, digestKey, to: &body)
+        return try opener.present(item, parts.sealed, digestKey, to: &body)
     }
 }
 
@@ -52,9 +52,9 @@ struct ZonePresenter: ScopePresenter {
 
     /// A `Record`.
     func write(_ item: FeedItem, to body: inout FieldWriter) throws -> PresentedItem {
-        guard let parts = StoredRecord.parts(of: item.body) else { return PresentedItem(isDamaged: !item.deleted) }
+        guard let parts = StoredRecord.parts(of: item.body) else { return PresentedItem(isUnreadable: !item.deleted) }
         guard !item.deleted else { return opener.presentDeletion(item, parts.sealed, to: &body) }
-        return opener.present(item, parts.sealed, digestKey, to: &body)
+        return try opener.present(item, parts.sealed, digestKey, to: &body)
     }
 
     /// A `ZoneInfo`.
@@ -81,8 +81,8 @@ extension RecordOpener {
 
     fileprivate func present(
         _ item: FeedItem, _ sealed: ArraySlice<UInt8>, _ digestKey: [UInt8], to body: inout FieldWriter
-    ) -> PresentedItem {
-        guard let opened = try? open(sealed, as: .item(item.name)) else { return PresentedItem(isDamaged: true) }
+    ) throws -> PresentedItem {
+        guard let opened = try self.body(of: item.name, sealed) else { return PresentedItem(isUnreadable: true) }
         body.append(encoded: opened)
         return PresentedItem(digest: SetDigest(ofItem: item.name, body: opened, key: digestKey))
     }

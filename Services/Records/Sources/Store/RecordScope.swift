@@ -14,12 +14,19 @@ final class RecordScope {
     let rows: ZoneRows
     /// The epochs, each with how far it and what there was before are the same.
     private var epochs: [ChangeToken]?
+    typealias Quarantine = (FeedItem, ScopeName, any HandlerTransaction) throws -> Void
+    private let quarantine: Quarantine
 
-    init(scope: ScopeName, transaction: any HandlerTransaction, keys: OwnerKeys, digestKeys: DigestKeys) {
+    /// - Parameter quarantine: Takes what does not open out of the scope.
+    init(
+        scope: ScopeName, transaction: any HandlerTransaction, keys: OwnerKeys, digestKeys: DigestKeys,
+        quarantine: @escaping Quarantine
+    ) {
         self.scope = scope
         self.transaction = transaction
         self.keys = keys
         self.digestKeys = digestKeys
+        self.quarantine = quarantine
         rows = ZoneRows(scope, in: transaction)
     }
 
@@ -37,9 +44,6 @@ final class RecordScope {
     private enum Mark {
         /// The sealed digest key follows.
         static let alive: UInt8 = 1
-        /// The same, behind 8 bytes with the sequence, the least significant first, up to which nobody has changed anything
-        /// since a restore, though it has moved.
-        static let aliveAsRestored: UInt8 = 2
         /// The zone was deleted, and its records are being removed.
         static let ended: UInt8 = 0
     }
@@ -49,30 +53,13 @@ final class RecordScope {
 
     /// - Returns: The sealed digest key; nil: the scope is not alive.
     private static func digestKey(in metadata: [UInt8]) -> ArraySlice<UInt8>? {
-        switch metadata.first {
-        case Mark.alive: metadata.dropFirst()
-        case Mark.aliveAsRestored: metadata.dropFirst(1 + UInt64.bitWidth / 8)
-        default: nil
-        }
+        metadata.first == Mark.alive ? metadata.dropFirst() : nil
     }
 
-    /// Whether nobody has changed anything since the service was restored: what has moved was made anew by itself.
+    /// Whether nothing has moved since the service was restored.
     func isAsRestored() throws -> Bool {
         let head = try head()
-        guard head.token.sequence > head.epochStart else { return true }
-        let metadata = head.metadata
-        guard metadata.first == Mark.aliveAsRestored, metadata.count > UInt64.bitWidth / 8 else { return false }
-        let unchanged = metadata[1...8].reversed().reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
-        return head.token.sequence == unchanged
-    }
-
-    /// Notes that what has moved is no change.
-    func noteAsRestored() throws {
-        let head = try head()
-        guard head.epochStart > 0, let key = Self.digestKey(in: head.metadata) else { return }
-        let sequence = head.token.sequence
-        let bytes = (0..<8).map { UInt8(truncatingIfNeeded: sequence >> (8 * $0)) }
-        try transaction.setMetadata(scope, [Mark.aliveAsRestored] + bytes + key)
+        return head.token.sequence <= head.epochStart
     }
 
     /// Whether it was never made.
@@ -117,9 +104,7 @@ final class RecordScope {
 
     /// What it had was made with another one, and is to be made anew.
     func renewDigestKey() throws {
-        let isAsRestored = try isAsRestored()
         try transaction.setMetadata(scope, [Mark.alive] + seal(DigestKeys.random(), as: .digestKey))
-        if isAsRestored { try noteAsRestored() }
     }
 
     /// The same; makes it at the first write.
@@ -138,7 +123,7 @@ final class RecordScope {
     /// Charges the caller for what is opened or sealed.
     func charge(bytes: Int) { transaction.charge(rows: bytes / Self.bytesPerRow) }
 
-    /// A record as it is stored, and what it counts.
+    /// A record as it is stored, and what it counts. One that does not open goes to the quarantine, and is not there.
     ///
     /// - Parameter room: What the request may touch.
     /// - Throws: ``CloudError`` `.limitExceeded`: the request has touched too much.
@@ -157,18 +142,16 @@ final class RecordScope {
             state.isUnshown = try parts?.isOffered == false && isUnshown(item, at: deletion?.modified)
             return (state, 0, item.showing)
         }
-        let record = try parts.flatMap { parts in
-            let opener = try opener()
-            return (try? opener.open(parts.sealed, as: .item(name))).flatMap { try? WireRecord(serializedBytes: $0) }
-        }
+        let opener = try opener()
+        let record = try parts.flatMap { try opener.body(of: name, $0.sealed) }
+            .flatMap { try? WireRecord(serializedBytes: $0) }
         try room.take(record, bytes: item.body.count)
-        // To call for help is no change; and not even whether it was offered is known for certain.
-        let isDamagedSince =
-            try record == nil && DamagedItems.written(item, of: scope, in: transaction) > head().epochStart
-        var state = SaveRule.State(
-            record: record, isDamaged: record == nil, former: parts?.former ?? [],
-            isSince: record == nil ? isDamagedSince : isSince)
-        state.isUnshown = try parts?.isOffered == false && isUnshown(item, at: record?.modified)
+        guard let record, let parts else {
+            try quarantine(item, scope, transaction)
+            return (SaveRule.State(), 0, .nothing)
+        }
+        var state = SaveRule.State(record: record, former: parts.former, isSince: isSince)
+        state.isUnshown = try !parts.isOffered && isUnshown(item, at: record.modified)
         return (state, item.size, item.showing)
     }
 
@@ -205,20 +188,14 @@ final class RecordScope {
         return try? WireRecord(serializedBytes: opened)
     }
 
-    /// A zone of the database; nil: there is none of that name. Of one that is damaged the id is known.
+    /// A zone of the database; nil: there is none of that name, or it does not open, and is in quarantine from now on.
     func zone(_ name: ItemName) throws -> WireRecordZone? {
-        guard let item = try transaction.item(scope, name), !item.deleted,
-            let parts = StoredZone.parts(of: item.body)
-        else { return nil }
+        guard let item = try transaction.item(scope, name), !item.deleted else { return nil }
         let opener = try opener()
-        if let body = try? opener.open(parts.sealed, as: .item(name)),
-            let zone = try? WireRecordZone(serializedBytes: body)
-        {
-            return zone
-        }
-        var damaged = WireRecordZone()
-        damaged.zoneID = parts.id
-        return damaged
+        let body = try StoredZone.parts(of: item.body).flatMap { try opener.body(of: name, $0.sealed) }
+        if let body, let zone = try? WireRecordZone(serializedBytes: body) { return zone }
+        try quarantine(item, scope, transaction)
+        return nil
     }
 
     /// The id of the zone that was deleted last under the name, as long as the feed tells of that.
@@ -255,6 +232,14 @@ struct RecordOpener: Sendable {
     func open(_ sealed: ArraySlice<UInt8>, as place: Place) throws(CloudError) -> [UInt8] {
         guard let key else { throw Self.keyIsGone }
         return try key.open(Sealed(bytes: Array(sealed)), boundTo: place.context(in: scope))
+    }
+
+    /// What a row has sealed; nil: it does not open.
+    ///
+    /// - Throws: ``keyIsGone``.
+    func body(of name: ItemName, _ sealed: ArraySlice<UInt8>) throws(CloudError) -> [UInt8]? {
+        guard key != nil else { throw Self.keyIsGone }
+        return try? open(sealed, as: .item(name))
     }
 
     static let keyIsGone = CloudError(.internalError, "The account's key is gone, and what it sealed with it.")

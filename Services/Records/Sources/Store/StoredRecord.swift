@@ -61,8 +61,7 @@ extension WireRecord {
 
 /// A zone's row in its database's feed.
 ///
-/// The body's layout: the zone's id, and the sealed `RecordZone`. So one that is damaged can be deleted. One that was
-/// deleted has the id, by which it is known that it was another's, and sealed what is told of its deletion.
+/// The body's layout: the zone's id, and the sealed `RecordZone`. One that was deleted has the id, by which it is known that it was another's, and sealed what is told of its deletion.
 enum StoredZone {
     static func body(id: String, sealed: [UInt8]) -> [UInt8] { [UInt8](id.utf8) + sealed }
 
