@@ -21,8 +21,7 @@ import Testing
         .identity: ["FeedHeads.partitions", "FeedHeads.scopes"],
         .keyValue: [
             "FeedHeads.partitions", "FeedHeads.places", "FeedHeads.scopes", "ItemCache.young", "OwnerKeys.cache",
-            "ServiceHost.publisher", "DigestKeys.latest", "DigestKeys.opened", "ScopeMending.called",
-            "ScopeMending.counted",
+            "ServiceHost.publisher", "DigestKeys.latest", "DigestKeys.opened", "ScopeMending.counted",
         ],
         .notifications: ["Follower.partitions", "AccessCache.recent", "HeadCache.recent"],
         .records: ["StorageLedger.refusals"],
