@@ -96,15 +96,7 @@ enum SumStore {
                 container TEXT NOT NULL,
                 bytes BIGINT NOT NULL,
                 PRIMARY KEY (partition_number, owner, container)) WITHOUT ROWID
-            """,
-            // What lies in its version alone nobody can add up any more: it is in the ledger, and not in the sum.
             """
-            INSERT INTO content_sums (partition_number, owner, container, bytes)
-            SELECT partition_number, owner, container, SUM(counted) FROM content_uses
-            GROUP BY partition_number, owner, container
-            """,
-            // On what it counts (``StorageRoom``). Empty: on the plan.
-            "ALTER TABLE content_uses ADD COLUMN room TEXT NOT NULL DEFAULT ''",
         ])
 
     private static let select = SQL(

@@ -226,16 +226,6 @@ public final class Transfers {
         }
     }
 
-    /// Ends what is moved of a partition, and lets its files go: somebody else may write to it.
-    public func drop(partition: Int) {
-        removal.drop(partition: partition)
-        bulk?.endTickets(because: Self.movedOn) { $0.partition == partition }
-        // It may have to wait for a flush.
-        host?.loop.offload(to: .content, { [store] in store.drop(partition: partition) }) { _ in }
-    }
-
-    private static let movedOn = CloudError(
-        .tokenExpired, "Another instance of the service has the account now. Open the transfer again.")
     private static let keyRetired = CloudError(
         .tokenExpired, "The key that the access token was signed with ends before it. Refresh the token.")
     private static let rightsChanged = CloudError(

@@ -70,12 +70,6 @@ final class UploadRemoval {
         isRunning = false
     }
 
-    /// Another instance removes what has ended there.
-    func drop(partition: Int) {
-        failed = failed.filter { !$0.mayLie(in: partition) }
-        if last?.mayLie(in: partition) == true { last = nil }
-    }
-
     /// - Returns: Whether there may be more.
     private func removeSome(_ host: any ServiceRuntime, in transaction: any HandlerTransaction) throws -> Bool {
         var turn = try next(host, in: transaction)

@@ -27,6 +27,8 @@ struct UseStore {
                 counted BIGINT NOT NULL,
                 app TEXT NOT NULL,
                 device TEXT NOT NULL,
+                -- On what it counts (``StorageRoom``). Empty: on the plan.
+                room TEXT NOT NULL,
                 PRIMARY KEY (partition_number, owner, chunk, is_node, container)) WITHOUT ROWID
             """,
             """

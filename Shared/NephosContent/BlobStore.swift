@@ -49,9 +49,6 @@ public protocol BlobStore: Sendable {
 
     /// Whether whoever runs the service wants all segments to be read through now. Says so once for each time.
     func takeScrubRequest() -> Bool
-
-    /// Lets go of the partition's files, and writes to none of them any more: somebody else may.
-    func drop(partition: Int)
 }
 
 extension BlobStore {

@@ -14,7 +14,7 @@ public import NephosStorage
 public enum ContentSchema {
     public static let migrations = [
         Migration(
-            name: "content-001",
+            name: "content",
             statements: [
                 """
                 CREATE TABLE content_chunks (
@@ -25,6 +25,8 @@ public enum ContentSchema {
                     segment_offset BIGINT NOT NULL,
                     length BIGINT NOT NULL,
                     suite BIGINT NOT NULL,
+                    -- Bytes of the chunk as it is; `length` is of what lies in the segment.
+                    content_length BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner, id)) WITHOUT ROWID
                 """,
                 """
@@ -51,10 +53,6 @@ public enum ContentSchema {
                     chunk_count BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner)) WITHOUT ROWID
                 """,
-            ]),
-        Migration(
-            name: "content-002",
-            statements: [
                 """
                 CREATE TABLE content_emptied (
                     partition_number BIGINT NOT NULL,
@@ -63,10 +61,6 @@ public enum ContentSchema {
                     PRIMARY KEY (partition_number, segment_number)) WITHOUT ROWID
                 """,
                 "CREATE INDEX content_emptied_by_time ON content_emptied (emptied_at)",
-            ]),
-        Migration(
-            name: "content-003",
-            statements: [
                 """
                 CREATE TABLE content_damaged (
                     partition_number BIGINT NOT NULL,
@@ -87,14 +81,7 @@ public enum ContentSchema {
                     began_at BIGINT NOT NULL,
                     is_done BIGINT NOT NULL)
                 """,
-            ]),
-        Migration(
-            name: "content-004",
-            statements: [
-                // Bytes of the chunk as it is; `length` is of what lies in the segment. Until now no other were sealed.
-                "ALTER TABLE content_chunks ADD COLUMN content_length BIGINT NOT NULL DEFAULT 0",
-                "UPDATE content_chunks SET content_length = length - \(ChunkSealer.overhead)",
-            ]),
+            ])
     ]
 }
 

@@ -47,9 +47,7 @@ final class OpenFiles: Sendable {
         }
     }
 
-    func drop(partition: Int) {
-        state.withLock { state in state.files = state.files.filter { $0.key.partition != partition } }
-    }
+    func forgetAll() { state.withLock { $0.files = [:] } }
 
     func forget(_ segment: SegmentID) { state.withLock { $0.files[segment] = nil } }
 }

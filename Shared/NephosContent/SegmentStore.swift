@@ -136,9 +136,10 @@ public final class SegmentStore: BlobStore {
             total: Int(clamping: UInt64(figures.f_blocks) * block))
     }
 
-    public func drop(partition: Int) {
-        try? writer(partition).drop()
-        disk.openFiles.drop(partition: partition)
+    /// Lets go of all files, as the end of the process does.
+    package func closeFiles() {
+        for writer in partitions { writer.drop() }
+        disk.openFiles.forgetAll()
     }
 
     private func writer(_ partition: Int) throws -> PartitionWriter {

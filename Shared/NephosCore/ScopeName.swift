@@ -29,9 +29,6 @@ public struct ScopeName: Hashable, Sendable, CustomStringConvertible {
 extension Owner {
     /// The partition in which all of its scopes lie; nil: an app's lie anywhere.
     public var partition: Int? { isApp ? nil : ScopeName(self, "").partition }
-
-    /// Whether something of it may lie in the partition.
-    public func mayLie(in partition: Int) -> Bool { self.partition.map { $0 == partition } ?? true }
 }
 
 /// The number of partitions; fixed for the life of a deployment. Partitions are what instances of a service may one day

@@ -55,5 +55,4 @@ final class FaultyStore: BlobStore, @unchecked Sendable {
     var room: DiskRoom? { inner.room }
     var isLossAccepted: Bool { inner.isLossAccepted }
     func takeScrubRequest() -> Bool { inner.takeScrubRequest() }
-    func drop(partition: Int) { inner.drop(partition: partition) }
 }

@@ -33,13 +33,6 @@ extension TestCloud {
     /// What runs a service now.
     package func host(of service: ServiceName) -> ServiceHost? { hosts[service] }
 
-    /// Has a service forget what it keeps in memory of a partition, and take it up again: as an instance does that has
-    /// lost it to another for a while.
-    package func lose(_ partition: Int, of service: ServiceName) {
-        hosts[service]?.drop(partition: partition)
-        hosts[service]?.takeUp(partition: partition)
-    }
-
     private func restartByItself(_ service: ServiceName) {
         crash(service)
         startLater(service)

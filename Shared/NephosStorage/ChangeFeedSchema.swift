@@ -39,7 +39,7 @@ public enum ChangeFeedSchema {
     static func migrations(in dialect: Dialect) -> [Migration] {
         [
             Migration(
-                name: "feed-001-owners",
+                name: "feed",
                 statements: [
                     // Old copy found at: milliseconds since 1970, 0 if never.
                     "CREATE TABLE feed_epoch (epoch BIGINT NOT NULL, old_copy_found_at BIGINT NOT NULL)",
@@ -47,7 +47,9 @@ public enum ChangeFeedSchema {
                     """
                     CREATE TABLE feed_runs (
                         id \(dialect.integerKey),
-                        starts \(dialect.bytes) NOT NULL)
+                        starts \(dialect.bytes) NOT NULL,
+                        epoch BIGINT NOT NULL,
+                        lost_run BIGINT NOT NULL)
                     """,
                     """
                     CREATE TABLE feed_partitions (
@@ -81,6 +83,8 @@ public enum ChangeFeedSchema {
                         size BIGINT NOT NULL,
                         digest \(dialect.bytes) NOT NULL,
                         body \(dialect.bytes) NOT NULL,
+                        -- 0: the body is in this row.
+                        body_id BIGINT NOT NULL DEFAULT 0,
                         PRIMARY KEY (scope_id, name))\(dialect.clustered)
                     """,
                     "CREATE INDEX feed_items_by_sequence ON feed_items (scope_id, sequence, name)",
@@ -94,38 +98,18 @@ public enum ChangeFeedSchema {
                         reply \(dialect.bytes) NOT NULL,
                         PRIMARY KEY (id, principal))\(dialect.clustered)
                     """,
-                ]),
-            Migration(
-                name: "feed-002-bodies",
-                statements: [
                     """
                     CREATE TABLE feed_bodies (
                         id \(dialect.integerKey),
                         body \(dialect.bytes) NOT NULL)
                     """,
-                    // 0: the body is in the item's row.
-                    "ALTER TABLE feed_items ADD COLUMN body_id BIGINT NOT NULL DEFAULT 0",
-                ]),
-            Migration(name: "feed-003-restored", statements: [restoredTable]),
-            Migration(
-                name: "feed-004-operation-packs",
-                statements: [
                     """
                     CREATE TABLE feed_operation_packs (
                         id \(dialect.integerKey),
                         operations \(dialect.bytes) NOT NULL)
-                    """
-                ]),
-            // Of runs from before: nobody knows.
-            Migration(
-                name: "feed-005-epochs-of-runs",
-                statements: ["ALTER TABLE feed_runs ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0"]),
-            Migration(
-                name: "feed-006-lost-runs",
-                statements: ["ALTER TABLE feed_runs ADD COLUMN lost_run BIGINT NOT NULL DEFAULT 0"]),
+                    """,
+                    "CREATE TABLE feed_restored (restored_at BIGINT NOT NULL)",
+                ])
         ]
     }
-
-    /// Whoever brings a copy back makes it where an earlier release has not.
-    static let restoredTable = "CREATE TABLE IF NOT EXISTS feed_restored (restored_at BIGINT NOT NULL)"
 }

@@ -94,8 +94,6 @@ public enum DatabaseCopy {
     public static func noteRestored(_ path: String, at now: Timestamp) throws {
         let connection = try Connection(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW)
         try connection.execute("PRAGMA synchronous = FULL")
-        // A copy of an earlier release does not have the table yet.
-        try connection.execute(ChangeFeedSchema.restoredTable)
         try connection.execute("INSERT INTO feed_restored (restored_at) VALUES (\(Int64(clamping: now.milliseconds)))")
         // In the file itself, so that there is no log to be lost.
         try connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

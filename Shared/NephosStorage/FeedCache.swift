@@ -25,12 +25,6 @@ public final class FeedCache {
         if heads.scopes.count > Self.scopesMax { heads.removeAll() }
     }
 
-    /// Forgets what is known of one partition: somebody else may have written to it. Not while a group runs.
-    public func drop(partition: Int) {
-        heads.drop(partition: partition)
-        items.drop(partition: partition)
-    }
-
     /// Forgets everything: a transaction was rolled back, or has changed the tables by itself.
     public func removeAll() {
         heads.removeAll()

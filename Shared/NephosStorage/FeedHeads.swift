@@ -92,15 +92,6 @@ final class FeedHeads {
         scopes[place] = ScopeState(name: scopes[place].name, partition: scopes[place].partition)
     }
 
-    /// Not while something of it waits to be written.
-    func drop(partition number: Int) {
-        partitions[number] = nil
-        hasAllPartitions = false
-        scopes.removeAll { $0.partition == number }
-        places = scopes.indices.reduce(into: [:]) { $0[scopes[$1].name] = $1 }
-        latest = 0
-    }
-
     func removeAll() {
         scopes.removeAll(keepingCapacity: true)
         for number in partitions.indices { partitions[number] = nil }

@@ -51,12 +51,6 @@ final class ItemCache {
 
     func remove(_ scope: Int64, _ name: ItemName) { remove(Key(scope: scope, name: name)) }
 
-    func drop(partition: Int) {
-        latest = nil
-        young = young.filter { Feed.partition(ofScopeWithID: $0.key.scope) != partition }
-        old = old.filter { Feed.partition(ofScopeWithID: $0.key.scope) != partition }
-    }
-
     func removeAll() {
         latest = nil
         young.removeAll(keepingCapacity: true)

@@ -26,11 +26,6 @@ public final class OperationMemory {
     /// - Parameter newest: The greatest id in the database; nil: there is none.
     public init(newest: OperationID?) { floor = newest }
 
-    /// Others have carried operations out meanwhile.
-    ///
-    /// - Parameter newest: The greatest id in the database.
-    public func recall(newest: OperationID?) { if let newest { floor = max(floor ?? newest, newest) } }
-
     /// Takes note of the time, at the beginning of a group.
     func advance(to time: Timestamp) {
         now = max(now, time)

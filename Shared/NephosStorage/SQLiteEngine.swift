@@ -168,15 +168,23 @@ public final class SQLiteEngine: StorageEngine {
         guard findings == ["ok"] else { throw SQLiteFailure.error(SQLITE_CORRUPT) }
     }
 
+    /// Of the tables as this version of Nephos makes them. Others are not brought over.
+    private static let schemaVersion = 1
+
     public func migrate(_ migrations: [Migration]) throws {
+        try database.write { database in
+            let version = try Int.fetchOne(database, sql: "PRAGMA user_version")
+            guard try version == Self.schemaVersion || !database.tableExists("grdb_migrations") else {
+                throw CloudError(
+                    .incompatibleVersion,
+                    "Another version of Nephos made this database. Use that version, or restore a backup.",
+                    details: ["schema_version": "\(version ?? 0)", "expected": "\(Self.schemaVersion)"])
+            }
+            try database.execute(sql: "PRAGMA user_version = \(Self.schemaVersion)")
+        }
         var migrator = DatabaseMigrator()
         for migration in migrations {
             migrator.registerMigration(migration.name) { database in
-                if let refusal = migration.refusal,
-                    try Bool.fetchOne(database, sql: "SELECT EXISTS (\(refusal.query))") == true
-                {
-                    throw CloudError(.incompatibleVersion, refusal.message)
-                }
                 for statement in migration.statements {
                     SQLRecord.note(statement, of: "migration/" + migration.name)
                     try database.execute(sql: statement)

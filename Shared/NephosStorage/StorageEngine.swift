@@ -91,14 +91,10 @@ public struct Migration: Sendable {
     /// Unique and never reused, such as `001-items`.
     public var name: String
     public var statements: [String]
-    /// A query that has a row where the database holds what this step does not bring over, and what whoever opens it is
-    /// told then.
-    public var refusal: (query: String, message: String)?
 
-    public init(name: String, statements: [String], refusal: (query: String, message: String)? = nil) {
+    public init(name: String, statements: [String]) {
         self.name = name
         self.statements = statements
-        self.refusal = refusal
     }
 }
 
@@ -109,8 +105,7 @@ public struct Migration: Sendable {
 public protocol StorageEngine: AnyObject {
     /// Brings the schema up to date; does nothing when it is. Before the first group.
     ///
-    /// - Throws: ``CloudError`` `.incompatibleVersion`: a step does not bring over what the database holds
-    ///   (``Migration/refusal``); `.storageFailure`.
+    /// - Throws: ``CloudError`` `.incompatibleVersion`: another version of Nephos made the database; `.storageFailure`.
     func migrate(_ migrations: [Migration]) throws
 
     /// Runs the work as one transaction, commits it and flushes it to disk, and

@@ -30,7 +30,6 @@ import Testing
         func remove(_ segment: SegmentID) throws { try inner.remove(segment) }
         func segments(in partition: Int) throws -> [SegmentState] { try inner.segments(in: partition) }
         var room: DiskRoom? { inner.room }
-        func drop(partition: Int) { inner.drop(partition: partition) }
     }
 
     @Test func killedBetweenTheFlushAndTheRows() throws {

@@ -225,7 +225,7 @@ import Testing
         let file = house.folder + "/" + (try #require(segment.filePath))
         try FileManager.default.removeItem(atPath: file)
         try FileManager.default.createSymbolicLink(atPath: file, withDestinationPath: file)
-        house.store.drop(partition: partition)
+        house.store.closeFiles()
         house.cloud.network.run(for: .seconds(1300))
         #expect(try noted() > 0)
         #expect(try missing() ?? 0 == 0)
@@ -351,5 +351,4 @@ private struct IllStore: BlobStore {
     }
     var room: DiskRoom? { store.room }
     var isLossAccepted: Bool { ills.isAccepted }
-    func drop(partition: Int) { store.drop(partition: partition) }
 }

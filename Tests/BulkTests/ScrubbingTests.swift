@@ -214,5 +214,4 @@ private struct ReadCounter: BlobStore {
     func remove(_ segment: SegmentID) throws { try store.remove(segment) }
     func segments(in partition: Int) throws -> [SegmentState] { try store.segments(in: partition) }
     var room: DiskRoom? { store.room }
-    func drop(partition: Int) { store.drop(partition: partition) }
 }

@@ -137,7 +137,7 @@ import Testing
         var group = ChunkGroup()
         try group.append(id(of: content(1)), sealed: content(1))
         try house.store.put(&group, in: partition).release()
-        house.store.drop(partition: partition)
+        house.store.closeFiles()
         house.cloud.network.run(for: .seconds(60))
         #expect(try house.cloud.storage(of: .documents).write { try ChunkIndex.use(of: segment, in: $0) } == nil)
         let kept = content(0, count: 4096)

@@ -143,12 +143,6 @@ final class Warehouses: @unchecked Sendable {
         #expect(store(6, 700, in: .records) == nil)
     }
 
-    @Test func noHistoryExceedsThePlanThoughServicesForgetPartitions() async {
-        let failures = await ForgetfulLedgerHistory.failures(of: 25, suite: "LedgerTests")
-        for failure in failures.prefix(5) { Issue.record("\(failure)") }
-        #expect(failures.isEmpty, "\(failures.count) histories went wrong")
-    }
-
     @Test func noHistoryExceedsThePlanOrLosesSpace() async {
         let failures = await LedgerHistory.failures(of: 60, suite: "LedgerTests")
         for failure in failures.prefix(5) { Issue.record("\(failure)") }
@@ -156,20 +150,7 @@ final class Warehouses: @unchecked Sendable {
     }
 }
 
-/// The same, while services lose partitions, and get them again, between any two groups.
-private final class ForgetfulLedgerHistory: LedgerHistory {
-    override func step() throws {
-        for service in Warehouses.names + [.identity] where flip(0.5) {
-            cloud.lose(.random(in: 0..<partitionCount, using: &generator), of: service)
-            if let owner = owners.randomElement(using: &generator), let partition = owner.partition {
-                cloud.lose(partition, of: service)
-            }
-        }
-        try super.step()
-    }
-}
-
-private class LedgerHistory: SeededHistory {
+private final class LedgerHistory: SeededHistory {
     static let steps = 50...150
     static let pauses: ClosedRange<Int64> = 0...400
     private static let plan: UInt64 = 1_000_000

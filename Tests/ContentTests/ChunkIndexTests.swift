@@ -171,21 +171,6 @@ import Testing
         }
     }
 
-    /// What a database from before compression has is as long as it lies there.
-    @Test func anOlderDatabaseHasChunksAsTheyAre() throws {
-        let engine = try SQLiteEngine.inMemory()
-        try engine.migrate(ContentSchema.migrations.filter { $0.name != "content-004" })
-        _ = try engine.write {
-            try $0.execute(
-                SQL(
-                    "INSERT INTO content_chunks (partition_number, owner, id, segment_number, segment_offset, length, "
-                        + "suite) VALUES (7, ?1, ?2, 5, 32, 100, 1)"), [.text(owner.rawValue), .blob(id(0).bytes)])
-        }
-        try engine.migrate(ContentSchema.migrations)
-        let found = try engine.write { try ChunkIndex.find(id(0), of: owner, in: 7, in: $0) }
-        #expect(found?.form == SealedForm(suite: 1, contentLength: 71) && found?.isSound == true)
-    }
-
     /// A row whose lengths cannot both be true is none.
     @Test(
         arguments: [

@@ -113,7 +113,7 @@ import Testing
         let read = { _ = try store.read(chunk.place, of: chunk.id) }
         #expect(isDamaged(read) == isDamage)
         #expect(isDamage || code(read) == .storageFailure)
-        store.drop(partition: 7)
+        store.closeFiles()
         try FileManager.default.moveItem(atPath: folder.path + "/0007", toPath: folder.path + "/away")
         try Data().write(to: URL(fileURLWithPath: folder.path + "/0007"))
         disk.heal()

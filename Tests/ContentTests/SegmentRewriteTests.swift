@@ -359,7 +359,7 @@ import Testing
         let segment = chunk.place.segment
         // It may still be written to, and rows may be on their way.
         #expect(try SegmentRewrite.outgrown(in: 7, of: store, through: engine.snapshots).isEmpty)
-        store.drop(partition: 7)
+        store.closeFiles()
         let lengths = try SegmentRewrite.outgrown(in: 7, of: store, through: engine.snapshots)
         #expect(lengths == [segment: try folder.bytes(of: segment).count])
         #expect(try engine.write { try ChunkIndex.segmentsWorthRewriting(limit: 9, in: $0).isEmpty })

@@ -61,12 +61,6 @@ final class ContainerHistory {
     /// Whether the service comes back from old copies, and whether devices are ended.
     let hasRestores: Bool
     let hasKills: Bool
-    /// Whether services lose partitions and get them again: of every third seed, and drawn apart from all else, so that
-    /// the other histories are what they were.
-    private let losesPartitions: Bool
-    private var losses: SplitMix64
-    /// That of the account.
-    private var partition: Int?
     private var trace: [String] = []
 
     init(seed: UInt64) throws {
@@ -74,8 +68,6 @@ final class ContainerHistory {
         hasRestores = Double.random(in: 0..<1, using: &generator) < 0.4
         hasKills = Double.random(in: 0..<1, using: &generator) < 0.4
         self.generator = generator
-        losesPartitions = seed % 3 == 0
-        losses = SplitMix64(seed: ~seed)
         folder = NSTemporaryDirectory() + "/container-history-\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         let store = try SegmentStore(folder: folder, segmentBytesMax: 1 << 20)
@@ -147,7 +139,6 @@ final class ContainerHistory {
         do {
             try await begin()
             for _ in 0..<Int.random(in: 20...60, using: &generator) {
-                try losePartitions()
                 try await step()
                 try await pass()
             }
@@ -163,18 +154,6 @@ final class ContainerHistory {
         let pause = Duration.milliseconds(.random(in: 0...400, using: &generator))
         await simulation.run { [simulation] _ in simulation.advance(by: pause) }
         for index in members.indices where members[index].killer.isDead { try await revive(index) }
-    }
-
-    /// A service forgets what it keeps in memory of a partition, the account's most often, and takes it up again.
-    private func losePartitions() throws {
-        guard losesPartitions else { return }
-        for service in [ServiceName.documents, .identity, .notifications]
-        where Double.random(in: 0..<1, using: &losses) < 0.3 {
-            let own = Double.random(in: 0..<1, using: &losses) < 0.8 ? partition : nil
-            let lost = own ?? Int.random(in: 0..<partitionCount, using: &losses)
-            note("\(service) loses partition \(lost), and gets it again")
-            simulation.use { $0.lose(lost, of: service) }
-        }
     }
 
     func settle() async throws {
@@ -227,7 +206,6 @@ final class ContainerHistory {
             }
             try await open(number - 1)
         }
-        partition = try? members[0].session?.account.map { ScopeName($0.accountID, "").partition }
         _ = await simulation.settle(within: .seconds(60))
         let faults = Faults(
             latency: .microseconds(200)...(.milliseconds(20)), loss: flip(0.4) ? 0.03 : 0,

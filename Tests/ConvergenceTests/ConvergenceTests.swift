@@ -25,12 +25,6 @@ import Testing
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 
-    @Test func historiesConvergeThoughServicesForgetPartitions() async {
-        let failures = await ForgetfulHistory.failures(of: 20, suite: "historiesConvergeThoughServicesForgetPartitions")
-        for failure in failures.prefix(10) { Issue.record("\(failure)") }
-        #expect(failures.isEmpty, "\(failures.count) histories went wrong")
-    }
-
     @Test func theSameSeedGivesTheSameHistory() throws {
         for seed: UInt64 in [3, 14, 159] {
             let first = try History(seed: seed).run()
@@ -43,18 +37,6 @@ import Testing
 /// The same, over storage that completes its groups later.
 final class LateHistory: History {
     required convenience init(seed: UInt64) throws { try self.init(seed: seed, .later(upTo: .milliseconds(10))) }
-}
-
-/// The same, while services lose partitions, and get them again, between any two groups.
-final class ForgetfulHistory: History {
-    override func step() throws {
-        for service in TestCloud.services where flip(0.5) {
-            let account = cloud.devices.randomElement(using: &generator)?.session?.accountID
-            let own = flip(0.7) ? account.map { ScopeName($0, "").partition } : nil
-            cloud.lose(own ?? .random(in: 0..<partitionCount, using: &generator), of: service)
-        }
-        try super.step()
-    }
 }
 
 /// One seeded history: devices write, lose their connection, restart, have wrong clocks (in some from the start) that

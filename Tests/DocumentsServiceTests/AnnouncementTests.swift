@@ -101,7 +101,7 @@ import Testing
         #expect(try announcements() == 0)
     }
 
-    /// As an earlier release has left them, at any rate: none of them is looked for in all of the container.
+    /// None of them is looked for in all of the container.
     @Test func whatIsSaidOfManyThatAreGoneEndsAtOnce() throws {
         try here.makeFile("a")
         try house.cloud.storage(of: .documents).write { transaction in

@@ -88,23 +88,6 @@ struct SealingTests {
         #expect(changed.map(\.damaged) == [true] && !changed[0].item.hasValue)
     }
 
-    /// As when very many accounts have taken its place in memory: the store's digest key is remembered still, and says
-    /// nothing of the values.
-    @Test func whatALostAccountKeyHasSealedIsGoneThoughTheDigestKeyIsRemembered() throws {
-        let house = try KeyValueHouse()
-        let device = house.caller("dev_a")
-        try house.push(house.write("k", "first"), by: device)
-        let owner = Owner(try house.account(device.account))
-        let damage = SQL("UPDATE owner_keys SET wrapped = zeroblob(60) WHERE owner = ?1")
-        #expect(try house.engine.write { try $0.execute(damage, [.text(owner.rawValue)]) } == 1)
-        let host = try #require(house.cloud.host(of: .keyValue))
-        host.ownerKeys.drop(partition: ScopeName(owner, "notes").partition)
-        // Repeated by the client, once there is another key.
-        #expect(try house.history(device).isEmpty)
-        let pulled = try house.pull(device)
-        #expect(pulled.changes.isEmpty && SetDigest(bytes: [UInt8](pulled.digest)) == .empty)
-    }
-
     @Test func sealedValueOpensOnlyInItsPlace() throws {
         let key = OwnerKey.random()
         let sealed = try key.seal([1, 2, 3], boundTo: "here")

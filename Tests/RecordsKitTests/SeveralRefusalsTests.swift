@@ -95,37 +95,6 @@ import Testing
         }
     }
 
-    /// A home from when one refusal of a record was kept.
-    @Test func whatWasRefusedBeforeIsThere() async throws {
-        try await withTwoRefused { (cloud, device, refused) async throws in
-            let home = device.session.home
-            device.session.close()
-            let database = try DatabaseQueue(path: home + "/device.sqlite")
-            try await database.write { database in
-                try database.execute(
-                    sql: """
-                        CREATE TABLE before (
-                            account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                            body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
-                            PRIMARY KEY (account, scope, name));
-                        INSERT OR IGNORE INTO before SELECT account, scope, name, body, ancestor, refused, error
-                            FROM record_refusals ORDER BY number;
-                        DROP TABLE record_refusals;
-                        ALTER TABLE before RENAME TO record_refusals;
-                        DELETE FROM grdb_migrations WHERE identifier = 'records: several refusals of a record';
-                        """)
-                #expect(database.changesCount == 1)
-            }
-            try database.close()
-            let again = try await cloud.open(home: home)
-            var first = refused[0]
-            #expect(try await again.database.refused().map(\.record) == [first.record])
-            first = try #require(try await again.database.refused().first)
-            #expect(first.refused == refused[0].refused && first.error.code == .referenceViolation)
-            #expect(try await again.database.dismissRefused([first]) == [first])
-        }
-    }
-
     // MARK: Over what was refused
 
     /// The record that a save has given is changed and saved again, however that is: all of it goes, over what the server has.

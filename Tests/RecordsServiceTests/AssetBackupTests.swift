@@ -41,7 +41,6 @@ import Testing
         func remove(_ segment: SegmentID) throws { try inserted().remove(segment) }
         func segments(in partition: Int) throws -> [SegmentState] { try inserted().segments(in: partition) }
         var room: DiskRoom? { store.withLock { $0?.room } }
-        func drop(partition: Int) { store.withLock { $0?.drop(partition: partition) } }
     }
 
     private let root = NSTemporaryDirectory() + "asset-backup-\(UUID().uuidString)"

@@ -114,32 +114,6 @@ import Testing
         #expect(try engine.group { try $0.scopes(inPartition: notes.partition, after: 0, limit: 1) }.count == 1)
     }
 
-    @Test func whatIsKnownOfOnePartitionCanBeForgotten() throws {
-        let other = try #require(
-            (0..<100).lazy.map { ScopeName("account_\($0)", "x") }
-                .first { $0.partition != notes.partition })
-        let cache = FeedCache()
-        func seen(_ scope: ScopeName) throws -> [String] {
-            try engine.group(cache: cache) { feed in
-                let body = try feed.item(scope, "a")?.body ?? []
-                return [
-                    "\(try feed.head(scope).token.sequence)", String(decoding: body, as: UTF8.self),
-                    "\(try feed.position(ofPartition: scope.partition).sequence)",
-                ]
-            }
-        }
-        for scope in [notes, other] { try engine.group(cache: cache) { _ = try $0.put(scope, [item("a", "1")]) } }
-        _ = try engine.group(cache: cache) { try $0.positions() }
-        // Somebody else, for a while the writer of both.
-        for scope in [notes, other] { try engine.group { _ = try $0.put(scope, [item("a", "2")]) } }
-        #expect(try seen(notes) == ["1", "1", "1"])
-        cache.drop(partition: notes.partition)
-        #expect(try seen(notes) == ["2", "2", "2"])
-        #expect(try seen(other) == ["1", "1", "1"])
-        cache.drop(partition: other.partition)
-        #expect(try engine.group(cache: cache) { try $0.positions() }.map(\.token.sequence) == [2, 2])
-    }
-
     @Test func aPartitionsSequenceOutlivesItsScopes() throws {
         for text in ["1", "2", "3"] { try engine.group { _ = try $0.put(notes, [item("a", text)]) } }
         while try engine.group({ try $0.removeAll(of: notes.owner, limit: 1) }) {}

@@ -31,16 +31,6 @@ import Testing
         #expect(!memory.mayKnow(id(.seconds(30), 2)))
     }
 
-    @Test func whatOthersHaveStoredMeanwhileIsLookedFor() {
-        let memory = memory()
-        memory.recall(newest: id(.seconds(30)))
-        #expect(memory.mayKnow(id(.zero)) && memory.mayKnow(id(.seconds(30))))
-        // What it has known itself it does not forget by it.
-        memory.note(id(.seconds(60)))
-        memory.recall(newest: id(.seconds(40)))
-        #expect(memory.mayKnow(id(.seconds(60))))
-    }
-
     @Test func anOldOperationIsLookedFor() {
         let memory = memory()
         #expect(memory.mayKnow(id(.seconds(-4))))

@@ -122,11 +122,6 @@ public final class DocumentsService: CloudService {
         }
     }
 
-    public func drop(partition: Int) {
-        digestKeys.drop(partition: partition)
-        transfers.drop(partition: partition)
-    }
-
     public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
         let rows = try ContainerRows.removeRemains(of: account, limit: 500, in: transaction)
         let content = try transfers.removeRemains(of: account, in: transaction)

@@ -82,10 +82,6 @@ public final class IdentityService: CloudService {
         transaction.afterCommit { [weak self] in self?.running?.signingKeys = nil }
     }
 
-    public func drop(partition: Int) {
-        if partition == directoryScope.partition { running?.signingKeys = nil }
-    }
-
     func requireRunning() throws(CloudError) -> Running {
         guard let running else { throw CloudError(.serviceUnavailable, "The identity service is starting. Try again.") }
         return running

@@ -82,16 +82,6 @@ public final class KeyValueService: CloudService {
         try KeyHistory.remove(account, limit: 500, in: transaction)
     }
 
-    public func drop(partition: Int) {
-        digestKeys.drop(partition: partition)
-    }
-
-    public func takeUp(partition: Int, in transaction: any HandlerTransaction) throws {
-        // Others have stored how far theirs have come, and may have packed something.
-        try recallClock(transaction)
-        transaction.afterCommit { [weak self] in self?.unpacker.wake() }
-    }
-
     private func pruneHistory(_ host: any ServiceRuntime) {
         host.loop.schedule(after: KeyHistory.pruneInterval) { [weak self, weak host] in
             guard let self, let host else { return }

@@ -68,8 +68,6 @@ public final class NotificationsService: CloudService {
         }
     }
 
-    public func drop(partition: Int) { door?.drop(partition: partition) }
-
     public func restartFollowing(
         _ service: ServiceName, partition: Int, in transaction: any HandlerTransaction
     ) throws {

@@ -262,12 +262,6 @@ final class SubscriptionDoor {
         for key in table.followedByOthers(of: service) { withdraw(key) }
     }
 
-    func drop(partition: Int) {
-        heads.drop(partition: partition)
-        access.drop(partition: partition)
-        questions?.outdate { $0.name.partition == partition }
-    }
-
     // MARK: What devices are told
 
     /// Takes an event in; it is sent with all others of its batch, once the batch has been handled.

@@ -119,11 +119,6 @@ public final class RecordsService: CloudService {
         if case .container(let container, _) = fact { endTickets(ofPublic: container) }
     }
 
-    public func drop(partition: Int) {
-        digestKeys.drop(partition: partition)
-        transfers.drop(partition: partition)
-    }
-
     public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool {
         let hasIndexes = try IndexRows.removeRemains(of: Owner(account), limit: 500, in: transaction)
         let hasRows = try ZoneRows.removeRemains(of: account, limit: 500, in: transaction)

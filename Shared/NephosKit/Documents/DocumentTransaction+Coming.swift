@@ -6,10 +6,6 @@ import SwiftProtobuf
 
 /// What devices are about to make. It lies among the items, is none of them, and no path leads to it.
 extension DocumentTransaction {
-    static let coming = LocalMigration(
-        name: "documents: coming",
-        sql: "CREATE INDEX documents_coming ON documents (account, container) WHERE kind = 5 AND body IS NOT NULL")
-
     /// This device; nil: nobody is signed in.
     var device: DeviceID? {
         get throws {

@@ -23,10 +23,14 @@ extension DocumentTransaction {
             is_pinned INTEGER NOT NULL DEFAULT 0, is_requested INTEGER NOT NULL DEFAULT 0,
             position INTEGER NOT NULL DEFAULT 0, root BLOB, file BLOB, percent INTEGER NOT NULL DEFAULT 0,
             attempts INTEGER NOT NULL DEFAULT 0, next_attempt INTEGER NOT NULL DEFAULT 0, error BLOB,
+            beats INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (account, container, item)
         ) WITHOUT ROWID;
-        CREATE INDEX document_downloads_by_position ON document_downloads (account, container, position)
+        CREATE INDEX document_downloads_by_turn ON document_downloads (account, container, attempts, position)
             WHERE is_requested;
+        CREATE INDEX document_downloads_by_time ON document_downloads (account, container, next_attempt)
+            WHERE is_requested AND next_attempt > 0;
+
         """
 
     // Items besides the one that a copy came for, that have the same bytes and want them here.
@@ -35,6 +39,7 @@ extension DocumentTransaction {
             account TEXT NOT NULL, container TEXT NOT NULL, root BLOB NOT NULL, item TEXT NOT NULL,
             PRIMARY KEY (account, container, root, item)
         ) WITHOUT ROWID;
+
         """
 
     /// The copy of these bytes; nil: there is none.

@@ -6,16 +6,15 @@ import NephosWire
 /// Items that a listing lacks, though nothing told that they were removed: nobody knows yet what became of them. They are
 /// read as they were, under what waits, until the service has said.
 extension DocumentTransaction {
-    static let doubts = LocalMigration(
-        name: "documents: doubts",
-        sql: """
-            CREATE TABLE document_doubts (
-                account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL,
-                sequence INTEGER NOT NULL, body BLOB NOT NULL,
-                is_newer INTEGER NOT NULL, position INTEGER, is_unknown INTEGER NOT NULL DEFAULT 0,
-                PRIMARY KEY (account, container, item)
-            ) WITHOUT ROWID;
-            """)
+    static let doubts = """
+        CREATE TABLE document_doubts (
+            account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL,
+            sequence INTEGER NOT NULL, body BLOB NOT NULL,
+            is_newer INTEGER NOT NULL, position INTEGER, is_unknown INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (account, container, item)
+        ) WITHOUT ROWID;
+
+        """
 
     /// An item of which nobody knows what became of it.
     struct Doubt {

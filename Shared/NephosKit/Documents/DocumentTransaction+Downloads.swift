@@ -106,15 +106,6 @@ extension DocumentTransaction {
 
     // A content that does not come keeps no other away: those that have failed least often come first. Each is begun
     // by a search of these, however many wait. How often something has come of one, whoever waits for it sees.
-    static let turns = """
-        DROP INDEX document_downloads_by_position;
-        CREATE INDEX document_downloads_by_turn ON document_downloads (account, container, attempts, position)
-            WHERE is_requested;
-        CREATE INDEX document_downloads_by_time ON document_downloads (account, container, next_attempt)
-            WHERE is_requested AND next_attempt > 0;
-        ALTER TABLE document_downloads ADD COLUMN beats INTEGER NOT NULL DEFAULT 0;
-        """
-
     /// Those that may be begun: the first asked for first, after those that have failed less often; and when the next
     /// may.
     ///

@@ -4,17 +4,16 @@ import NephosCore
 
 /// Which files of this machine are copies of which items, and of which of their contents.
 extension DocumentTransaction {
-    static let localFiles = LocalMigration(
-        name: "documents: local files",
-        sql: """
-            CREATE TABLE document_local_files (
-                account TEXT NOT NULL, container TEXT NOT NULL, file BLOB NOT NULL,
-                item TEXT NOT NULL, place BLOB NOT NULL, version BLOB, base BLOB, digest BLOB, stamp BLOB,
-                identity BLOB, executable INTEGER,
-                PRIMARY KEY (account, container, file, place)
-            ) WITHOUT ROWID;
-            CREATE INDEX document_local_files_by_item ON document_local_files (account, container, item);
-            """)
+    static let localFiles = """
+        CREATE TABLE document_local_files (
+            account TEXT NOT NULL, container TEXT NOT NULL, file BLOB NOT NULL,
+            item TEXT NOT NULL, place BLOB NOT NULL, version BLOB, base BLOB, digest BLOB, stamp BLOB,
+            identity BLOB, executable INTEGER,
+            PRIMARY KEY (account, container, file, place)
+        ) WITHOUT ROWID;
+        CREATE INDEX document_local_files_by_item ON document_local_files (account, container, item);
+
+        """
 
     private static let columns = "file, item, place, version, base, digest, stamp, identity, executable"
 

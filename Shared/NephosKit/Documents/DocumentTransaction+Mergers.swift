@@ -6,14 +6,13 @@ import SwiftProtobuf
 
 /// Items that this device has made, and that became one with items of their names that other devices had made.
 extension DocumentTransaction {
-    static let mergers = LocalMigration(
-        name: "documents: mergers",
-        sql: """
-            CREATE TABLE document_mergers (
-                account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL, survivor TEXT NOT NULL,
-                PRIMARY KEY (account, container, item)
-            ) WITHOUT ROWID;
-            """)
+    static let mergers = """
+        CREATE TABLE document_mergers (
+            account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL, survivor TEXT NOT NULL,
+            PRIMARY KEY (account, container, item)
+        ) WITHOUT ROWID;
+
+        """
 
     /// The item that this one became one with; nil: it is an item of its own, or nobody knows of it.
     func survivor(of id: DocumentID) throws -> DocumentID? {

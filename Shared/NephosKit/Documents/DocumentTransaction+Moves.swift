@@ -11,16 +11,14 @@ import SwiftProtobuf
 /// the item in the trash.
 extension DocumentTransaction {
     // A content with a `source` has no bytes here: the chunks of that container do for it.
-    static let sources = """
-        ALTER TABLE document_contents ADD COLUMN source TEXT;
-        ALTER TABLE document_contents ADD COLUMN root BLOB;
-        ALTER TABLE document_contents ADD COLUMN depth INTEGER NOT NULL DEFAULT 0;
+    static let moves = """
         CREATE TABLE document_moves (
             account TEXT NOT NULL, container TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
             source TEXT NOT NULL, item TEXT NOT NULL, change BLOB NOT NULL,
             PRIMARY KEY (account, container, first, source, item)
         ) WITHOUT ROWID;
         CREATE INDEX document_moves_by_source ON document_moves (account, source);
+
         """
 
     struct Move {

@@ -14,6 +14,7 @@ extension DocumentTransaction {
             paused_at INTEGER NOT NULL, state INTEGER NOT NULL DEFAULT 0, error BLOB,
             PRIMARY KEY (account, container, item)
         ) WITHOUT ROWID;
+
         """
 
     /// Items of one container that may be paused.

@@ -53,29 +53,37 @@ extension DocumentTransaction {
         var position: Int64
         /// Among those of the position.
         var ordinal: Int64
-        /// Empty: it was refused by a release that did not keep it.
         var item: ItemName
         var path: String
         /// Of the content that is still here.
         var version: DocumentID?
         var at: Timestamp
         var error: CloudError
-        /// Of the item; nil: it was refused by a release that did not keep it, or nobody knows.
+        /// Of the item; nil: nobody knows.
         var kind: WireItemKind?
         /// What the content is called, if it is a further one.
         var rendition: Data?
-        /// Which content it brought, and its root; empty: none, or a release that did not keep it.
+        /// Which content it brought, and its root; empty: none.
         var brought: Data
         var root: Data
         /// Whether it was to make the item.
         var makes: Bool
     }
 
-    // What the server has by now is found by it.
-    static let refusedContents = """
+    // What was refused, the item's kind, whether the item was to be made with it, and of a further content the name.
+    // `brought` and `root` say which content, so that it is known when the server has it after all.
+    static let refusals = """
+        CREATE TABLE document_refusals (
+            account TEXT NOT NULL, container TEXT NOT NULL, position INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+            path TEXT NOT NULL, version BLOB, refused_at INTEGER NOT NULL, error BLOB NOT NULL,
+            item TEXT NOT NULL, kind INTEGER NOT NULL, rendition BLOB, brought BLOB, root BLOB, makes INTEGER NOT NULL,
+            PRIMARY KEY (account, container, position, ordinal)
+        ) WITHOUT ROWID;
+        CREATE INDEX document_refusals_by_item ON document_refusals (account, container, item);
         CREATE INDEX document_refusals_by_content ON document_refusals (account, container, brought);
         CREATE INDEX document_refusals_by_root ON document_refusals (account, container, root);
         CREATE INDEX document_refusals_by_path ON document_refusals (account, container, path);
+
         """
 
     func hasRefusals() throws -> Bool {

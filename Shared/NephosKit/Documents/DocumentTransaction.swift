@@ -14,59 +14,34 @@ import SwiftProtobuf
 struct DocumentTransaction {
     static let migrations =
         [
-            LocalMigration(name: "documents 1", sql: tables), LocalMigration(name: "documents 2", sql: nameKeys),
-            LocalMigration(name: "documents 2: touches", sql: touches),
-            // How often the service has said that it has what a request needs, and then had it not.
             LocalMigration(
-                name: "documents: sendings",
-                sql: "ALTER TABLE document_contents ADD COLUMN sendings INTEGER NOT NULL DEFAULT 0"),
-            localFiles,
-            LocalMigration(
-                name: "documents: contents by version",
-                sql: "CREATE INDEX document_contents_by_version ON document_contents (version)"),
-            LocalMigration(name: "documents: copies", sql: copies),
-            LocalMigration(name: "documents: sharers", sql: sharers),
-            LocalMigration(name: "documents: downloads in turn", sql: turns),
-            // What an item was that is removed; 0: an earlier release has written the row.
-            LocalMigration(
-                name: "documents: kinds", sql: "ALTER TABLE documents ADD COLUMN kind INTEGER NOT NULL DEFAULT 0"),
-            // What the content that was refused is of, and of a further one the name.
-            LocalMigration(
-                name: "documents: refused kinds",
-                sql: """
-                    ALTER TABLE document_refusals ADD COLUMN kind INTEGER NOT NULL DEFAULT 0;
-                    ALTER TABLE document_refusals ADD COLUMN rendition BLOB;
-                    """),
-            // Which content was refused, whether the item was to be made with it, and its bytes by their hash, where it has one:
-            // so it is known that the server has it after all.
-            LocalMigration(
-                name: "documents: refused contents",
-                sql: """
-                    ALTER TABLE document_refusals ADD COLUMN brought BLOB;
-                    ALTER TABLE document_refusals ADD COLUMN root BLOB;
-                    ALTER TABLE document_refusals ADD COLUMN makes INTEGER NOT NULL DEFAULT 0;
-                    """),
-            LocalMigration(name: "documents: sources", sql: sources),
-            LocalMigration(name: "documents: pauses", sql: pauses),
-            doubts, coming, mergers,
-            LocalMigration(name: "documents: refused contents found", sql: refusedContents),
+                name: "documents",
+                sql: [tables, copies, sharers, pauses, moves, refusals, doubts, mergers, localFiles].joined())
         ] + LostChunks.migrations
 
-    // A removed item is kept without a body: a late answer must not bring it back.
+    // A removed item is kept without a body: a late answer must not bring it back. `name_key` is what a name clashes by, as
+    // the container compares names; `kind` what an item is, or was before it was removed. `sendings` counts how often the
+    // service has said that it has what a request needs, and then had it not.
     private static let tables = """
         CREATE TABLE documents (
             account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL,
             parent BLOB NOT NULL, name BLOB NOT NULL, trash BLOB, sequence INTEGER NOT NULL, body BLOB,
+            name_key BLOB NOT NULL, kind INTEGER NOT NULL,
             PRIMARY KEY (account, container, item)
         ) WITHOUT ROWID;
         CREATE INDEX documents_by_place ON documents (account, container, parent, name);
         CREATE INDEX documents_by_sequence ON documents (account, container, sequence);
+        CREATE INDEX documents_by_name_key ON documents (account, container, parent, name_key);
+        CREATE INDEX documents_by_trash ON documents (account, container, trash) WHERE trash IS NOT NULL;
+        CREATE INDEX documents_coming ON documents (account, container) WHERE kind = 5 AND body IS NOT NULL;
         CREATE TABLE document_views (
             account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL,
-            parent BLOB NOT NULL, name BLOB NOT NULL, trash BLOB, body BLOB,
+            parent BLOB NOT NULL, name BLOB NOT NULL, trash BLOB, body BLOB, name_key BLOB NOT NULL,
             PRIMARY KEY (account, container, item)
         ) WITHOUT ROWID;
         CREATE INDEX document_views_by_place ON document_views (account, container, parent, name);
+        CREATE INDEX document_views_by_name_key ON document_views (account, container, parent, name_key);
+        CREATE INDEX document_views_by_trash ON document_views (account, container, trash) WHERE trash IS NOT NULL;
         CREATE TABLE document_changes (
             account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL,
             position INTEGER NOT NULL, ordinal INTEGER NOT NULL, change BLOB NOT NULL,
@@ -76,34 +51,17 @@ struct DocumentTransaction {
         CREATE TABLE document_contents (
             account TEXT NOT NULL, container TEXT NOT NULL, version BLOB NOT NULL, position INTEGER NOT NULL,
             is_stored INTEGER NOT NULL DEFAULT 0, length INTEGER NOT NULL, chunks BLOB NOT NULL,
+            percent INTEGER NOT NULL DEFAULT 0, sendings INTEGER NOT NULL DEFAULT 0,
+            source TEXT, root BLOB, depth INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (account, container, version)
         ) WITHOUT ROWID;
         CREATE INDEX document_contents_by_position ON document_contents (position);
-        CREATE TABLE document_refusals (
-            account TEXT NOT NULL, container TEXT NOT NULL, position INTEGER NOT NULL, ordinal INTEGER NOT NULL,
-            path TEXT NOT NULL, version BLOB, refused_at INTEGER NOT NULL, error BLOB NOT NULL,
-            PRIMARY KEY (account, container, position, ordinal)
-        ) WITHOUT ROWID;
-        """
-
-    // What a name clashes by, as the container compares names; empty where an earlier release has written the row.
-    private static let nameKeys = """
-        ALTER TABLE documents ADD COLUMN name_key BLOB NOT NULL DEFAULT x'';
-        CREATE INDEX documents_by_name_key ON documents (account, container, parent, name_key);
-        ALTER TABLE document_views ADD COLUMN name_key BLOB NOT NULL DEFAULT x'';
-        CREATE INDEX document_views_by_name_key ON document_views (account, container, parent, name_key);
-        CREATE INDEX documents_by_trash ON documents (account, container, trash) WHERE trash IS NOT NULL;
-        CREATE INDEX document_views_by_trash ON document_views (account, container, trash) WHERE trash IS NOT NULL;
-        """
-
-    private static let touches = """
+        CREATE INDEX document_contents_by_version ON document_contents (version);
         CREATE TABLE document_touches (
             revision INTEGER PRIMARY KEY AUTOINCREMENT,
             account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL
         );
-        ALTER TABLE document_contents ADD COLUMN percent INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE document_refusals ADD COLUMN item TEXT NOT NULL DEFAULT '';
-        CREATE INDEX document_refusals_by_item ON document_refusals (account, container, item);
+
         """
 
     let rows: ScopeTransaction

@@ -290,113 +290,82 @@ package final class LocalStore: Sendable {
 }
 
 enum LocalSchema {
-    static func migrate(_ database: any DatabaseWriter) throws { try migrator.migrate(database) }
+    /// Of the tables as this version of Nephos makes them. Others are not brought over.
+    private static let version = 1
+
+    /// - Throws: ``CloudError`` `.incompatibleVersion`: another version of Nephos made the home.
+    static func migrate(_ database: any DatabaseWriter) throws {
+        try database.write { database in
+            let version = try Int.fetchOne(database, sql: "PRAGMA user_version")
+            guard try version == Self.version || !database.tableExists("grdb_migrations") else {
+                throw CloudError(
+                    .incompatibleVersion,
+                    "Another version of Nephos made this home. Use that version, or sign in with another home.",
+                    details: ["schema_version": "\(version ?? 0)", "expected": "\(Self.version)"])
+            }
+            try database.execute(sql: "PRAGMA user_version = \(Self.version)")
+        }
+        try migrator.migrate(database)
+    }
 
     /// Whether nothing has to be changed before it can be read.
-    static func isCurrent(_ database: Database) throws -> Bool { try migrator.hasCompletedMigrations(database) }
+    static func isCurrent(_ database: Database) throws -> Bool {
+        try migrator.hasCompletedMigrations(database)
+            && Int.fetchOne(database, sql: "PRAGMA user_version") == Self.version
+    }
 
-    static var migrator: DatabaseMigrator {
+    private static var migrator: DatabaseMigrator {
         var migrator = DatabaseMigrator()
-        migrator.registerMigration("1: session and key-value") { database in
-            try database.execute(sql: Self.first)
-        }
-        migrator.registerMigration("2: values of refused writes") { database in
-            try database.execute(sql: "ALTER TABLE refused ADD COLUMN value BLOB")
-        }
-        migrator.registerMigration("3: scopes of every service") { database in
-            try database.execute(sql: Self.scopes)
-        }
-        migrator.registerMigration("4: when refused writes were written") { database in
-            try database.execute(sql: "ALTER TABLE refused ADD COLUMN timestamp INTEGER NOT NULL DEFAULT 0")
-        }
-        // By which what was read of an operation's content is known to be so still.
-        migrator.registerMigration("5: edits of what waits") { database in
-            try database.execute(sql: "ALTER TABLE outbox ADD COLUMN edits INTEGER NOT NULL DEFAULT 0")
-        }
-        migrator.registerMigration("6: uploads to be ended") { database in
-            try database.execute(sql: Self.closings)
-        }
-        migrator.registerMigration("7: epochs of scopes") { database in
-            try database.execute(sql: "ALTER TABLE scopes ADD COLUMN epochs BLOB NOT NULL DEFAULT x''")
-        }
-        migrator.registerMigration("8: when scopes were fetched, and what writes had seen") { database in
-            try database.execute(
-                sql: """
-                    ALTER TABLE scopes ADD COLUMN fetched INTEGER NOT NULL DEFAULT 0;
-                    ALTER TABLE pending_writes ADD COLUMN seen INTEGER NOT NULL DEFAULT 0;
-                    """)
-        }
+        migrator.registerMigration("home") { try $0.execute(sql: tables) }
         return migrator
     }
 
-    // Each position once: it says which rows were asked about.
-    private static let closings = """
-        CREATE TABLE upload_closings (
-            position INTEGER PRIMARY KEY AUTOINCREMENT,
-            account TEXT NOT NULL, service TEXT NOT NULL, app TEXT NOT NULL,
-            transfer BLOB NOT NULL, container TEXT NOT NULL, noted INTEGER NOT NULL,
-            UNIQUE (account, service, app, transfer, container)
-        )
-        """
-
-    // Renamed, so that no position is given out twice.
-    private static let scopes = """
+    // `account` is '' for what was written while signed out. Positions are never given out twice: in `upload_closings` they
+    // say which rows were asked about. By `edits` what was read of an operation's content is known to be so still.
+    private static let tables = """
+        CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
         CREATE TABLE scopes (
             account TEXT NOT NULL, service TEXT NOT NULL, scope TEXT NOT NULL,
             epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, token_check BLOB NOT NULL,
             digest BLOB NOT NULL, digest_key BLOB NOT NULL,
             synced INTEGER NOT NULL, info BLOB NOT NULL,
+            epochs BLOB NOT NULL DEFAULT x'', fetched INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (account, service, scope)
-        ) WITHOUT ROWID;
-        INSERT INTO scopes SELECT account, 'keyvalue', store, epoch, sequence, token_check, digest, digest_key, synced,
-            limits FROM stores;
-        DROP TABLE stores;
-        DROP INDEX pending_by_store;
-        ALTER TABLE pending RENAME TO outbox;
-        ALTER TABLE outbox RENAME COLUMN store TO scope;
-        ALTER TABLE outbox ADD COLUMN service TEXT NOT NULL DEFAULT 'keyvalue';
-        ALTER TABLE outbox ADD COLUMN payload BLOB;
-        CREATE INDEX outbox_by_scope ON outbox (account, service, scope, position);
-        ALTER TABLE news RENAME COLUMN store TO scope;
-        ALTER TABLE news ADD COLUMN service TEXT NOT NULL DEFAULT 'keyvalue';
-        """
-
-    // `account` is '' for what was written while signed out.
-    private static let first = """
-        CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-        CREATE TABLE stores (
-            account TEXT NOT NULL, store TEXT NOT NULL,
-            epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, token_check BLOB NOT NULL,
-            digest BLOB NOT NULL, digest_key BLOB NOT NULL,
-            synced INTEGER NOT NULL, limits BLOB NOT NULL,
-            PRIMARY KEY (account, store)
         ) WITHOUT ROWID;
         CREATE TABLE items (
             account TEXT NOT NULL, store TEXT NOT NULL, key TEXT NOT NULL,
             value BLOB, timestamp INTEGER NOT NULL, device TEXT NOT NULL, sequence INTEGER NOT NULL,
             PRIMARY KEY (account, store, key)
         ) WITHOUT ROWID;
-        CREATE TABLE pending (
+        CREATE TABLE outbox (
             position INTEGER PRIMARY KEY AUTOINCREMENT,
-            account TEXT NOT NULL, store TEXT NOT NULL,
+            account TEXT NOT NULL, service TEXT NOT NULL DEFAULT 'keyvalue', scope TEXT NOT NULL,
             operation BLOB NOT NULL, state TEXT NOT NULL, writer INTEGER NOT NULL, created INTEGER NOT NULL,
-            attempts INTEGER NOT NULL DEFAULT 0, next_attempt INTEGER NOT NULL DEFAULT 0, error BLOB, head BLOB
+            attempts INTEGER NOT NULL DEFAULT 0, next_attempt INTEGER NOT NULL DEFAULT 0, error BLOB, head BLOB,
+            payload BLOB, edits INTEGER NOT NULL DEFAULT 0
         );
-        CREATE INDEX pending_by_store ON pending (account, store, position);
+        CREATE INDEX outbox_by_scope ON outbox (account, service, scope, position);
         CREATE TABLE pending_writes (
             position INTEGER NOT NULL, account TEXT NOT NULL, store TEXT NOT NULL, key TEXT NOT NULL,
-            value BLOB, timestamp INTEGER NOT NULL, device TEXT NOT NULL,
+            value BLOB, timestamp INTEGER NOT NULL, device TEXT NOT NULL, seen INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (position, key)
         ) WITHOUT ROWID;
         CREATE INDEX pending_writes_by_key ON pending_writes (account, store, key, position);
         CREATE TABLE news (
             position INTEGER PRIMARY KEY AUTOINCREMENT,
-            account TEXT NOT NULL, store TEXT NOT NULL, notification BLOB NOT NULL, error BLOB
+            account TEXT NOT NULL, service TEXT NOT NULL DEFAULT 'keyvalue', scope TEXT NOT NULL,
+            notification BLOB NOT NULL, error BLOB
         );
         CREATE TABLE refused (
             account TEXT NOT NULL, store TEXT NOT NULL, key TEXT NOT NULL,
-            refused_at INTEGER NOT NULL, error BLOB NOT NULL,
+            refused_at INTEGER NOT NULL, error BLOB NOT NULL, value BLOB, timestamp INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (account, store, key)
         ) WITHOUT ROWID;
+        CREATE TABLE upload_closings (
+            position INTEGER PRIMARY KEY AUTOINCREMENT,
+            account TEXT NOT NULL, service TEXT NOT NULL, app TEXT NOT NULL,
+            transfer BLOB NOT NULL, container TEXT NOT NULL, noted INTEGER NOT NULL,
+            UNIQUE (account, service, app, transfer, container)
+        );
         """
 }

@@ -13,27 +13,26 @@ import SwiftProtobuf
 /// (``RecordTransaction/settleNeeds(of:)``). `record_uploads` has the operations that have to wait until their assets are
 /// stored.
 struct RecordAssets {
-    static let tables = LocalMigration(
-        name: "records: assets",
-        sql: """
-            CREATE TABLE record_assets (
-                account TEXT NOT NULL, root BLOB NOT NULL, length INTEGER NOT NULL, depth INTEGER NOT NULL,
-                file BLOB NOT NULL UNIQUE, chunks BLOB NOT NULL, used INTEGER NOT NULL,
-                PRIMARY KEY (account, root, length, depth)
-            );
-            CREATE INDEX record_assets_by_use ON record_assets (used);
-            CREATE TABLE record_asset_needs (
-                account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, root BLOB NOT NULL,
-                PRIMARY KEY (account, scope, name, root)
-            ) WITHOUT ROWID;
-            CREATE INDEX record_asset_needs_by_root ON record_asset_needs (account, root);
-            CREATE TABLE record_uploads (
-                position INTEGER PRIMARY KEY, account TEXT NOT NULL, scope TEXT NOT NULL,
-                transfer BLOB NOT NULL, container TEXT,
-                is_stored INTEGER NOT NULL DEFAULT 0, percent INTEGER NOT NULL DEFAULT 0,
-                sendings INTEGER NOT NULL DEFAULT 0
-            );
-            """)
+    static let tables = """
+        CREATE TABLE record_assets (
+            account TEXT NOT NULL, root BLOB NOT NULL, length INTEGER NOT NULL, depth INTEGER NOT NULL,
+            file BLOB NOT NULL UNIQUE, chunks BLOB NOT NULL, used INTEGER NOT NULL,
+            PRIMARY KEY (account, root, length, depth)
+        );
+        CREATE INDEX record_assets_by_use ON record_assets (used);
+        CREATE TABLE record_asset_needs (
+            account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL, root BLOB NOT NULL,
+            PRIMARY KEY (account, scope, name, root)
+        ) WITHOUT ROWID;
+        CREATE INDEX record_asset_needs_by_root ON record_asset_needs (account, root);
+        CREATE TABLE record_uploads (
+            position INTEGER PRIMARY KEY, account TEXT NOT NULL, scope TEXT NOT NULL,
+            transfer BLOB NOT NULL, container TEXT,
+            is_stored INTEGER NOT NULL DEFAULT 0, percent INTEGER NOT NULL DEFAULT 0,
+            sendings INTEGER NOT NULL DEFAULT 0
+        );
+
+        """
 
     /// What may stay that the server has too, where nobody has said otherwise; and how many.
     static let defaultBytesMax: UInt64 = 1 << 30

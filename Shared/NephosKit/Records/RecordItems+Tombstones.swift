@@ -7,16 +7,15 @@ import SwiftProtobuf
 /// Deletions that the server has told of, as it told them: one that comes back from an old copy has lost some of them, and
 /// is told of them again.
 extension RecordItems {
-    static let tombstones = LocalMigration(
-        name: "records: deletions",
-        sql: """
-            CREATE TABLE record_tombstones (
-                account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                sequence INTEGER NOT NULL, body BLOB NOT NULL,
-                PRIMARY KEY (account, scope, name)
-            ) WITHOUT ROWID;
-            CREATE INDEX record_tombstones_by_sequence ON record_tombstones (account, scope, sequence);
-            """)
+    static let tombstones = """
+        CREATE TABLE record_tombstones (
+            account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+            sequence INTEGER NOT NULL, body BLOB NOT NULL,
+            PRIMARY KEY (account, scope, name)
+        ) WITHOUT ROWID;
+        CREATE INDEX record_tombstones_by_sequence ON record_tombstones (account, scope, sequence);
+
+        """
 
     /// Those that are kept of a scope, the newest, as many as the server keeps; each takes some 400 bytes. Of an older one that
     /// is lost the record is there again.

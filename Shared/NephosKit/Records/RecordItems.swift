@@ -25,57 +25,37 @@ struct RecordItems {
     static let migrations =
         [
             LocalMigration(
-                name: "records: items",
-                sql: """
-                    CREATE TABLE record_items (
-                        account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                        type TEXT, sequence INTEGER NOT NULL, body BLOB
-                    );
-                    CREATE UNIQUE INDEX record_items_by_name ON record_items (account, scope, name);
-                    CREATE INDEX record_items_by_type ON record_items (account, scope, type, name);
-                    """),
-            LocalMigration(
-                name: "records: changes that wait",
-                sql: """
-                    CREATE TABLE record_changes (
-                        position INTEGER NOT NULL, place INTEGER NOT NULL,
-                        account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                        change BLOB NOT NULL, ancestor BLOB,
-                        PRIMARY KEY (position, place)
-                    );
-                    CREATE INDEX record_changes_by_name ON record_changes (account, scope, name, position);
-                    """),
-            LocalMigration(
-                name: "records: what was refused",
-                sql: """
-                    CREATE TABLE record_conflicts (
-                        number INTEGER PRIMARY KEY AUTOINCREMENT,
-                        account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                        ancestor BLOB, server BLOB, client BLOB, found INTEGER NOT NULL, error BLOB NOT NULL
-                    );
-                    CREATE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
-                    CREATE TABLE record_refusals (
-                        account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                        body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL,
-                        PRIMARY KEY (account, scope, name)
-                    );
-                    """),
-            LocalMigration(
-                name: "records: several refusals of a record",
-                sql: """
-                    ALTER TABLE record_refusals RENAME TO record_refusals_before;
-                    CREATE TABLE record_refusals (
-                        number INTEGER PRIMARY KEY AUTOINCREMENT,
-                        account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-                        body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL
-                    );
-                    CREATE INDEX record_refusals_by_name ON record_refusals (account, scope, name);
-                    INSERT INTO record_refusals (account, scope, name, body, ancestor, refused, error)
-                        SELECT account, scope, name, body, ancestor, refused, error FROM record_refusals_before;
-                    DROP TABLE record_refusals_before;
-                    """),
-            tombstones, RecordTransaction.parts, RecordAssets.tables,
+                name: "records", sql: [tables, tombstones, RecordTransaction.parts, RecordAssets.tables].joined())
         ] + LostChunks.migrations
+
+    private static let tables = """
+        CREATE TABLE record_items (
+            account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+            type TEXT, sequence INTEGER NOT NULL, body BLOB
+        );
+        CREATE UNIQUE INDEX record_items_by_name ON record_items (account, scope, name);
+        CREATE INDEX record_items_by_type ON record_items (account, scope, type, name);
+        CREATE TABLE record_changes (
+            position INTEGER NOT NULL, place INTEGER NOT NULL,
+            account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+            change BLOB NOT NULL, ancestor BLOB,
+            PRIMARY KEY (position, place)
+        );
+        CREATE INDEX record_changes_by_name ON record_changes (account, scope, name, position);
+        CREATE TABLE record_conflicts (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+            ancestor BLOB, server BLOB, client BLOB, found INTEGER NOT NULL, error BLOB NOT NULL
+        );
+        CREATE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
+        CREATE TABLE record_refusals (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+            body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL
+        );
+        CREATE INDEX record_refusals_by_name ON record_refusals (account, scope, name);
+
+        """
 
     func item(_ name: ItemName) throws -> Item? {
         try Row.fetchOne(

@@ -3,13 +3,12 @@ import NephosCore
 
 /// Operations that were too much for one request, and go in parts.
 extension RecordTransaction {
-    static let parts = LocalMigration(
-        name: "records: parts",
-        sql: """
-            CREATE TABLE record_parts (
-                position INTEGER PRIMARY KEY, account TEXT NOT NULL, size INTEGER NOT NULL
-            );
-            """)
+    static let parts = """
+        CREATE TABLE record_parts (
+            position INTEGER PRIMARY KEY, account TEXT NOT NULL, size INTEGER NOT NULL
+        );
+
+        """
 
     /// How many of the operation's changes go at once; nil: all.
     func partSize(at position: Int64) throws -> Int? {

@@ -45,14 +45,6 @@ struct EventPublisher {
         self.heads = heads
     }
 
-    /// Says no more where the partition stands.
-    mutating func drop(partition: Int) { heads[partition] = nil }
-
-    /// Says again where it stands.
-    mutating func takeUp(partition: Int, at head: ChangeToken) {
-        if head.sequence > 0 { heads[partition] = head }
-    }
-
     /// Publishes what a group left to be published. It is on disk already.
     ///
     /// Events of one partition go in one frame: under CURVE each frame is sealed

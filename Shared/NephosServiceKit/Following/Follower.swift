@@ -208,26 +208,6 @@ final class Follower {
         while !isApplying, !isClosed, !waiting.isEmpty { waiting.removeFirst()() }
     }
 
-    // MARK: Partitions that come and go
-
-    /// Forgets how far the partition was followed: it is read again where it was stored.
-    func drop(partition: Int) {
-        dirty.remove(partition)
-        guard var state = partitions[partition] else { return }
-        state = Partition(isReading: state.isReading, generation: state.generation + 1)
-        partitions[partition] = state.isReading ? state : nil
-    }
-
-    /// - Parameter cursor: What is stored.
-    func takeUp(partition: Int, at cursor: ChangeToken?) {
-        inTurn { [self] in
-            partitions[partition, default: Partition()].cursor = cursor
-            partitions[partition]?.target = cursor ?? .zero
-            // Where the other side stands it says by itself, with its next event or heartbeat.
-            poll()
-        }
-    }
-
     // MARK: Events on the bus
 
     private func take(_ messages: [NephosBus.Message]) {

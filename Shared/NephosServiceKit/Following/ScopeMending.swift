@@ -48,12 +48,6 @@ final class ScopeMending {
         purging.start(host)
     }
 
-    func drop(partition: Int) {
-        waiting = waiting.filter { $0.key.partition != partition }
-        counted = counted.filter { $0.key.partition != partition }
-        uncounted.removeAll { $0.scope.partition == partition }
-    }
-
     func found(_ damage: ScopeDamage, in scope: ScopeName) {
         guard waiting[scope] != nil || waiting.count < Self.scopesMax else { return }
         var new = waiting[scope] ?? ScopeDamage()

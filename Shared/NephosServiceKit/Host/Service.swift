@@ -67,11 +67,6 @@ public protocol CloudService: AnyObject {
     ///
     /// - Returns: Whether there may be more; it is called again in a later group.
     func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool
-    /// Forgets what it keeps in memory of a partition: somebody else may write to it from now on. Called between two
-    /// groups. What it keeps lies in its tables, so that it can read it again.
-    func drop(partition: Int)
-    /// The partition is this instance's again, before any request of it: what has to be known of it is read.
-    func takeUp(partition: Int, in transaction: any HandlerTransaction) throws
     /// A followed service's history could not be followed without a hole (it
     /// was restored, or this database is new): what was learned from that
     /// partition before may be outdated. The events of its present state follow.
@@ -106,8 +101,6 @@ extension CloudService {
         of account: AccountID, in transaction: any HandlerTransaction
     ) throws -> [StorageLedger.Usage]? { nil }
     public func removeRemains(of account: AccountID, in transaction: any HandlerTransaction) throws -> Bool { false }
-    public func drop(partition: Int) {}
-    public func takeUp(partition: Int, in transaction: any HandlerTransaction) throws {}
     public func restartFollowing(
         _ service: ServiceName, partition: Int, in transaction: any HandlerTransaction
     ) throws {}

@@ -5,7 +5,7 @@ internal import NephosStorage
 enum LedgerStore {
     static let migrations = [
         Migration(
-            name: "ledger-001",
+            name: "ledger",
             statements: [
                 """
                 CREATE TABLE storage_owners (
@@ -14,7 +14,9 @@ enum LedgerStore {
                     allotted BIGINT NOT NULL,
                     used BIGINT NOT NULL,
                     -- What identity knows of.
-                    told BIGINT NOT NULL
+                    told BIGINT NOT NULL,
+                    -- -1: it is not known.
+                    plan BIGINT NOT NULL
                 )
                 """,
                 // `told` is -1 after the allotment was lowered, until identity knows.
@@ -28,13 +30,7 @@ enum LedgerStore {
                     PRIMARY KEY (owner_id, app, device)
                 )
                 """,
-            ]),
-        ReservationStore.migration, ReservationStore.orderMigration,
-        Migration(
-            name: "ledger-004-plan",
-            // -1: it is not known.
-            statements: ["ALTER TABLE storage_owners ADD COLUMN plan BIGINT NOT NULL DEFAULT -1"]),
-        RoomStore.migration, ReservationStore.partitionMigration, ReservationStore.accountMigration,
+            ] + ReservationStore.statements + RoomStore.statements)
     ]
 
     private static let columns = "revision, allotted, used, plan"

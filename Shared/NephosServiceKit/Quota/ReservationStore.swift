@@ -3,45 +3,31 @@ internal import NephosStorage
 
 /// The table of reservations.
 enum ReservationStore {
-    static let migration = Migration(
-        name: "ledger-002-reservations",
-        statements: [
-            """
-            CREATE TABLE storage_reservations (
-                owner_id TEXT NOT NULL,
-                id BLOB NOT NULL,
-                app TEXT NOT NULL,
-                device TEXT NOT NULL,
-                bytes BIGINT NOT NULL,
-                filled BIGINT NOT NULL,
-                -- Milliseconds since 1970; 0: it was ended.
-                expires BIGINT NOT NULL,
-                PRIMARY KEY (owner_id, id)
-            )
-            """,
-            "CREATE INDEX storage_reservations_by_end ON storage_reservations (expires)",
-        ])
-    /// So that owners take turns at those that were ended.
-    static let orderMigration = Migration(
-        name: "ledger-003-reservations-order",
-        statements: [
-            "DROP INDEX storage_reservations_by_end",
-            "CREATE INDEX storage_reservations_by_end ON storage_reservations (expires, owner_id, id)",
-        ])
-
-    /// What an app's public databases have lies in several partitions.
-    static let partitionMigration = Migration(
-        name: "ledger-005-reservations-partition",
-        statements: ["ALTER TABLE storage_reservations ADD COLUMN partition_number BIGINT NOT NULL DEFAULT -1"])
-
-    /// Of an app's room each account has a part.
-    static let accountMigration = Migration(
-        name: "ledger-006-reservations-account",
-        statements: [
-            "ALTER TABLE storage_reservations ADD COLUMN account TEXT NOT NULL DEFAULT ''",
-            // Each save to a public database asks what its account has reserved.
-            "CREATE INDEX storage_reservations_by_account ON storage_reservations (owner_id, account)",
-        ])
+    static let statements = [
+        """
+        CREATE TABLE storage_reservations (
+            owner_id TEXT NOT NULL,
+            id BLOB NOT NULL,
+            app TEXT NOT NULL,
+            device TEXT NOT NULL,
+            bytes BIGINT NOT NULL,
+            filled BIGINT NOT NULL,
+            -- Milliseconds since 1970; 0: it was ended.
+            expires BIGINT NOT NULL,
+            -- On what it counts; empty: the plan.
+            room TEXT NOT NULL,
+            -- What an app's public databases have lies in several partitions.
+            partition_number BIGINT NOT NULL,
+            -- Of an app's room each account has a part; empty: the owner is an account.
+            account TEXT NOT NULL,
+            PRIMARY KEY (owner_id, id)
+        )
+        """,
+        // So that owners take turns at those that were ended.
+        "CREATE INDEX storage_reservations_by_end ON storage_reservations (expires, owner_id, id)",
+        // Each save to a public database asks what its account has reserved.
+        "CREATE INDEX storage_reservations_by_account ON storage_reservations (owner_id, account)",
+    ]
 
     private static let columns = "owner_id, id, app, device, bytes, filled, expires, room, partition_number, account"
     private static let select = SQL("SELECT \(columns) FROM storage_reservations WHERE owner_id = ?1 AND id = ?2")

@@ -260,15 +260,6 @@ public final class StorageLedger {
         try LedgerStore.remove(owner, in: transaction)
     }
 
-    /// Forgets what is known of one partition: somebody else may write to it. What is being asked about is answered.
-    func drop(partition: Int) {
-        demands = demands.filter { !$0.key.mayLie(in: partition) }
-        refusals = refusals.filter { !$0.key.mayLie(in: partition) }
-    }
-
-    /// What is known of it has to be told, for all that is known here.
-    func takeUp() { tellSoon() }
-
     /// Identity was restored from a backup: everything is told anew.
     func tellAll(in transaction: any Transaction) throws {
         for owner in try LedgerStore.owners(in: transaction) {

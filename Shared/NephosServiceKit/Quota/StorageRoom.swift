@@ -26,20 +26,16 @@ public struct StorageRoom: Hashable, Sendable {
 
 /// The rows of what counts beside plans.
 enum RoomStore {
-    static let migration = Migration(
-        name: "ledger-005-rooms",
-        statements: [
-            """
-            CREATE TABLE storage_rooms (
-                owner_id TEXT NOT NULL,
-                room TEXT NOT NULL,
-                used BIGINT NOT NULL,
-                PRIMARY KEY (owner_id, room)
-            )
-            """,
-            // Empty: the plan.
-            "ALTER TABLE storage_reservations ADD COLUMN room TEXT NOT NULL DEFAULT ''",
-        ])
+    static let statements = [
+        """
+        CREATE TABLE storage_rooms (
+            owner_id TEXT NOT NULL,
+            room TEXT NOT NULL,
+            used BIGINT NOT NULL,
+            PRIMARY KEY (owner_id, room)
+        )
+        """
+    ]
 
     private static let select = SQL("SELECT used FROM storage_rooms WHERE owner_id = ?1 AND room = ?2")
     private static let upsert = SQL(

@@ -223,13 +223,6 @@ public final class OwnerKeys {
         try transaction.execute(Self.deleteDamaged, [.text(owner.rawValue)])
     }
 
-    /// Forgets what is known of one partition: somebody else may write to it.
-    func drop(partition: Int) {
-        cache = cache.filter { !$0.key.mayLie(in: partition) }
-        latest = nil
-        made = made.filter { !$0.mayLie(in: partition) }
-    }
-
     private func wrapped(_ key: OwnerKey, of owner: Owner) throws(CloudError) -> [UInt8] {
         guard let master = masters[newest] else { throw Self.masterMissing(newest) }
         return try master.seal(key.bytes, boundTo: Self.context(owner)).bytes

@@ -165,16 +165,8 @@ final class Container {
         try rows.versions(of: id, limit: DocumentLimits.versionsMax + 1).compactMap { try open($0, of: id) }
     }
 
-    /// When each was committed, the oldest first. One that is damaged and does not tell is taken for a new one.
-    func versionTimes(of id: DocumentID) throws -> [VersionRule.Version] {
-        try rows.versionTimes(of: id).map { version in
-            guard version.committed == 0 else { return version }
-            var version = version
-            let content = try rows.version(version.id, of: id).flatMap { try open($0, of: id) }
-            version.committed = content?.committed ?? .max
-            return version
-        }
-    }
+    /// When each was committed, the oldest first.
+    func versionTimes(of id: DocumentID) throws -> [VersionRule.Version] { try rows.versionTimes(of: id) }
 
     /// - Returns: Nil: it is damaged.
     func open(_ version: ContainerRows.Version, of id: DocumentID) throws -> WireDocumentContent? {

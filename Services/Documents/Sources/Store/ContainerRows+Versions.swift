@@ -44,9 +44,9 @@ extension ContainerRows {
         var id: [UInt8]
         /// Rises with each version of an item; one that was lost and is offered again has that of the one before it.
         var number: Int64
-        /// What its row counts, in bytes; 0: an earlier release has written it.
+        /// What its row counts, in bytes.
         var counted: UInt64
-        /// For whom that counts; of a row of an earlier release nobody. It lies beside the content, so that it is given back
+        /// For whom that counts. It lies beside the content, so that it is given back
         /// also when that is damaged.
         var maker: CountChanges.Maker
         var sealed: [UInt8]
@@ -77,7 +77,7 @@ extension ContainerRows {
             ])
     }
 
-    /// Of the newest. Committed: in nanoseconds since 1970; 0: an earlier release has not noted it.
+    /// Of the newest. Committed: in nanoseconds since 1970.
     func latestVersion(of item: DocumentID) throws -> (number: Int64, committed: Int64)? {
         try transaction.first(Self.selectLatest, place + [.blob(item.bytes)]) { ($0.integer(0), $0.integer(1)) }
     }

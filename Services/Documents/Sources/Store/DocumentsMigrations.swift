@@ -21,7 +21,7 @@ internal import NephosStorage
 enum DocumentsMigrations {
     static let all = [
         Migration(
-            name: "documents-001",
+            name: "documents",
             statements: [
                 """
                 CREATE TABLE document_places (
@@ -61,11 +61,14 @@ enum DocumentsMigrations {
                     -- Rises with each version of an item.
                     number BIGINT NOT NULL,
                     sealed BLOB NOT NULL,
+                    -- In nanoseconds since 1970, as in the content.
+                    committed BIGINT NOT NULL,
+                    -- Bytes.
+                    counted BIGINT NOT NULL,
+                    -- For whom the row counts.
+                    app TEXT NOT NULL,
+                    device TEXT NOT NULL,
                     PRIMARY KEY (partition_number, owner, container, item, version))
-                """,
-                """
-                CREATE INDEX document_versions_by_number
-                ON document_versions (partition_number, owner, container, item, number)
                 """,
                 """
                 CREATE TABLE document_trash (
@@ -74,9 +77,12 @@ enum DocumentsMigrations {
                     container TEXT NOT NULL,
                     item BLOB NOT NULL,
                     trashed BIGINT NOT NULL,
+                    -- Milliseconds since 1970.
+                    ends BIGINT NOT NULL,
+                    -- With what an item lies in the trash, as the item says it: so that it is known of one that is damaged too.
+                    note BLOB,
                     PRIMARY KEY (partition_number, owner, container, item)) WITHOUT ROWID
                 """,
-                "CREATE INDEX document_trash_by_time ON document_trash (trashed)",
                 """
                 CREATE TABLE document_removals (
                     partition_number BIGINT NOT NULL,
@@ -85,10 +91,6 @@ enum DocumentsMigrations {
                     folder BLOB NOT NULL,
                     PRIMARY KEY (partition_number, owner, container, folder)) WITHOUT ROWID
                 """,
-            ]),
-        Migration(
-            name: "documents-002-heights",
-            statements: [
                 """
                 CREATE TABLE document_heights (
                     partition_number BIGINT NOT NULL,
@@ -97,11 +99,7 @@ enum DocumentsMigrations {
                     folder BLOB NOT NULL,
                     height BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner, container, folder)) WITHOUT ROWID
-                """
-            ]),
-        Migration(
-            name: "documents-003-links",
-            statements: [
+                """,
                 """
                 CREATE TABLE document_links (
                     partition_number BIGINT NOT NULL,
@@ -113,14 +111,11 @@ enum DocumentsMigrations {
                     -- Milliseconds since 1970; 0: it has ended, and is about to be removed.
                     expires BIGINT NOT NULL,
                     sealed BLOB NOT NULL,
+                    counted BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner, container, link))
                 """,
                 "CREATE UNIQUE INDEX document_links_by_secret ON document_links (secret_hash)",
                 "CREATE INDEX document_links_by_end ON document_links (expires)",
-            ]),
-        Migration(
-            name: "documents-004-renditions",
-            statements: [
                 """
                 CREATE TABLE document_renditions (
                     partition_number BIGINT NOT NULL,
@@ -130,11 +125,7 @@ enum DocumentsMigrations {
                     version BLOB NOT NULL,
                     sealed BLOB NOT NULL,
                     PRIMARY KEY (partition_number, owner, container, item, version))
-                """
-            ]),
-        Migration(
-            name: "documents-005-ended",
-            statements: [
+                """,
                 """
                 CREATE TABLE document_ended (
                     partition_number BIGINT NOT NULL,
@@ -148,22 +139,11 @@ enum DocumentsMigrations {
                 CREATE INDEX document_ended_by_number
                 ON document_ended (partition_number, owner, container, number)
                 """,
-            ]),
-        Migration(
-            name: "documents-006-version-times",
-            statements: [
-                // In nanoseconds since 1970, as in the content; 0: an earlier release has written the row.
-                "ALTER TABLE document_versions ADD COLUMN committed BIGINT NOT NULL DEFAULT 0",
-                "DROP INDEX document_versions_by_number",
                 // All that says which versions stay: their contents are not read for that.
                 """
                 CREATE INDEX document_versions_by_age
                 ON document_versions (partition_number, owner, container, item, number, committed, version)
                 """,
-            ]),
-        Migration(
-            name: "documents-007-announcements",
-            statements: [
                 """
                 CREATE TABLE document_announcements (
                     partition_number BIGINT NOT NULL,
@@ -175,10 +155,6 @@ enum DocumentsMigrations {
                     PRIMARY KEY (partition_number, owner, container, item)) WITHOUT ROWID
                 """,
                 "CREATE INDEX document_announcements_by_end ON document_announcements (expires)",
-            ]),
-        Migration(
-            name: "documents-008-items",
-            statements: [
                 """
                 CREATE TABLE document_items (
                     partition_number BIGINT NOT NULL,
@@ -191,6 +167,8 @@ enum DocumentsMigrations {
                     device TEXT NOT NULL,
                     -- Milliseconds since 1970; 0: it is kept.
                     ends BIGINT NOT NULL,
+                    -- The ids of the batches that have changed the item last, the newest first, 16 bytes each.
+                    operations BLOB,
                     PRIMARY KEY (partition_number, owner, container, item)) WITHOUT ROWID
                 """,
                 """
@@ -198,33 +176,7 @@ enum DocumentsMigrations {
                 WHERE ends > 0
                 """,
                 "CREATE INDEX document_items_by_end ON document_items (ends) WHERE ends > 0",
-            ]),
-        Migration(
-            name: "documents-009-counted-rows",
-            statements: [
-                // Bytes; 0: an earlier release has written the row, and nothing was charged for it.
-                "ALTER TABLE document_versions ADD COLUMN counted BIGINT NOT NULL DEFAULT 0",
-                "ALTER TABLE document_links ADD COLUMN counted BIGINT NOT NULL DEFAULT 0",
-            ]),
-        Migration(
-            name: "documents-010-trash-ends",
-            statements: [
-                // Milliseconds since 1970. What an earlier release has put there stays for 30 days.
-                "ALTER TABLE document_trash ADD COLUMN ends BIGINT NOT NULL DEFAULT 0",
-                "UPDATE document_trash SET ends = trashed + 2592000000",
-                "DROP INDEX document_trash_by_time",
                 "CREATE INDEX document_trash_by_end ON document_trash (ends)",
-            ]),
-        Migration(
-            name: "documents-011-makers-of-rows",
-            statements: [
-                // For whom the row counts. Empty: an earlier release has written it, and only the content says so.
-                "ALTER TABLE document_versions ADD COLUMN app TEXT NOT NULL DEFAULT ''",
-                "ALTER TABLE document_versions ADD COLUMN device TEXT NOT NULL DEFAULT ''",
-            ]),
-        Migration(
-            name: "documents-012-trees",
-            statements: [
                 """
                 CREATE TABLE document_trees (
                     partition_number BIGINT NOT NULL,
@@ -234,21 +186,7 @@ enum DocumentsMigrations {
                     parent BLOB NOT NULL,
                     digest BLOB NOT NULL,
                     PRIMARY KEY (partition_number, owner, container, folder)) WITHOUT ROWID
-                """
-            ],
-            // What kind an item is, and whose folder it says that it lies in, is sealed.
-            refusal: (
-                "SELECT 1 FROM document_children LIMIT 1",
-                """
-                The database has containers of a version that kept no digests of folders, and is not brought over. \
-                Move it away, and begin with an empty one: devices bring back what they have.
-                """
-            )),
-        Migration(
-            name: "documents-013-operations",
-            statements: [
-                // The ids of the batches that have changed the item last, the newest first, 16 bytes each.
-                "ALTER TABLE document_items ADD COLUMN operations BLOB"
-            ]),
+                """,
+            ])
     ]
 }

@@ -9,7 +9,7 @@ enum LinkRows {
         var id: DocumentID
         var app: AppID
         var expires: Timestamp
-        /// What its row counts, in bytes; 0: an earlier release has written it.
+        /// What its row counts, in bytes.
         var counted: UInt64
         /// A `LinkRecord`.
         var sealed: [UInt8]

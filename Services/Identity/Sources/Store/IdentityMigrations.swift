@@ -5,7 +5,7 @@ internal import NephosStorage
 enum IdentityMigrations {
     static let all = [
         Migration(
-            name: "001-identity",
+            name: "identity",
             statements: [
                 """
                 CREATE TABLE accounts (
@@ -16,7 +16,10 @@ enum IdentityMigrations {
                     scrypt_rounds BIGINT NOT NULL,
                     scrypt_block_size BIGINT NOT NULL,
                     scrypt_parallelism BIGINT NOT NULL,
-                    created_at BIGINT NOT NULL
+                    created_at BIGINT NOT NULL,
+                    locked BIGINT NOT NULL,
+                    standing_version BIGINT NOT NULL,
+                    plan_id TEXT NOT NULL
                 )
                 """,
                 """
@@ -31,8 +34,9 @@ enum IdentityMigrations {
                     last_seen_at BIGINT NOT NULL,
                     state BIGINT NOT NULL,
                     -- When it was revoked, and by the device of which name; 0: it was not, or nobody knows.
-                    ended_at BIGINT NOT NULL DEFAULT 0,
-                    ended_by TEXT NOT NULL DEFAULT ''
+                    ended_at BIGINT NOT NULL,
+                    ended_by TEXT NOT NULL,
+                    policy_class BIGINT NOT NULL
                 )
                 """,
                 "CREATE INDEX devices_by_key ON devices (public_key)",
@@ -43,7 +47,11 @@ enum IdentityMigrations {
                 CREATE TABLE apps (
                     app_id TEXT PRIMARY KEY,
                     name TEXT NOT NULL,
-                    store_id TEXT NOT NULL
+                    store_id TEXT NOT NULL,
+                    capabilities BIGINT NOT NULL,
+                    version BIGINT NOT NULL,
+                    removed BIGINT NOT NULL,
+                    plan_id TEXT NOT NULL
                 )
                 """,
                 """
@@ -67,18 +75,6 @@ enum IdentityMigrations {
                     expires_at BIGINT NOT NULL
                 )
                 """,
-            ]),
-        Migration(
-            name: "002-identity-in-full",
-            statements: [
-                "ALTER TABLE accounts ADD COLUMN locked BIGINT NOT NULL DEFAULT 0",
-                "ALTER TABLE accounts ADD COLUMN standing_version BIGINT NOT NULL DEFAULT 0",
-                "ALTER TABLE accounts ADD COLUMN plan_id TEXT NOT NULL DEFAULT 'standard'",
-                "ALTER TABLE devices ADD COLUMN policy_class BIGINT NOT NULL DEFAULT 1",
-                "ALTER TABLE apps ADD COLUMN capabilities BIGINT NOT NULL DEFAULT 7",
-                "ALTER TABLE apps ADD COLUMN version BIGINT NOT NULL DEFAULT 1",
-                "ALTER TABLE apps ADD COLUMN removed BIGINT NOT NULL DEFAULT 0",
-                "ALTER TABLE apps ADD COLUMN plan_id TEXT NOT NULL DEFAULT 'standard'",
                 """
                 CREATE TABLE audit (
                     account_id TEXT NOT NULL,
@@ -98,13 +94,6 @@ enum IdentityMigrations {
                 )
                 """,
                 "CREATE INDEX attempts_by_time ON attempts (last_at)",
-                """
-                CREATE TABLE sign_in_codes (
-                    account_id TEXT NOT NULL PRIMARY KEY,
-                    hash BLOB NOT NULL,
-                    expires_at BIGINT NOT NULL
-                )
-                """,
                 """
                 CREATE TABLE closures (
                     account_id TEXT NOT NULL PRIMARY KEY,
@@ -161,10 +150,6 @@ enum IdentityMigrations {
                     recalled_at BIGINT NOT NULL
                 )
                 """,
-            ]),
-        Migration(
-            name: "003-containers",
-            statements: [
                 """
                 CREATE TABLE container_definitions (
                     container_id TEXT NOT NULL PRIMARY KEY,
@@ -172,24 +157,16 @@ enum IdentityMigrations {
                     folds_names BIGINT NOT NULL,
                     -- Empty: each app that lists it changes it.
                     writer_app TEXT NOT NULL,
-                    version BIGINT NOT NULL
+                    version BIGINT NOT NULL,
+                    -- 0: as the class says.
+                    trash_days BIGINT NOT NULL,
+                    version_days BIGINT NOT NULL,
+                    -- Empty: it is recorded when the service starts.
+                    owner_app TEXT NOT NULL,
+                    -- Accounts' ids, with spaces between them.
+                    administrators TEXT NOT NULL
                 )
-                """
-            ]),
-        Migration(
-            name: "004-retention",
-            statements: [
-                // 0: as the class says.
-                "ALTER TABLE container_definitions ADD COLUMN trash_days BIGINT NOT NULL DEFAULT 0",
-                "ALTER TABLE container_definitions ADD COLUMN version_days BIGINT NOT NULL DEFAULT 0",
-            ]),
-        Migration(
-            name: "005-public-databases",
-            statements: [
-                // Empty: it is recorded when the service starts.
-                "ALTER TABLE container_definitions ADD COLUMN owner_app TEXT NOT NULL DEFAULT ''",
-                // Accounts' ids, with spaces between them.
-                "ALTER TABLE container_definitions ADD COLUMN administrators TEXT NOT NULL DEFAULT ''",
+                """,
                 """
                 CREATE TABLE app_tokens (
                     token_id TEXT NOT NULL PRIMARY KEY,
@@ -200,12 +177,6 @@ enum IdentityMigrations {
                 )
                 """,
                 "CREATE INDEX app_tokens_by_app ON app_tokens (app_id, created_at)",
-            ]),
-        Migration(
-            name: "006-makers-of-codes",
-            statements: [
-                // Codes live for minutes.
-                "DROP TABLE sign_in_codes",
                 """
                 CREATE TABLE sign_in_codes (
                     account_id TEXT NOT NULL,
@@ -216,6 +187,6 @@ enum IdentityMigrations {
                     PRIMARY KEY (account_id, maker)
                 )
                 """,
-            ]),
+            ])
     ]
 }

@@ -57,10 +57,4 @@ struct AccessCache {
         recentCount = recent.values.reduce(0) { $0 + $1.count }
         older = older.filter { $0.key.service != service }
     }
-
-    mutating func drop(partition: Int) {
-        recent = recent.filter { $0.key.name.partition != partition }
-        recentCount = recent.values.reduce(0) { $0 + $1.count }
-        older = older.filter { $0.key.name.partition != partition }
-    }
 }

@@ -40,9 +40,4 @@ struct HeadCache {
         recent = recent.filter { $0.key.service != service }
         older = older.filter { $0.key.service != service }
     }
-
-    mutating func drop(partition: Int) {
-        recent = recent.filter { $0.key.name.partition != partition }
-        older = older.filter { $0.key.name.partition != partition }
-    }
 }

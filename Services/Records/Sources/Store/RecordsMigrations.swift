@@ -19,7 +19,7 @@ internal import NephosStorage
 enum RecordsMigrations {
     static let all = [
         Migration(
-            name: "records-001",
+            name: "records",
             statements: [
                 """
                 CREATE TABLE record_references (
@@ -42,6 +42,8 @@ enum RecordsMigrations {
                     recorded_at BIGINT NOT NULL,
                     counted BIGINT NOT NULL,
                     sealed BLOB NOT NULL,
+                    -- In a public database: whose the overwritten save was.
+                    account TEXT NOT NULL,
                     PRIMARY KEY (partition_number, owner, zone, number))
                 """,
                 """
@@ -76,10 +78,6 @@ enum RecordsMigrations {
                     zone TEXT NOT NULL,
                     PRIMARY KEY (partition_number, owner, zone)) WITHOUT ROWID
                 """,
-            ]),
-        Migration(
-            name: "records-002",
-            statements: [
                 """
                 CREATE TABLE record_indexes (
                     partition_number BIGINT NOT NULL,
@@ -95,6 +93,8 @@ enum RecordsMigrations {
                     record TEXT NOT NULL,
                     -- Rises with each step: they take turns.
                     turn BIGINT NOT NULL,
+                    -- By which version texts of the rows are folded.
+                    folding_version BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner, records_of, number)) WITHOUT ROWID
                 """,
                 "CREATE INDEX record_indexes_by_turn ON record_indexes (state, turn)",
@@ -119,10 +119,6 @@ enum RecordsMigrations {
                     record TEXT NOT NULL,
                     PRIMARY KEY (partition_number, zone_number, index_number, entry, record)) WITHOUT ROWID
                 """,
-            ]),
-        Migration(
-            name: "records-mendings",
-            statements: [
                 """
                 CREATE TABLE record_mendings (
                     partition_number BIGINT NOT NULL,
@@ -130,11 +126,7 @@ enum RecordsMigrations {
                     scope TEXT NOT NULL,
                     item TEXT NOT NULL,
                     PRIMARY KEY (partition_number, owner, scope)) WITHOUT ROWID
-                """
-            ]),
-        Migration(
-            name: "records-roles",
-            statements: [
+                """,
                 """
                 CREATE TABLE record_roles (
                     partition_number BIGINT NOT NULL,
@@ -153,10 +145,6 @@ enum RecordsMigrations {
                     record TEXT NOT NULL,
                     PRIMARY KEY (partition_number, owner, zone)) WITHOUT ROWID
                 """,
-            ]),
-        Migration(
-            name: "records-assets",
-            statements: [
                 """
                 CREATE TABLE record_assets (
                     partition_number BIGINT NOT NULL,
@@ -167,6 +155,10 @@ enum RecordsMigrations {
                     root BLOB NOT NULL,
                     depth BIGINT NOT NULL,
                     length BIGINT NOT NULL,
+                    -- Where what it rests on is used; empty: in the private database's container.
+                    container TEXT NOT NULL,
+                    -- In a public database: what decides who may read the record (RecordReaders).
+                    readers TEXT NOT NULL,
                     PRIMARY KEY (partition_number, owner, zone, entry, record, root)) WITHOUT ROWID
                 """,
                 """
@@ -178,31 +170,11 @@ enum RecordsMigrations {
                     last_entry BIGINT NOT NULL,
                     PRIMARY KEY (partition_number, owner, zone, first_entry)) WITHOUT ROWID
                 """,
-            ]),
-        Migration(
-            name: "records-folding",
-            statements: [
-                // By which version texts of the rows are folded.
-                "ALTER TABLE record_indexes ADD COLUMN folding_version BIGINT NOT NULL DEFAULT 1",
                 "CREATE INDEX record_indexes_by_folding ON record_indexes (folding_version)",
-            ]),
-        Migration(
-            name: "records-public-assets",
-            statements: [
-                // Where what it rests on is used; empty: in the private database's container.
-                "ALTER TABLE record_assets ADD COLUMN container TEXT NOT NULL DEFAULT ''",
-                // In a public database: what decides who may read the record (RecordReaders).
-                "ALTER TABLE record_assets ADD COLUMN readers TEXT NOT NULL DEFAULT ''",
-            ]),
-        Migration(
-            name: "records-history-accounts",
-            statements: [
-                // In a public database: whose the overwritten save was.
-                "ALTER TABLE record_history ADD COLUMN account TEXT NOT NULL DEFAULT ''",
                 """
                 CREATE INDEX record_history_by_account
                 ON record_history (partition_number, owner, zone, account, number) WHERE account <> ''
                 """,
-            ]),
+            ])
     ]
 }

@@ -6,46 +6,19 @@ import Testing
 
 @testable import NephosKit
 
-/// A home that an earlier release has made goes on where it was.
-@Suite struct MigrationTests {
-    @Test func whatWaitedAndWhereAStoreStoodIsThereAfterwards() throws {
+/// The tables of a home.
+@Suite struct LocalSchemaTests {
+    @Test func aHomeOfAnotherVersionIsRefusedAndLeftAlone() throws {
         let home = NSTemporaryDirectory() + "/nephos-test-" + UUID().uuidString
         try FileManager.default.createDirectory(atPath: home, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(atPath: home) }
-        do {
-            let path = home + "/device.sqlite"
-            let before = try DatabaseQueue(path: path)
-            try LocalSchema.migrator.migrate(before, upTo: "2: values of refused writes")
-            try before.write { database in
-                try database.execute(
-                    sql: """
-                        INSERT INTO stores (account, store, epoch, sequence, token_check, digest, digest_key, synced, limits)
-                            VALUES ('acc_one', 'store.one', 3, 9, x'', zeroblob(32), x'07', 1, x'');
-                        INSERT INTO pending (position, account, store, operation, state, writer, created)
-                            VALUES (41, 'acc_one', 'store.one', zeroblob(16), 'unsent', 1, 5),
-                                (42, 'acc_one', 'store.one', zeroblob(16), 'sent', 1, 5);
-                        DELETE FROM pending WHERE position = 42;
-                        INSERT INTO news (position, account, store, notification) VALUES (7, 'acc_one', 'store.one', x'');
-                        """)
-            }
-            try before.close()
-
-            let local = try LocalStore(path: path)
-            let scope = StoreScope(account: AccountID("acc_one"), store: StoreID("store.one"))
-            let (state, waiting, news) = try local.read { database in
-                let rows = ScopeTransaction(database, scope.local)
-                return (try rows.state(), try rows.operations(), try rows.news(after: 6))
-            }
-            #expect(state.head == ChangeToken(epoch: 3, sequence: 9) && state.synced && state.digestKey == [7])
-            #expect(waiting.map(\.position) == [41])
-            #expect(news.entries.count == 1 && news.latest == 7)
-            // A position names an operation for good, also one that is gone.
-            let now = Timestamp(milliseconds: 1_700_000_000_000)
-            let next = try local.write {
-                try ScopeTransaction($0, scope.local).append(id: OperationID(at: now), writer: 1, now: now)
-            }
-            #expect(next == 43)
-        }
+        let path = home + "/device.sqlite"
+        _ = try LocalStore(path: path)
+        let other = try DatabaseQueue(path: path)
+        try other.writeWithoutTransaction { try $0.execute(sql: "PRAGMA user_version = 99") }
+        try other.close()
+        let refused = #expect(throws: CloudError.self) { try LocalStore(path: path) }
+        #expect(refused?.code == .incompatibleVersion && refused?.details["schema_version"] == "99", "\(refused)")
     }
 
     @Test func whateverTableHasSomethingOfAnAccountIsClearedWithIt() throws {
