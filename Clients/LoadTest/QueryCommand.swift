@@ -56,7 +56,8 @@ struct QueryCommand: ParsableCommand {
         try SampleContainer.fill(home: folder.path, count: count) { progress.show("\($0) of \(count) items") }
         var logger = Logger(label: "nephos.load")
         logger.logLevel = .critical
-        let session = try await Session.open(home: folder.path, logger: logger)
+        let session = try await Session.open(
+            home: URL(fileURLWithPath: folder.path, isDirectory: true), logger: logger)
         defer { session.close() }
         let container = try await session.container(SampleContainer.name, app: SampleContainer.app)
         var rows: [QueryRow] = []

@@ -147,18 +147,23 @@ struct ScopeDevice: ParsableCommand {
         let start = ContinuousClock.now
         var logger = Logger(label: "nephos.load")
         logger.logLevel = .critical
-        let session = try await Session.open(home: home, logger: logger)
+        let session = try await Session.open(
+            home: URL(fileURLWithPath: home, isDirectory: true), logger: logger)
         defer { session.close() }
         if try session.account == nil { try await signIn(session) }
         let database = try await session.recordContainer(app, app: AppID(app)).privateDatabase
         if verify {
-            guard try await database.scope().verify(timeout: Self.patience).agrees else { throw Self.isNotTheSame }
+            guard try await database.scope(of: RecordZone.defaultName).verify(timeout: Self.patience).agrees else {
+                throw Self.isNotTheSame
+            }
         } else {
             try await database.waitUntilCurrent(timeout: Self.patience)
         }
         let seconds = (ContinuousClock.now - start).seconds
         let peak = Memory().peak
-        guard try await database.scope().status().isInSync, try await database.recordCount() == items else {
+        guard try await database.scope(of: RecordZone.defaultName).status().isInSync,
+            try await database.recordCount() == items
+        else {
             throw Self.isNotTheSame
         }
         return Figures(seconds: seconds, peak: peak)

@@ -321,8 +321,9 @@ package final class TestCloud {
     }
 
     /// Creates an app that has this one's key-value store.
-    package func createApp(_ id: AppID, store: AppID) throws {
+    package func createApp(_ id: AppID, store: AppID, containers: [String] = []) throws {
         var app = WireApp()
+        app.containerIds = containers
         app.appID = id.rawValue
         app.storeID = store.rawValue
         try createApp(app)

@@ -92,10 +92,15 @@ public final class TestCloud: Sendable {
 
     /// Makes an app known, which has a key-value store of its own.
     ///
-    /// - Parameter sharing: Apps that use the store of another, by its id.
+    /// - Parameters:
+    ///   - sharing: Apps that use the store of another, by its id.
+    ///   - containers: Ids of the containers of documents and records that it lists, the default one first. Each begins
+    ///     with the app's team: `T.notes.files`.
     /// - Throws: ``CloudError`` when there is one of this id, or it cannot be one.
-    public func createApp(_ app: AppID, sharing store: AppID? = nil) throws(CloudError) {
-        do { try simulation.use { try $0.createApp(app, store: store ?? app) } } catch {
+    public func createApp(
+        _ app: AppID, sharing store: AppID? = nil, containers: [String] = []
+    ) throws(CloudError) {
+        do { try simulation.use { try $0.createApp(app, store: store ?? app, containers: containers) } } catch {
             throw CloudError(wrapping: error)
         }
     }
@@ -150,10 +155,10 @@ public final class TestCloud: Sendable {
 
     /// What a session's device is called, in faults and in what ``NotSettled`` says.
     public func name(of session: Session) -> String {
-        session.home.split(separator: "/").last.map(String.init) ?? session.home
+        session.home.lastPathComponent
     }
 
-    private func home(of name: String) -> String { root + "/" + name }
+    private func home(of name: String) -> URL { URL(fileURLWithPath: root + "/" + name, isDirectory: true) }
 
     private func makeName() -> String {
         known.withLock { known in

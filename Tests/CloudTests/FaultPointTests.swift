@@ -18,7 +18,7 @@ import Testing
         try store.set("x", forKey: "k")
         try await store.ready()
         _ = try await session.storage()
-        let path = session.home + "/defaults.json"
+        let path = session.home.path + "/defaults.json"
         let mirroring = Task { try await DefaultsMirror(store: store, path: path).run() }
         while !cloud.faults.reached.contains("device.mirror.note") { try await Task.sleep(for: .milliseconds(5)) }
         mirroring.cancel()

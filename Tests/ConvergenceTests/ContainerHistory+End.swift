@@ -97,7 +97,7 @@ extension ContainerHistory {
     private func collectRefused(of container: UbiquityContainer) throws {
         let folder = try ContentFolder(home: container.session.local.home)
         for refusal in try container.read({ try $0.refusals() }) {
-            note("refused on \(container.session.home): \(refusal.path): \(refusal.error)")
+            note("refused on \(container.session.home.path): \(refusal.path): \(refusal.error)")
             guard let version = refusal.version else { continue }
             let data = try Data(contentsOf: URL(fileURLWithPath: folder.file(version)))
             let (root, inline) = try Self.root(of: data)

@@ -138,11 +138,11 @@ import Testing
                 }
             }
             #expect(error?.keepsPart == true, "\(String(describing: error))")
-            #expect(names(folder).count == 1 && names(two.session.home + "/parts").count == 1)
+            #expect(names(folder).count == 1 && names(two.session.home.path + "/parts").count == 1)
             two.setOffline(false)
             try await two.container.get("film", to: folder + "/film")
             #expect(try Data(contentsOf: URL(fileURLWithPath: folder + "/film")) == content)
-            #expect(names(folder) == ["film"] && names(two.session.home + "/parts").isEmpty)
+            #expect(names(folder) == ["film"] && names(two.session.home.path + "/parts").isEmpty)
             // All of it stays here too, also what was found.
             two.setOffline(true)
             #expect(try await two.container.read("film") == content)

@@ -17,7 +17,7 @@ import Testing
     }
 
     private func files(_ device: ContainerCloud.Device) -> [String] {
-        let folder = device.session.home + "/content"
+        let folder = device.session.home.path + "/content"
         return ((try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []).filter { !$0.hasPrefix(".") }.map
         { folder + "/" + $0 }
     }
@@ -117,7 +117,7 @@ import Testing
             #expect(try await one.container.read("c") == bytes(300_000, seed: 3))
             #expect(files(one).isEmpty)
             try one.session.setContentCache(maxBytes: 1_000_000)
-            let again = try await cloud.open(one.session.home)
+            let again = try await cloud.open(one.session.home.path)
             #expect(try again.session.contentCache().maxBytes == 1_000_000)
         }
     }
@@ -183,7 +183,7 @@ import Testing
             try one.session.setContentCache(maxBytes: 0)
             try one.session.setContentCache(maxBytes: nil)
             let isBroken = Mutex(false)
-            let two = try await cloud.open(one.session.home) { name in
+            let two = try await cloud.open(one.session.home.path) { name in
                 if name == "save", isBroken.withLock({ $0 }) { throw POSIXError(.EIO) }
             }
             isBroken.withLock { $0 = true }
@@ -193,10 +193,10 @@ import Testing
             isBroken.withLock { $0 = false }
             #expect(try await two.container.read("x") == content)
             #expect(files(two).count == 1)
-            let folder = try ContentFolder(home: one.session.home)
+            let folder = try ContentFolder(home: one.session.home.path)
             try content.write(to: URL(fileURLWithPath: folder.file(.random())))
             #expect(files(two).count == 2)
-            let three = try await cloud.open(one.session.home)
+            let three = try await cloud.open(one.session.home.path)
             cloud.simulation.pass(.seconds(1))
             #expect(files(three).count == 1)
             three.setOffline(true)
@@ -231,7 +231,7 @@ import Testing
             try await one.settle()
             try cloud.simulation.use { _ = try $0.createAccount("other") }
             try await one.session.signOut()
-            var claim: FileLock? = try ContentFolder(home: one.session.home).claim()
+            var claim: FileLock? = try ContentFolder(home: one.session.home.path).claim()
             let connection = try cloud.simulation.use { try $0.connection }.description
             try await one.session.signIn(
                 connection: ConnectionString(connection), account: "other", password: TestCloud.password,
@@ -245,7 +245,7 @@ import Testing
                 try staysOpen
                 ? nil
                 : await Session.open(
-                    home: one.session.home, transport: cloud.simulation.transport(of: "next"),
+                    home: one.session.home.path, transport: cloud.simulation.transport(of: "next"),
                     options: cloud.simulation.makeOptions(of: "next"))
             cloud.simulation.pass(.seconds(60))
             #expect(files(one).isEmpty)

@@ -199,7 +199,7 @@ import Testing
             #expect(try await one.container.status().leaving.map(\.path) == ["/Documents/a"])
             #expect(try await one.paths() == ["/Documents/a", "/Documents/a/x"])
             one.session.close()
-            one = try await cloud.open(one.session.home)
+            one = try await cloud.open(one.session.home.path)
             one.setOffline(true)
             // Only the container that it goes to is opened before there is a connection.
             other = try await one.session.container(ContainerCloud.container + ".other", app: ContainerCloud.app)

@@ -14,7 +14,7 @@ import Testing
     }
 
     private func files(_ device: ContainerCloud.Device) throws -> [String] {
-        let folder = device.session.home + "/content"
+        let folder = device.session.home.path + "/content"
         guard FileManager.default.fileExists(atPath: folder) else { return [] }
         return try FileManager.default.contentsOfDirectory(atPath: folder).filter { !$0.hasPrefix(".") }
     }
@@ -83,7 +83,7 @@ import Testing
             let content = bytes(700_000, seed: 4)
             try await one.container.put(content, at: "x")
             one.session.close()
-            one = try await cloud.open(one.session.home)
+            one = try await cloud.open(one.session.home.path)
             try await one.settle()
             let two = try await cloud.open()
             try await two.settle()

@@ -60,7 +60,7 @@ import Testing
             #expect(copy.itemCount == 1208 && copy.stepCount == 4)
             #expect(try await one.container.items(in: "copy").count == 1207)
             one.session.close()
-            one = try await cloud.open(one.session.home)
+            one = try await cloud.open(one.session.home.path)
             // It is cut off at every step, by a service that cannot commit.
             for _ in 0..<3 {
                 cloud.simulation.use { $0.setCommitsFail(of: .documents, true) }

@@ -16,7 +16,7 @@ import Testing
     }
 
     private func files(_ device: ContainerCloud.Device) -> [String] {
-        let folder = device.session.home + "/content"
+        let folder = device.session.home.path + "/content"
         return ((try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []).filter { !$0.hasPrefix(".") }
     }
 
@@ -81,7 +81,7 @@ import Testing
             try await two.container.startDownloading("x")
             #expect(try await wait(cloud) { try await download(two, "x").percent >= 50 })
             two.session.close()
-            let three = try await cloud.open(two.session.home)
+            let three = try await cloud.open(two.session.home.path)
             #expect(files(three).count == 1)
             #expect(try await wait(cloud) { try await download(three, "x").status == .current })
             let fetched: Int = try await three.session.engine.perform { engine, completion in
@@ -105,14 +105,14 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.session.close()
-            let away = try await cloud.open(two.session.home, isOffline: true)
+            let away = try await cloud.open(two.session.home.path, isOffline: true)
             let item = try #require(try await away.container.item(at: "x"))
             #expect(try await away.container.startDownloading(item.id) == 1)
             cloud.simulation.pass(.seconds(60))
             #expect(try await away.container.downloadFailure(of: item.id) == nil)
             #expect(files(away).isEmpty)
             away.session.close()
-            let back = try await cloud.open(two.session.home)
+            let back = try await cloud.open(two.session.home.path)
             #expect(try await wait(cloud) { try await download(back, "x").status == .current })
         }
     }
@@ -223,7 +223,7 @@ import Testing
                 #expect(try await wait(cloud) { try await download(two, path).status == .current }, "\(path)")
             }
             two.session.close()
-            let three = try await cloud.open(two.session.home)
+            let three = try await cloud.open(two.session.home.path)
             try await three.settle()
             #expect(try await download(three, "f/g/z").status == .current)
             try await three.container.unpin("f")

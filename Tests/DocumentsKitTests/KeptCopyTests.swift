@@ -71,7 +71,7 @@ import Testing
 
     @Test func whatIsKeptAndFoundDamagedComesAgain() async throws {
         try await withSharedCopy { cloud, one, two in
-            #expect(truncate(two.session.home + "/content/" + (two.contentFiles.first ?? ""), 100_000) == 0)
+            #expect(truncate(two.session.home.path + "/content/" + (two.contentFiles.first ?? ""), 100_000) == 0)
             two.setOffline(true)
             await #expect(throws: CloudError.self) { try await two.container.read("a", timeout: .seconds(1)) }
             two.setOffline(false)

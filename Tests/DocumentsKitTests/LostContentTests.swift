@@ -98,7 +98,7 @@ import Testing
             try await one.settle()
             one.setOffline(true)
             try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "x")
-            let folder = one.session.home + "/content"
+            let folder = one.session.home.path + "/content"
             for file in try FileManager.default.contentsOfDirectory(atPath: folder) where !file.hasPrefix(".") {
                 try FileManager.default.removeItem(atPath: folder + "/" + file)
             }

@@ -63,7 +63,7 @@ import Testing
                     try await two.container.items().allSatisfy { $0.download.status == .current }
                 })
             cloud.simulation.pass(.seconds(10))
-            #expect(openFiles(below: two.session.home + "/content") == 0)
+            #expect(openFiles(below: two.session.home.path + "/content") == 0)
         }
     }
 }
@@ -82,7 +82,7 @@ func passes(
 extension ContainerCloud.Device {
     /// The files of its home's contents.
     var contentFiles: [String] {
-        ((try? FileManager.default.contentsOfDirectory(atPath: session.home + "/content")) ?? [])
+        ((try? FileManager.default.contentsOfDirectory(atPath: session.home.path + "/content")) ?? [])
             .filter { !$0.hasPrefix(".") }
     }
 

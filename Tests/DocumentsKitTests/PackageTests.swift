@@ -247,7 +247,7 @@ import Testing
             #expect(error?.code == .constraintViolation || error?.code == .unknownItem)
             #expect(try await one.paths().isEmpty)
             // Seen at the first look, it has not even made the folder.
-            let content = one.session.home + "/content"
+            let content = one.session.home.path + "/content"
             #expect(
                 try !FileManager.default.fileExists(atPath: content)
                     || names(content).filter { !$0.hasPrefix(".") }.isEmpty)
@@ -485,7 +485,7 @@ import Testing
                 lines.contains { $0.contains(#" --rendition='it'\''s' "#) && $0.hasSuffix(" /Documents/x") }, "\(lines)"
             )
             try cloud.setPlan(bytes: 10_000_000)
-            let file = one.session.home + "/content/\(try #require(put.version))"
+            let file = one.session.home.path + "/content/\(try #require(put.version))"
             let again = try await one.container.put(package: file, at: "again")
             #expect(again.kind == .package && again.size == put.size)
             try await one.settle()

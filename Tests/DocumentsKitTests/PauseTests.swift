@@ -144,7 +144,7 @@ import Testing
             #expect(status.scope.pending.map(\.reason) == Array(repeating: Preparation.paused.rawValue, count: 2))
             #expect(status.waiting.map(\.blocker) == [.thisDevice])
             one.session.close()
-            one = try await cloud.open(one.session.home)
+            one = try await cloud.open(one.session.home.path)
             try await one.settle()
             cloud.simulation.pass(.seconds(120))
             #expect(try await one.container.pausedItems().map(\.path) == ["/Documents/z"])

@@ -269,7 +269,7 @@ import Testing
             #expect(await refusal("7") == nil)
             // Nothing of what was refused is left.
             #expect(
-                (try? FileManager.default.contentsOfDirectory(atPath: one.session.home + "/content"))?.filter {
+                (try? FileManager.default.contentsOfDirectory(atPath: one.session.home.path + "/content"))?.filter {
                     !$0.hasPrefix(".")
                 } ?? [] == [])
             try await one.settle()

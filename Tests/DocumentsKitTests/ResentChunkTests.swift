@@ -19,7 +19,7 @@ import Testing
             one.setOffline(true)
             try await one.container.put(content, at: "x")
             let version = try #require(try await one.container.item(at: "x")?.version)
-            try await body(cloud, one, ContentFolder(home: one.session.home).file(version))
+            try await body(cloud, one, ContentFolder(home: one.session.home.path).file(version))
         }
     }
 
@@ -122,7 +122,7 @@ import Testing
             #expect(try await one.container.read("0") == contents[0])
             one.setOffline(true)
             try await one.container.put(contents[2], at: "2")
-            let folder = one.session.home + "/content"
+            let folder = one.session.home.path + "/content"
             try FileManager.default.moveItem(atPath: folder, toPath: folder + ".away")
             if isMountPoint {
                 try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: false)

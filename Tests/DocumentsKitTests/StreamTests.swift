@@ -16,7 +16,7 @@ import Testing
     }
 
     private func files(_ device: ContainerCloud.Device) -> [String] {
-        let folder = device.session.home + "/content"
+        let folder = device.session.home.path + "/content"
         return ((try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []).filter { !$0.hasPrefix(".") }
     }
 

@@ -124,7 +124,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             one.setOffline(true)
-            let folder = try ContentFolder(home: one.session.home)
+            let folder = try ContentFolder(home: one.session.home.path)
             for number in 0..<40 {
                 let item = try await one.container.put(bytes(10_000, seed: UInt64(number)), at: "\(number)")
                 let file = folder.file(try #require(item.version))
@@ -150,7 +150,7 @@ import Testing
             one.setOffline(true)
             let item = try await one.container.put(bytes(6_000_000, seed: 1), at: "changed")
             try await one.container.put(bytes(6_000_000, seed: 2), at: "whole")
-            let file = try ContentFolder(home: one.session.home).file(try #require(item.version))
+            let file = try ContentFolder(home: one.session.home.path).file(try #require(item.version))
             let handle = try #require(FileHandle(forUpdatingAtPath: file))
             try handle.write(contentsOf: bytes(300_000, seed: 3))
             try handle.close()

@@ -52,7 +52,7 @@ import Testing
             one.session.close()
             cloud.simulation.pass(.seconds(60))
             #expect(try cloud.uploadCount() == 1)
-            let again = try await cloud.open(one.session.home)
+            let again = try await cloud.open(one.session.home.path)
             cloud.simulation.pass(.seconds(10))
             #expect(try cloud.uploadCount() == 0 && rowCount(again) == 0)
         }

@@ -44,7 +44,7 @@ import Testing
                 folder.sweep { [] }
             }
             try await one.settle()
-            home.withLock { $0 = one.session.home }
+            home.withLock { $0 = one.session.home.path }
             let content = bytes(100_000, seed: 1)
             try await one.container.put(content, at: "x")
             home.withLock { $0 = nil }
@@ -59,18 +59,18 @@ import Testing
         try await withContainers { cloud in
             let one = try await cloud.open()
             try await one.settle()
-            let folder = try ContentFolder(home: one.session.home)
+            let folder = try ContentFolder(home: one.session.home.path)
             var claim: FileLock? = try folder.claim()
             _ = try folder.stage(bytes(100_000, seed: 2), version: .documents, modified: 0)
             _ = FileManager.default.createFile(atPath: folder.path + "/\(DocumentID.top).part", contents: Data())
-            _ = try await cloud.open(one.session.home)
+            _ = try await cloud.open(one.session.home.path)
             cloud.simulation.pass(.seconds(1))
-            #expect(files(one.session.home).count == 2)
+            #expect(files(one.session.home.path).count == 2)
             withExtendedLifetime(claim) {}
             claim = nil
-            _ = try await cloud.open(one.session.home)
+            _ = try await cloud.open(one.session.home.path)
             cloud.simulation.pass(.seconds(1))
-            #expect(files(one.session.home).isEmpty)
+            #expect(files(one.session.home.path).isEmpty)
         }
     }
 
@@ -86,7 +86,7 @@ import Testing
                 }
             }
             try await one.settle()
-            home.withLock { $0 = one.session.home }
+            home.withLock { $0 = one.session.home.path }
             await #expect { try await one.container.put(bytes(100_000, seed: 3), at: "x") } throws: {
                 ($0 as? CloudError)?.code == .storageFailure
             }
@@ -185,7 +185,7 @@ import Testing
         let done = try await send(megabytes << 19, one)
         one.session.close()
         cloud.simulation.pass(.seconds(5))
-        return (one.session.home, done)
+        return (one.session.home.path, done)
     }
 
     private func total(_ device: ContainerCloud.Device) async throws -> Int {
@@ -289,7 +289,7 @@ import Testing
             try await one.container.put([
                 .data(bytes(300_000, seed: 3), at: "a"), .data(bytes(90_000, seed: 4), at: "b"),
             ])
-            let folder = try ContentFolder(home: one.session.home)
+            let folder = try ContentFolder(home: one.session.home.path)
             for path in ["lost", "a"] {
                 let version = try #require(try await one.container.item(at: path)?.version)
                 unlink(folder.file(version))
@@ -317,7 +317,7 @@ import Testing
                 .data(bytes(300_000, seed: 3), at: "a"), .data(bytes(90_000, seed: 4), at: "b"),
             ])
             let version = try #require(try await one.container.item(at: "b")?.version)
-            let file = try ContentFolder(home: one.session.home).file(version)
+            let file = try ContentFolder(home: one.session.home.path).file(version)
             try bytes(90_000, seed: 5).write(to: URL(fileURLWithPath: file))
             one.setOffline(false)
             try await one.settle()
@@ -334,7 +334,7 @@ import Testing
             let content = bytes(100_000, seed: 1)
             try await one.container.put(content, at: "x")
             let version = try #require(try await one.container.item(at: "x")?.version)
-            let file = try ContentFolder(home: one.session.home).file(version)
+            let file = try ContentFolder(home: one.session.home.path).file(version)
             unlink(file)
             // What cannot be read, also by the superuser.
             mkdir(file, 0o700)

@@ -111,7 +111,7 @@ import Testing
         try device.signIn()
         device.network.run(for: .seconds(5))
         var result: Result<Void, CloudError>?
-        _ = device.store.whenDownloaded(timeout: .seconds(300)) { result = $0 }
+        device.store.driver.wait(for: .downloaded, timeout: .seconds(300)) { result = $0 }
         device.network.run(for: .seconds(5))
         #expect(result == nil)
         device.engine.signOut { _ in }

@@ -131,7 +131,7 @@ import Testing
     @Test func nobodyWritesInBetween() async throws {
         try await withStore { store in
             // Another process of the same home, as far as the database can tell.
-            let other = try await Session.open(home: store.session.home)
+            let other = try await Session.open(home: store.session.home.path)
             defer { other.close() }
             let stores = [store, try other.keyValueStore(app: store.app)]
             try await withThrowingTaskGroup { group in

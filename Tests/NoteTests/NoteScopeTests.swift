@@ -156,7 +156,7 @@ import struct Foundation.UUID
             let conflicts = try await store.scope.conflicts(of: "k", withHistory: true)
             let device = try session.account?.deviceID
             #expect(conflicts.map(\.content) == [.string("first")] && conflicts.map(\.outcome) == [.overwritten])
-            #expect(conflicts.first?.recovery == "nephos kv set --home=\(session.home) --type=string k first")
+            #expect(conflicts.first?.recovery == "nephos kv set --home=\(session.home.path) --type=string k first")
             #expect(conflicts.first?.replacement == .content("second"))
             #expect(conflicts.first?.device == device && conflicts.first?.winner == device)
             #expect(try await store.scope.conflicts(of: "other", withHistory: true).isEmpty)

@@ -61,7 +61,7 @@ extension AssetTests {
                 try await there.waitUntilSent(timeout: .seconds(60))
                 #expect(try await there.refused().map(\.id.name) == [theirs])
                 #expect(try await data("own\(round)", here) == content)
-                #expect(try await there.dismissRefused() == [theirs])
+                #expect(try await there.dismissRefused() == [RecordID(theirs)])
                 try await two.settle()
                 #expect(try cloud.uploadCount() == 0)
             }

@@ -30,7 +30,7 @@ import Testing
     }
 
     private func files(_ device: Device) -> [String] {
-        ((try? FileManager.default.contentsOfDirectory(atPath: device.session.home + "/content")) ?? [])
+        ((try? FileManager.default.contentsOfDirectory(atPath: device.session.home.path + "/content")) ?? [])
             .filter { !$0.hasPrefix(".") }
     }
 
@@ -113,7 +113,7 @@ import Testing
             let source = cloud.root + "/source"
             try content.write(to: URL(fileURLWithPath: source))
             var record = Record("a", [:])
-            record["photo"] = try await RecordAsset(contentsOf: source)
+            record["photo"] = try await RecordAsset(contentsOf: URL(fileURLWithPath: source))
             try await one.database.save(record)
             // It is in the home by now.
             unlink(source)
@@ -121,7 +121,7 @@ import Testing
             try await two.settle()
             let there = try #require(try await two.database.record(RecordID("a")))
             let target = cloud.root + "/target"
-            try await two.database.download(#require(there["photo"]), of: there.id, to: target)
+            try await two.database.download(#require(there["photo"]), of: there.id, to: URL(fileURLWithPath: target))
             #expect(try Data(contentsOf: URL(fileURLWithPath: target)) == content)
         }
     }
@@ -132,7 +132,7 @@ import Testing
             let source = cloud.root + "/source"
             try SplitMix64.bytes(100_000, seed: 3).write(to: URL(fileURLWithPath: source))
             var record = Record("a", [:])
-            record["photo"] = try await RecordAsset(contentsOf: source)
+            record["photo"] = try await RecordAsset(contentsOf: URL(fileURLWithPath: source))
             try SplitMix64.bytes(100_000, seed: 4).write(to: URL(fileURLWithPath: source))
             let error = await #expect(throws: CloudError.self) { try await one.database.save(record) }
             #expect(error?.code == .constraintViolation)
@@ -219,7 +219,7 @@ import Testing
             let done = try await cloud.upload(24 << 20, one)
             one.session.close()
             cloud.simulation.pass(.seconds(5))
-            let session = try await cloud.openSession(home: one.session.home)
+            let session = try await cloud.openSession(home: one.session.home.path)
             let again = Device(
                 name: "again", session: session,
                 database: try await session.recordContainer(app: RecordCloud.app).privateDatabase,
@@ -247,7 +247,7 @@ import Testing
             one.session.close()
             await cloud.simulation.run { $0.network.run(for: .seconds(24 * 3600 + 10)) }
             cloud.setSlow(nil)
-            let again = try await cloud.open(home: one.session.home)
+            let again = try await cloud.open(home: one.session.home.path)
             try await again.settle()
             let two = try await cloud.open()
             try await two.settle()
@@ -314,7 +314,7 @@ import Testing
             #expect(reasons == [Preparation.sending.rawValue, Preparation.behind.rawValue])
             cloud.setSlow(nil)
             try await one.settle()
-            #expect(try await one.database.clientChangeToken() == Data([2]))
+            #expect(try await one.database.clientChangeToken(zone: RecordZone.defaultName) == Data([2]))
             #expect(try await one.contents().keys.sorted() == ["film", "note", "other"])
         }
     }
@@ -418,7 +418,7 @@ import Testing
             let one = try await cloud.open()
             one.setOffline(true)
             try await save("a", SplitMix64.bytes(200_000, seed: 1), one.database)
-            for file in files(one) { unlink(one.session.home + "/content/" + file) }
+            for file in files(one) { unlink(one.session.home.path + "/content/" + file) }
             try await save("b", SplitMix64.bytes(200_000, seed: 2), one.database)
             one.setOffline(false)
             try await one.settle()
@@ -483,7 +483,7 @@ import Testing
             try await one.settle()
             let file = try #require(files(one).first)
             try SplitMix64.bytes(300_000, seed: 2).write(
-                to: URL(fileURLWithPath: one.session.home + "/content/" + file))
+                to: URL(fileURLWithPath: one.session.home.path + "/content/" + file))
             #expect(try await data("a", one.database) == content)
             cloud.simulation.pass(.seconds(5))
             one.setOffline(true)
@@ -500,7 +500,7 @@ import Testing
             try await one.settle()
             let file = try #require(files(one).first)
             try SplitMix64.bytes(300_000, seed: 2).write(
-                to: URL(fileURLWithPath: one.session.home + "/content/" + file))
+                to: URL(fileURLWithPath: one.session.home.path + "/content/" + file))
             one.setOffline(true)
             try await save("b", content, one.database)
             for name in ["b", "a"] { #expect(try await data(name, one.database) == content) }
@@ -525,7 +525,8 @@ import Testing
             let record = try #require(try await two.database.record(RecordID("a")))
             let asset = try #require(record["photo"] as RecordAsset?)
             let error = await #expect(throws: CloudError.self) {
-                try await two.database.download(asset, of: record.id, to: target, timeout: .seconds(5))
+                try await two.database.download(
+                    asset, of: record.id, to: URL(fileURLWithPath: target), timeout: .seconds(5))
             }
             #expect(
                 error?.code == .networkUnavailable || error?.code == .deadlineExceeded, "\(String(describing: error))")
@@ -585,7 +586,7 @@ import Testing
             var record = Record("a", zone: "work", [:])
             record["photo"] = try RecordAsset(SplitMix64.bytes(12 << 20, seed: 1))
             try await one.database.save(record)
-            while try await one.database.uploadProgress(in: "work").done < 2 << 20 {
+            while try await one.database.uploadProgress(zone: "work").done < 2 << 20 {
                 cloud.simulation.pass(.milliseconds(20))
             }
             #expect(try cloud.uploadCount() == 1)
@@ -594,7 +595,7 @@ import Testing
             one.session.close()
             #expect(try cloud.uploadCount() == 1)
             cloud.setSlow(nil)
-            _ = try await cloud.open(home: one.session.home)
+            _ = try await cloud.open(home: one.session.home.path)
             #expect(try cloud.uploadCount() == 0)
         }
     }
@@ -608,7 +609,7 @@ import Testing
             // Whoever waits for it is told in the moment of the answer.
             try await database.waitUntilSent(timeout: .seconds(60))
             one.session.close()
-            _ = try await cloud.open(home: one.session.home)
+            _ = try await cloud.open(home: one.session.home.path)
             #expect(try cloud.uploadCount() == 0)
         }
     }

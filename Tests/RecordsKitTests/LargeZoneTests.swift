@@ -137,7 +137,9 @@ import Testing
             let scope = try #require(
                 try await here.session.engine.perform { engine, completion in
                     completion(
-                        Result { () throws(CloudError) in try engine.scope(here.database.scope().id).scope })
+                        Result { () throws(CloudError) in
+                            try engine.scope(here.database.scope(of: RecordZone.defaultName).id).scope
+                        })
                 })
             let (operations, sent) = try await here.session.engine.perform {
                 (

@@ -20,7 +20,7 @@ extension RecordCloud {
     /// Lets time pass until so many bytes of assets are sent.
     func upload(_ bytes: Int, _ device: Device) async throws -> Int {
         for _ in 0..<10_000 {
-            let progress = try await device.database.uploadProgress()
+            let progress = try await device.database.uploadProgress(zone: RecordZone.defaultName)
             if progress.done >= bytes { return progress.done }
             simulation.pass(.milliseconds(20))
         }
@@ -30,7 +30,7 @@ extension RecordCloud {
     /// What has to be sent, once that is known.
     func uploadTotal(_ device: Device) async throws -> Int {
         for _ in 0..<10_000 {
-            let progress = try await device.database.uploadProgress()
+            let progress = try await device.database.uploadProgress(zone: RecordZone.defaultName)
             if progress.total > 0 { return progress.total }
             simulation.pass(.milliseconds(5))
         }

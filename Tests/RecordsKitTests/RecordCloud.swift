@@ -90,7 +90,8 @@ final class RecordCloud {
         names += 1
         let name = "device-\(names)"
         let session = try await Session.open(
-            home: home ?? root + "/" + name, transport: simulation.transport(of: name),
+            home: URL(fileURLWithPath: home ?? root + "/" + name, isDirectory: true),
+            transport: simulation.transport(of: name),
             options: simulation.makeOptions(of: name))
         sessions.append(session)
         return session
@@ -106,8 +107,8 @@ final class RecordCloud {
 
         /// Waits until both sides have the same.
         func settle(_ zone: String = RecordZone.defaultName) async throws {
-            try await database.waitUntilSent(in: zone, timeout: .seconds(120))
-            try await database.waitUntilCurrent(in: zone, timeout: .seconds(120))
+            try await database.waitUntilSent(zone: zone, timeout: .seconds(120))
+            try await database.waitUntilCurrent(zone: zone, timeout: .seconds(120))
         }
 
         /// Records' fields, by name.

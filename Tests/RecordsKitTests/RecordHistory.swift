@@ -122,7 +122,7 @@ final class RecordHistory {
     /// - Returns: False: nobody here knows what is in the zone yet.
     private func hasZone(_ zone: String, on device: RecordCloud.Device) async throws -> Bool {
         if try await device.database.zone(zone) == nil { try await device.database.makeZone(zone) }
-        do { _ = try await device.database.recordCount(in: zone) } catch { return error.code != .storeOutOfStep }
+        do { _ = try await device.database.recordCount(zone: zone) } catch { return error.code != .storeOutOfStep }
         return true
     }
 
@@ -199,7 +199,7 @@ final class RecordHistory {
 
     private func resolve(in zone: String, on device: RecordCloud.Device, _ number: Int) async throws {
         guard try await device.database.zone(zone) != nil,
-            let conflict = try await device.database.conflicts(in: zone).first
+            let conflict = try await device.database.conflicts(zone: zone).first
         else { return }
         conflictCount += 1
         let client = conflict.client?.changeTag
@@ -333,12 +333,12 @@ final class RecordHistory {
                 guard try await device.proves(zone) else {
                     throw Violation("\(device.name) and the service differ in \(zone).")
                 }
-                let refused = try await device.database.refused(in: zone)
+                let refused = try await device.database.refused(zone: zone)
                 guard refused.isEmpty || hasRestores else {
                     throw Violation("\(device.name) lists as refused: \(refused)")
                 }
                 listed[zone, default: []] += refused.compactMap(\.record)
-                for conflict in try await device.database.conflicts(in: zone) {
+                for conflict in try await device.database.conflicts(zone: zone) {
                     conflictCount += 1
                     listed[zone, default: []] += [conflict.client].compactMap { $0 }
                     guard let tag = conflict.client?.changeTag else { continue }

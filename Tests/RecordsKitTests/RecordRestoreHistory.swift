@@ -220,7 +220,7 @@ final class RecordRestoreHistory {
 
     /// - Returns: False: nobody here knows what is in the zone.
     private func hasZone(_ zone: String, on device: RecordCloud.Device) async throws -> Bool {
-        do { _ = try await device.database.recordCount(in: zone) } catch {
+        do { _ = try await device.database.recordCount(zone: zone) } catch {
             guard error.code == .storeOutOfStep || error.code == .zoneNotFound else { throw error }
             return false
         }
@@ -292,10 +292,10 @@ final class RecordRestoreHistory {
         _ records: [Record], on device: RecordCloud.Device, _ conditions: [RecordCondition] = []
     ) async throws {
         let zone = records.first?.id.zone ?? ""
-        let refused = try await device.database.refused(in: zone)
+        let refused = try await device.database.refused(zone: zone)
         let saved = try await device.database.modify(saving: records, deleting: [], conditions: conditions)
         let batch = counter
-        let left = Set(try await device.database.refused(in: zone).map(\.number))
+        let left = Set(try await device.database.refused(zone: zone).map(\.number))
         // Who saves again what was refused has decided about it.
         for former in refused where !left.contains(former.number) {
             guard let record = saved.first(where: { $0.id == former.id }) else { continue }
@@ -345,7 +345,7 @@ final class RecordRestoreHistory {
     /// Somebody looks at what conflicts or was refused.
     private func decide(in zone: String, on device: RecordCloud.Device) async throws {
         guard try await hasZone(zone, on: device) else { return }
-        if let conflict = try await device.database.conflicts(in: zone).first {
+        if let conflict = try await device.database.conflicts(zone: zone).first {
             let (client, server) = (saved(conflict.client), conflict.server?.changeTag)
             switch Int.random(in: 0..<3, using: &generator) {
             case 0:
@@ -361,7 +361,7 @@ final class RecordRestoreHistory {
                 add(try await device.database.resolve(conflict, keeping: .merged(merged)), from: [client, server])
             }
             note("\(device.name) resolves \(conflict.id)", "conflicts")
-        } else if let refused = try await device.database.refused(in: zone).first {
+        } else if let refused = try await device.database.refused(zone: zone).first {
             let there = try await device.database.heardRecords([refused.id])[refused.id]
             forget(saved(refused.record), for: there?.changeTag)
             try await device.database.dismissRefused([refused])
@@ -462,8 +462,8 @@ final class RecordRestoreHistory {
     ) async throws -> (tags: Set<Data>, records: [Record]) {
         var records: [Record] = []
         do {
-            records += try await device.database.conflicts(in: zone).compactMap(\.client)
-            records += try await device.database.refused(in: zone).compactMap(\.record)
+            records += try await device.database.conflicts(zone: zone).compactMap(\.client)
+            records += try await device.database.refused(zone: zone).compactMap(\.record)
         } catch {
             guard error.code == .zoneNotFound || error.code == .storeOutOfStep else { throw error }
         }

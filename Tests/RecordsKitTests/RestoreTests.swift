@@ -43,7 +43,7 @@ import Testing
             for device in [one, two] {
                 for zone in try await device.database.zones() {
                     #expect(try await device.proves(zone.name))
-                    #expect(try await device.database.refused(in: zone.name).isEmpty)
+                    #expect(try await device.database.refused(zone: zone.name).isEmpty)
                 }
             }
         }
@@ -79,7 +79,7 @@ import Testing
             #expect(try await two.contents("work") == ["old": ["n": 1], "new": ["n": 1]])
             #expect(try await two.contents("later") == ["a": ["n": 1]])
             #expect(try await two.database.zones() == zones)
-            #expect(try await two.database.conflicts(in: "work").isEmpty)
+            #expect(try await two.database.conflicts(zone: "work").isEmpty)
         }
     }
 
@@ -108,7 +108,7 @@ import Testing
             #expect(try await two.contents("work").keys.sorted() == ["b", "child"])
             #expect(try await two.database.record(RecordID("child", zone: "work"))?.parent == "b")
             #expect(try await two.database.zones().map(\.name) == [RecordZone.defaultName, "work"])
-            #expect(try await two.database.conflicts(in: "work").isEmpty)
+            #expect(try await two.database.conflicts(zone: "work").isEmpty)
         }
     }
 
@@ -264,8 +264,8 @@ import Testing
             }
             for zone in ["work", "later"] {
                 #expect(try await here.contents(zone) == ["a": ["n": 2]])
-                #expect(try await here.database.conflicts(in: zone).isEmpty)
-                #expect(try await here.database.refused(in: zone).isEmpty)
+                #expect(try await here.database.conflicts(zone: zone).isEmpty)
+                #expect(try await here.database.refused(zone: zone).isEmpty)
                 #expect(try await here.proves(zone))
             }
         }
@@ -285,7 +285,7 @@ import Testing
             }
         } _: { _, two, settle in
             try await settle()
-            #expect(try await two.database.recordCount(in: "work") == 150)
+            #expect(try await two.database.recordCount(zone: "work") == 150)
             let query = RecordQuery(type: "Note", try QueryPredicate(parsing: "n >= 100"))
             #expect(try await two.database.records(matching: query, in: "work", from: .server).count == 50)
             #expect(try await two.database.record(RecordID("r148", zone: "work"))?.parent == "r74")

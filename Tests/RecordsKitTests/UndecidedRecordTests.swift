@@ -38,7 +38,7 @@ import Testing
             two.setOffline(false)
             try await two.database.waitUntilCurrent()
             // A process that begins now finds it too.
-            let home = two.session.home
+            let home = two.session.home.path
             two.session.close()
             let again = try await cloud.open(home: home)
             let scopes = try await again.session.scopes().filter { $0.id.name.hasSuffix("/work") }
@@ -49,13 +49,13 @@ import Testing
             #expect(status.problem == nil && status.initialSyncFinished)
             #expect(try await scope.verify(timeout: .seconds(5)).agrees)
             #expect(try await scope.conflictCount() == 1)
-            let conflict = try #require(try await again.database.conflicts(in: "work").first)
+            let conflict = try #require(try await again.database.conflicts(zone: "work").first)
             let error = await #expect(throws: CloudError.self) {
                 try await again.database.resolve(conflict, keeping: .client)
             }
             #expect(error?.code == .zoneNotFound)
             #expect(try await again.database.resolve(conflict, keeping: .server) == nil)
-            #expect(try await again.database.conflicts(in: "work").isEmpty)
+            #expect(try await again.database.conflicts(zone: "work").isEmpty)
             #expect(try await scope.dismissRefused(["b"]) == ["b"])
             #expect(try await scope.status().refused.isEmpty)
         }
@@ -74,13 +74,13 @@ import Testing
             }
             try cloud.simulation.use { try $0.start(.records) }
             try await there.database.waitUntilCurrent(timeout: .seconds(60))
-            let refused = try await there.database.refused(in: "nowhere")
+            let refused = try await there.database.refused(zone: "nowhere")
             #expect(refused.map(\.id.name) == ["a"] && refused.first?.error.code == .zoneNotFound)
             #expect(try await there.session.unsentChanges().allSatisfy { !$0.name.hasSuffix("nowhere") })
             for zone in ["old", "new"] {
                 try await there.settle(zone)
                 #expect(try await there.contents(zone) == ["a": ["n": 1]])
-                #expect(try await there.database.refused(in: zone).isEmpty)
+                #expect(try await there.database.refused(zone: zone).isEmpty)
             }
         }
     }
@@ -202,7 +202,7 @@ import Testing
                 #expect(error?.code == .notSignedIn, "\(name)")
             }
             #expect(try await theirs.refused().map(\.id.name) == ["a"])
-            #expect(try await theirs.dismissRefused() == ["a"])
+            #expect(try await theirs.dismissRefused() == [RecordID("a")])
         }
     }
 
@@ -218,7 +218,7 @@ import Testing
             record["photo"] = try RecordAsset(SplitMix64.bytes(200_000, seed: 1))
             try await here.database.save(record)
             try await here.settle("work")
-            #expect(try await here.database.refused(in: "work").map(\.id.name) == ["a"])
+            #expect(try await here.database.refused(zone: "work").map(\.id.name) == ["a"])
             try here.session.setAssetCache(maxBytes: 0)
             try await here.database.deleteZone("work")
             try await here.database.waitUntilSent()
@@ -227,7 +227,7 @@ import Testing
                 try Int.fetchOne($0, sql: "SELECT COUNT(*) FROM record_asset_needs")
             }
             #expect(needs == 0)
-            let files = try? FileManager.default.contentsOfDirectory(atPath: here.session.home + "/content")
+            let files = try? FileManager.default.contentsOfDirectory(atPath: here.session.home.path + "/content")
             #expect(files?.filter { !$0.hasPrefix(".") } ?? [] == [])
         }
     }
@@ -242,7 +242,7 @@ import Testing
             // The server has it, and this home no more.
             try here.session.setAssetCache(maxBytes: 0)
             cloud.simulation.pass(.seconds(5))
-            let folder = here.session.home + "/content"
+            let folder = here.session.home.path + "/content"
             let files = { try FileManager.default.contentsOfDirectory(atPath: folder).filter { !$0.hasPrefix(".") } }
             #expect(try files().isEmpty)
             try here.session.setAssetCache(maxBytes: 1 << 30)

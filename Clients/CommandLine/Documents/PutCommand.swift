@@ -199,7 +199,7 @@ extension DocumentsCommand {
                 let sent = try await SentDocuments(container)
                 onBegin()
                 let item = try await container.setRendition(
-                    file: paths[0], named: rendition, of: DocumentArgument(paths[1]))
+                    fileAt: URL(fileURLWithPath: paths[0]), named: rendition, of: DocumentArgument(paths[1]))
                 try await sent.wait(
                     [item], network, output, done: "Put \(inLine(rendition)) of \(inLine(item.path)).")
             }

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Foundation
 import NephosCore
 import NephosKit
 import Synchronization
@@ -33,7 +34,8 @@ extension KeyValueCommand {
             let prefers = prefer.flatMap { DefaultsMirror.Side(rawValue: $0.rawValue) }
             try await store.withStore(within: wait.duration) { store, _ in
                 try await waitForDownload(store)
-                let mirror = DefaultsMirror(store: store, path: file, deletesMany: deleteMany, prefers: prefers)
+                let mirror = DefaultsMirror(
+                    store: store, file: URL(fileURLWithPath: file), deletesMany: deleteMany, prefers: prefers)
                 let (begun, beginning) = AsyncStream.makeStream(of: Void.self)
                 try await withThrowingTaskGroup(of: Bool.self) { group in
                     group.addTask {

@@ -67,7 +67,9 @@ extension RecordsCommand {
                 defer { line.clear() }
                 let field = field
                 try await about(place) {
-                    try await database.download(asset, of: id, to: file, timeout: network.duration) { done, total in
+                    try await database.download(
+                        asset, of: id, to: LocalPath(file), followsLinks: true, timeout: network.duration
+                    ) { done, total in
                         line.show(done: Int(clamping: done), total: Int(clamping: total), name: field)
                     }
                 }
@@ -126,7 +128,8 @@ struct AssetFolder {
                 if stat(file(asset), &status) == 0, UInt64(max(0, status.st_size)) == asset.length { continue }
                 do {
                     try await about(["file": file(asset), "record": record.id.name, "field": field]) {
-                        try await database.download(asset, of: record.id, to: file(asset), timeout: timeout)
+                        try await database.download(
+                            asset, of: record.id, to: LocalPath(file(asset)), followsLinks: true, timeout: timeout)
                     }
                 } catch let error as CloudError where ItemFailures.concernsContent(error) {
                     failures.add("\(record.id.name) \(field)", error)
@@ -171,7 +174,7 @@ struct AssetFolder {
 
     private func read(_ asset: RecordAsset) async throws -> RecordAsset {
         guard asset.length > 0, access(file(asset), F_OK) == 0 else { return asset }
-        let found = try await RecordAsset(contentsOf: file(asset))
+        let found = try await RecordAsset(contentsOf: LocalPath(file(asset)))
         guard found == asset else {
             throw CloudError(
                 .constraintViolation, "The file of an asset does not have the bytes that it is called after.",

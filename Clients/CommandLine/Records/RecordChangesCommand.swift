@@ -28,7 +28,7 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase { database, _ in
                 // Before anything else, so that nothing arrives unseen.
-                let changes = database.changes(in: zone.zone)
+                let changes = database.changes(zone: zone.zone)
                 let limit = wait.duration
                 let lines = PrintedLines()
                 try await withThrowingTaskGroup(of: Bool.self) { group in
@@ -38,7 +38,7 @@ extension RecordsCommand {
                     }
                     group.addTask {
                         do {
-                            try await database.waitUntilCurrent(in: zone.zone, timeout: limit, isImpatient: true)
+                            try await database.waitUntilCurrent(zone: zone.zone, timeout: limit, isImpatient: true)
                         } catch {
                             // It goes on, and says what keeps it from coming.
                             let error = CloudError(wrapping: error)
@@ -101,9 +101,9 @@ extension RecordsCommand {
         /// What was told is why one of them was refused; each may have its own reason.
         /// What a conflict was lost to may have come with the answer alone, of which nobody is told otherwise.
         private func refusals(_ change: RecordChanges, _ database: RecordDatabase) async throws -> [ChangeLine] {
-            let conflicts = Dictionary(try await database.conflicts(in: change.zone).map { ($0.id, $0) }) { $1 }
+            let conflicts = Dictionary(try await database.conflicts(zone: change.zone).map { ($0.id, $0) }) { $1 }
             let errors = Dictionary(
-                try await database.refused(in: change.zone).map { ($0.id, $0.error) }
+                try await database.refused(zone: change.zone).map { ($0.id, $0.error) }
             ) { $1 }
             return change.changed.sorted { $0.name < $1.name }.flatMap { id -> [ChangeLine] in
                 let conflict = conflicts[id]

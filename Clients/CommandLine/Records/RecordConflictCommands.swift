@@ -17,7 +17,7 @@ extension RecordsCommand {
             try await database.withDatabase(isOffline: network.offline) { database, session in
                 try await database.refresh(zone ?? RecordZone.defaultName, network)
                 var found: [RecordConflict] = []
-                for zone in try await database.zoneNames(zone) { found += try await database.conflicts(in: zone) }
+                for zone in try await database.zoneNames(zone) { found += try await database.conflicts(zone: zone) }
                 if found.isEmpty { try await database.requireDownloaded(zone) }
                 try await database.sayWhatWaits(zone)
                 guard !output.json else {
@@ -51,7 +51,7 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network)
-                let conflict = try await database.conflicts(in: zone.zone).first { $0.id.name == name }
+                let conflict = try await database.conflicts(zone: zone.zone).first { $0.id.name == name }
                 guard let conflict else {
                     throw CloudError(
                         .unknownItem, "The record has no conflict. See: nephos records conflicts",
@@ -84,7 +84,7 @@ extension RecordsCommand {
             try await database.withDatabase(isOffline: network.offline) { database, session in
                 try await database.refresh(zone ?? RecordZone.defaultName, network)
                 var found: [RefusedRecord] = []
-                for zone in try await database.zoneNames(zone) { found += try await database.refused(in: zone) }
+                for zone in try await database.zoneNames(zone) { found += try await database.refused(zone: zone) }
                 try await database.sayWhatWaits(zone)
                 if lines {
                     for record in found.compactMap(\.record) {
@@ -139,7 +139,7 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network)
-                let all = try await database.refused(in: zone.zone)
+                let all = try await database.refused(zone: zone.zone)
                 if all.isEmpty { try await database.requireDownloaded(zone.zone) }
                 let meant = Set(names.map { ItemName($0) })
                 if let missing = meant.subtracting(all.map { ItemName($0.id.name) }).min() {
@@ -203,14 +203,15 @@ extension RecordDatabase {
     func requireDownloaded(_ zone: String?) async throws {
         guard !isPublic else { return }
         _ = try await zones()
-        if let zone { _ = try await recordCount(in: zone) }
+        if let zone { _ = try await recordCount(zone: zone) }
     }
 
     /// What becomes of what is on its way nobody knows yet.
     ///
-    /// - Parameter zone: Nil: the one that is always there.
+    /// - Parameter zone: Nil: all.
     func sayWhatWaits(_ zone: String?) async throws {
-        let waiting = try await status(of: zone ?? RecordZone.defaultName).pending.count
+        let status = if let zone { try await status(zone: zone) } else { try await status() }
+        let waiting = status.pending.count
         guard waiting > 0 else { return }
         Standard.error(
             "nephos: \(counted(waiting, "change")) \(waiting == 1 ? "waits" : "wait") to be sent: what becomes of it the server has not said. See: nephos why"
@@ -222,7 +223,7 @@ extension RecordsCommand.DatabaseOptions {
     /// How options name the database, where another would be meant by itself; each begins with a space.
     func options(_ database: RecordDatabase, _ session: Session) -> String {
         var options = ShellCommand.options(
-            app: database.app, isDefault: (try? session.account)??.defaultApp == database.app, home: session.home)
+            app: database.app, isDefault: (try? session.account)??.defaultApp == database.app, home: session.home.path)
         if let container { options += " --container=\(ShellCommand.word(container))" }
         if isPublic { options += " --public" }
         return options

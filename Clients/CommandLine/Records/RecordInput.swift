@@ -44,7 +44,7 @@ struct FieldOptions: ParsableArguments {
         var values: [String: RecordValue] = [:]
         var assets: [String: RecordAsset] = [:]
         for argument in asset where assets[argument.text] == nil {
-            assets[argument.text] = try await RecordAsset(contentsOf: argument.text)
+            assets[argument.text] = try await RecordAsset(contentsOf: LocalPath(argument.text))
         }
         func add(
             _ arguments: [FieldArgument], _ type: String, _ make: (String) -> RecordValue?

@@ -31,7 +31,7 @@ extension RecordsCommand {
                     var cells: [[String]] = []
                     for zone in try await database.zones() {
                         // Of one that was never used here nobody knows.
-                        let count = try? await database.recordCount(in: zone.name)
+                        let count = try? await database.recordCount(zone: zone.name)
                         rows.append(
                             Row(
                                 name: zone.name, id: zone.id, created: zone.created?.description, records: count,
@@ -86,7 +86,7 @@ extension RecordsCommand {
                             throw CloudError(
                                 .unknownItem, "There is no such zone. Nothing was deleted.", details: ["zone": zone])
                         }
-                        let count = (try? await database.recordCount(in: zone)).map {
+                        let count = (try? await database.recordCount(zone: zone)).map {
                             " (\(counted($0, "record")) here)"
                         }
                         counts.append(inLine(zone) + (count ?? ""))

@@ -22,16 +22,16 @@ struct SentRecords {
     init(_ database: RecordDatabase, zone: String) async throws {
         self.database = database
         self.zone = zone
-        conflicts = try await Set(database.conflicts(in: zone))
-        refused = try await Set(database.refused(in: zone).map(\.number))
+        conflicts = try await Set(database.conflicts(zone: zone))
+        refused = try await Set(database.refused(zone: zone).map(\.number))
     }
 
     /// What became of records that were not taken: of each the error.
     func failures(of names: Set<String>) async throws -> [String: CloudError] {
         var failures: [String: CloudError] = [:]
-        for one in try await database.refused(in: zone)
+        for one in try await database.refused(zone: zone)
         where names.contains(one.id.name) && !refused.contains(one.number) { failures[one.id.name] = one.error }
-        for conflict in try await database.conflicts(in: zone)
+        for conflict in try await database.conflicts(zone: zone)
         where names.contains(conflict.id.name) && !conflicts.contains(conflict) {
             failures[conflict.id.name] = CloudError(
                 .serverRecordChanged,
@@ -75,10 +75,10 @@ struct SentRecords {
             throw error
         }
         // What was saved before, and not taken: this is over what the server had instead.
-        if try await database.conflicts(in: zone).contains(where: { names.contains($0.id.name) }) {
+        if try await database.conflicts(zone: zone).contains(where: { names.contains($0.id.name) }) {
             Standard.error("nephos: There is a conflict that nobody has decided. See: nephos records conflicts")
         }
-        if try await database.refused(in: zone).contains(where: { names.contains($0.id.name) }) {
+        if try await database.refused(zone: zone).contains(where: { names.contains($0.id.name) }) {
             Standard.error("nephos: What was refused of it before is listed still. See: nephos records refused")
         }
         report.state = "sent"
@@ -98,11 +98,11 @@ struct SentRecords {
         let line = ProgressLine("sending", isShown: shows)
         defer { line.clear() }
         do {
-            try await database.waitUntilSentWhileItMoves(in: zone, within: limit) { line.show(done: $0, total: $1) }
+            try await database.waitUntilSentWhileItMoves(zone: zone, within: limit) { line.show(done: $0, total: $1) }
             return nil
         } catch {
             guard ExitStatus.of(error) == .unreachable else { throw error }
-            return Unsent(try await database.status(of: zone).problem ?? error)
+            return Unsent(try await database.status(zone: zone).problem ?? error)
         }
     }
 }

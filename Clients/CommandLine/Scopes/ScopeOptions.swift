@@ -73,7 +73,7 @@ extension Scope {
     /// How options name it, where it is not the one that is meant by itself.
     func option(_ session: Session) -> String {
         ShellCommand.options(
-            app: id.app, isDefault: (try? session.account)??.defaultApp == id.app, home: session.home)
+            app: id.app, isDefault: (try? session.account)??.defaultApp == id.app, home: session.home.path)
     }
 
     /// The same, where there is more than one of the app.

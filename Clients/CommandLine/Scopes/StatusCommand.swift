@@ -110,7 +110,7 @@ private struct DeviceStatus: Encodable {
         let account = try session.account
         left = try await session.leftUnsent
         device = Device(
-            home: session.home, account: account?.accountName, device: account?.deviceName,
+            home: session.home.path, account: account?.accountName, device: account?.deviceName,
             deviceId: account?.deviceID.rawValue,
             reason: account?.ending?.sentence, unsent: left?.count, undecided: left?.undecidedCount)
         guard account != nil else { return }

@@ -11,7 +11,7 @@ struct DeviceOptionGroup: ParsableArguments {
     @Option(name: .long, help: "The device's home (default: $NEPHOS_HOME, or ~/.nephos).", completion: .directory)
     var home: String?
 
-    private var place: String { home ?? Session.defaultHome }
+    private var place: String { home ?? Session.defaultHome.path }
 
     /// Whether a device has its home here.
     ///
@@ -54,7 +54,8 @@ struct DeviceOptionGroup: ParsableArguments {
         }
         var options = DeviceOptions()
         (options.isOffline, options.isImpatient) = (isOffline, true)
-        let session = try await Session.open(home: home, options: options, logger: logger)
+        let session = try await Session.open(
+            home: URL(fileURLWithPath: home, isDirectory: true), options: options, logger: logger)
         defer { session.close() }
         return try await body(session)
     }
@@ -66,7 +67,7 @@ extension Session {
         guard let account = try account else {
             throw CloudError(
                 .notSignedIn, "Nobody is signed in on this device. Use: nephos sign-in CONNECTION --account NAME",
-                details: ["home": home])
+                details: ["home": home.path])
         }
         return account
     }

@@ -54,7 +54,7 @@ struct SignInCommand: AsyncParsableCommand {
                 discardsUnsent: discardUnsent, code: code ?? "", timeout: wait.duration)
             // An app may have no key-value store.
             let waiting = try? session.keyValueStore(app: app.map { AppID($0) }).signedOutKeys()
-            return (record, waiting ?? [], session.home)
+            return (record, waiting ?? [], session.home.path)
         }
         var report = SessionReport(record)
         var text = "Signed in as \(record.accountName), device \(record.deviceName)."
@@ -170,7 +170,7 @@ struct WhoAmICommand: AsyncParsableCommand {
                     store           \(report.store ?? "-")
                     identity token  \(report.identityToken)
                     server          \(report.server)
-                    home            \(session.home)
+                    home            \(session.home.path)
                     """ + (report.reason.map { "\n\($0)" } ?? ""))
         }
     }

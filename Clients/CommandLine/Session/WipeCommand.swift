@@ -37,20 +37,20 @@ struct WipeCommand: AsyncParsableCommand {
                 throw CloudError(
                     .constraintViolation,
                     "Changes are nowhere but on this device. Look at them (nephos why, nephos conflicts), or give them up (--discard-unsent).",
-                    details: ["unsent": "\(count)", "home": session.home])
+                    details: ["unsent": "\(count)", "home": session.home.path])
             }
             if !yes {
                 let whose = name.map { " of the account \(inLine($0))" } ?? ""
                 let lost = count > 0 ? "\n\(counted(count, "change")) that no other device has will be lost." : ""
                 try Confirmation.ask(
-                    "This removes everything\(whose) in \(inLine(session.home)).\(lost)",
+                    "This removes everything\(whose) in \(inLine(session.home.path)).\(lost)",
                     otherwise: "This removes the home's content. If it is meant, add --yes")
             }
             var isTold = true
             if let account = try session.account, account.ending == nil {
                 isTold = try await session.signOut(keepsUnsent: true, timeout: wait.given).isTold
             }
-            return Report(home: session.home, account: name, discarded: count, serverTold: isTold)
+            return Report(home: session.home.path, account: name, discarded: count, serverTold: isTold)
         }
         try Session.removeHome(report.home)
         let untold =

@@ -1,4 +1,4 @@
-private import Foundation
+public import Foundation
 internal import GRDB
 public import NephosCore
 internal import NephosFiles
@@ -53,29 +53,30 @@ public final class DefaultsMirror: Sendable {
     private static let patience = 8
 
     /// - Parameters:
+    ///   - file: The file of defaults.
     ///   - keys: What is mirrored; nil: every key.
     ///   - interval: How often the file's time is looked at.
     ///   - deletesMany: Whether more than ``deletionsMax`` keys, and more than half of all, may be deleted at once.
     ///   - prefers: Whose value stays where both have a key and it is not known what the file had; nil: the mirror
     ///     ends there, and changes nothing.
     public convenience init(
-        store: KeyValueStore, path: String, keys: Set<String>? = nil, interval: Duration = .milliseconds(250),
+        store: KeyValueStore, file: URL, keys: Set<String>? = nil, interval: Duration = .milliseconds(250),
         deletesMany: Bool = false, prefers: Side? = nil
     ) {
         self.init(
-            store: store, path: path, keys: keys, interval: interval, deletesMany: deletesMany, prefers: prefers,
+            store: store, file: file, keys: keys, interval: interval, deletesMany: deletesMany, prefers: prefers,
             fault: nil)
     }
 
     init(
-        store: KeyValueStore, path: String, keys: Set<String>? = nil, interval: Duration = .milliseconds(250),
+        store: KeyValueStore, file: URL, keys: Set<String>? = nil, interval: Duration = .milliseconds(250),
         deletesMany: Bool = false, prefers: Side? = nil, fault: (@Sendable (String) throws -> Void)?
     ) {
         self.fault = fault ?? store.session.fault
         self.deletesMany = deletesMany
         self.prefers = prefers
         self.store = store
-        self.path = path
+        path = (try? LocalPath(file).text) ?? ""
         self.keys = keys.map { Set($0.map { ItemName($0) }) }
         self.interval = interval
     }

@@ -3,6 +3,7 @@
 
 @_exported public import struct FoundationEssentials.Data
 @_exported public import struct FoundationEssentials.Date
+@_exported public import struct FoundationEssentials.URL
 @_exported public import struct NephosBus.Budget
 @_exported public import struct NephosCore.AccountID
 @_exported public import struct NephosCore.AppID

@@ -6,7 +6,7 @@ public import NephosCore
 ///
 /// Reads are local and never wait. Writes are on this device's disk when the
 /// call returns, also while offline, and are sent when they can be.
-public final class KeyValueStore: KeyValueWriting, Sendable {
+public final class KeyValueStore: KeyValueWriting, SyncedStore {
     /// Whose store it is.
     public let app: AppID
     let session: Session
@@ -171,47 +171,13 @@ public final class KeyValueStore: KeyValueWriting, Sendable {
         try await scope.status()
     }
 
-    /// Waits until this device has what the server has now, by a fetch that begins now.
-    ///
-    /// - Parameters:
-    ///   - timeout: How long nothing may come: of very much it may take longer.
-    ///   - isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
-    ///     server's address, or a person has to do something first (sign in, unlock the account, allow the app).
-    /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
-    public func waitUntilCurrent(
-        timeout: Duration = .seconds(30), isImpatient: Bool = false
-    ) async throws(CloudError) {
-        try await scope.waitUntilCurrent(timeout: timeout, isImpatient: isImpatient)
-    }
+    /// The store's scope.
+    public var syncedScopes: SyncedScopes { SyncedScopes(scope) }
 
-    /// Waits until the first download has finished; not at all if it has, or if nobody is signed in.
+    /// Conflicts, newest first: values that another device replaced without having seen them. Asks the server.
     ///
-    /// ``ready(timeout:)`` is made for apps: it says when there is nobody to wait for, and ends with its task.
-    ///
-    /// - Parameter timeout: How long to wait at most.
-    /// - Throws: ``CloudError`` `.storeOutOfStep` when it has not in time, with the reason in its details.
-    public func waitUntilDownloaded(timeout: Duration = .seconds(10)) async throws(CloudError) {
-        guard try session.account != nil, try await !status().initialSyncFinished else { return }
-        do { try await waitUntilCurrent(timeout: timeout) } catch {
-            guard error.code == .deadlineExceeded else { throw error }
-            throw CloudError(
-                .storeOutOfStep, "This device has not downloaded the store yet, so nobody here knows what is in it.",
-                details: error.details)
-        }
-    }
-
-    /// Waits until nothing of this store waits to be sent.
-    ///
-    /// - Parameters:
-    ///   - timeout: How long to wait at most.
-    ///   - isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
-    ///     server's address, or a person has to do something first (sign in, unlock the account, allow the app).
-    /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
-    public func waitUntilSent(
-        timeout: Duration = .seconds(30), isImpatient: Bool = false
-    ) async throws(CloudError) {
-        try await scope.waitUntilSent(timeout: timeout, isImpatient: isImpatient)
-    }
+    /// - Throws: ``CloudError`` as ``Scope/conflicts(of:withHistory:limit:timeout:)`` does.
+    public func conflicts() async throws(CloudError) -> [ScopeConflict] { try await scope.conflicts(limit: .max) }
 
     // MARK: Changes
 

@@ -1,4 +1,4 @@
-private import Foundation
+public import Foundation
 public import Logging
 package import NephosBus
 public import NephosCore
@@ -12,7 +12,7 @@ private import Synchronization
 /// Several processes may open the same home at once. Safe to use from any task.
 public final class Session: Sendable {
     /// The folder that holds the device's database and secrets.
-    public let home: String
+    public let home: URL
     let local: LocalStore
     let engine: EngineHandle
     /// Called where it saves something; see ``DeviceOptions/fault``.
@@ -20,10 +20,11 @@ public final class Session: Sendable {
     let events = EventBroadcast()
 
     /// The home that is meant where none is named: `$NEPHOS_HOME`, or `~/.nephos`.
-    public static var defaultHome: String {
+    public static var defaultHome: URL {
         if let home = SessionSurroundings.current?.home { return home }
         let environment = ProcessInfo.processInfo.environment
-        return environment["NEPHOS_HOME"] ?? (environment["HOME"] ?? ".") + "/.nephos"
+        let path = environment["NEPHOS_HOME"] ?? (environment["HOME"] ?? ".") + "/.nephos"
+        return URL(fileURLWithPath: path, isDirectory: true)
     }
 
     /// Opens a home, signed in or not, and creates it if it does not exist.
@@ -34,14 +35,14 @@ public final class Session: Sendable {
     ///   - logger: Where the session says what it does. Never what is stored.
     /// - Throws: ``CloudError`` `.storageFailure` or `.configurationInvalid`; the details name the path.
     public static func open(
-        home: String = Session.defaultHome, logger: Logger = Logger(label: "nephos.device")
+        home: URL = Session.defaultHome, logger: Logger = Logger(label: "nephos.device")
     ) async throws(CloudError) -> Session {
         try await open(home: home, transport: nil, options: nil, logger: logger)
     }
 
     /// The same, over another transport than ZeroMQ, or behaving as tests want it.
     package static func open(
-        home: String = Session.defaultHome, transport: (any Transport)? = nil, options: DeviceOptions?,
+        home: URL = Session.defaultHome, transport: (any Transport)? = nil, options: DeviceOptions?,
         logger: Logger = Logger(label: "nephos.device")
     ) async throws(CloudError) -> Session {
         let around = SessionSurroundings.current
@@ -51,9 +52,10 @@ public final class Session: Sendable {
     }
 
     private init(
-        home: String, transport: any Transport, options: DeviceOptions?, logger: Logger
+        home folder: URL, transport: any Transport, options: DeviceOptions?, logger: Logger
     ) throws(CloudError) {
-        self.home = home
+        home = folder
+        let home = try LocalPath(folder).text
         do {
             try FileManager.default.createDirectory(
                 atPath: home, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])

@@ -8,6 +8,19 @@ package struct LocalPath: Hashable, Sendable {
 
     package init(_ text: String) { self.init(bytes: Array(text.utf8)) }
 
+    /// - Throws: ``CloudError`` `.invalidArguments`: the URL is no file's.
+    package init(_ file: URL) throws(CloudError) {
+        guard file.isFileURL else {
+            throw CloudError(
+                .invalidArguments, "This is no file URL. Make one with URL(fileURLWithPath:).",
+                details: ["scheme": file.scheme ?? ""])
+        }
+        self.init(
+            bytes: file.withUnsafeFileSystemRepresentation { path in
+                path.map { UnsafeBufferPointer(start: $0, count: strlen($0)).map { UInt8(bitPattern: $0) } } ?? []
+            })
+    }
+
     package init(bytes: some Sequence<UInt8>) { self.bytes = Array(bytes.prefix { $0 != 0 }) }
 
     package func appending(_ name: some Sequence<UInt8>) -> LocalPath {

@@ -87,7 +87,9 @@ public final class DocumentWriter: Sendable {
             let (content, claim) = try result.get()
             defer { withExtendedLifetime(claim) {} }
             let source = StagedSource(path: path, content: content)
-            do throws(CloudError) { return try container.put(source, in: folder, makesFolders: makesFolders) } catch {
+            do throws(CloudError) {
+                return try await container.put(source, in: folder, makesFolders: makesFolders)
+            } catch {
                 folder.remove(source)
                 throw error
             }

@@ -24,7 +24,7 @@ extension UbiquityContainer {
     public func setAttributes(
         _ changes: [DocumentAttributeChange], of path: some DocumentAddressing, conditions: [DocumentCondition] = []
     ) async throws(CloudError) -> DocumentEntry {
-        try change(conditions) { draft in
+        try await change(conditions) { draft in
             let item = try draft.documents.item(at: draft.documents.path(path))
             try draft.setAttributes(WireSetAttributes(changes, of: item.wire.attributes), of: item)
             return item.id

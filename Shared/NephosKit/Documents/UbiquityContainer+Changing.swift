@@ -11,7 +11,7 @@ extension UbiquityContainer {
     @discardableResult
     public func makeFolder(at path: String, makesParents: Bool = false) async throws(CloudError) -> DocumentEntry {
         let path = try DocumentPath(path)
-        return try change { draft in
+        return try await change { draft in
             if !makesParents, let parent = path.parent { _ = try draft.folder(at: parent, makes: false) }
             return try draft.folder(at: path, makes: true)
         } reading: {
@@ -32,7 +32,7 @@ extension UbiquityContainer {
         _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false,
         conditions: [DocumentCondition] = []
     ) async throws(CloudError) -> DocumentEntry {
-        try change(conditions) { draft in
+        try await change(conditions) { draft in
             let item = try draft.documents.item(at: draft.documents.path(source))
             var target = try draft.documents.path(target)
             let there = try draft.documents.place(target)
@@ -79,7 +79,7 @@ extension UbiquityContainer {
     public func trash(
         _ paths: [some DocumentAddressing], conditions: [DocumentCondition] = []
     ) async throws(CloudError) -> DocumentID {
-        try change(conditions) { draft in
+        try await change(conditions) { draft in
             let batch = draft.makeID()
             var seen: Set<DocumentID> = []
             for path in paths {
@@ -97,7 +97,7 @@ extension UbiquityContainer {
     /// - Throws: ``CloudError`` `.unknownItem` when there is no such batch.
     @discardableResult
     public func restore(_ batch: DocumentID? = nil) async throws(CloudError) -> [DocumentEntry] {
-        return try change { draft in
+        return try await change { draft in
             let items = try draft.documents.batch(batch)
             for item in items { draft.add(WireDocumentChange(item.id, .restore(.renaming))) }
             return items.map(\.id)
@@ -118,7 +118,7 @@ extension UbiquityContainer {
         only path: String, from batch: DocumentID? = nil
     ) async throws(CloudError) -> DocumentEntry {
         let path = try DocumentPath(path)
-        return try change { draft in
+        return try await change { draft in
             let (item, isWhole) = try draft.documents.trashed(at: path, in: batch)
             guard !isWhole else {
                 draft.add(WireDocumentChange(item.id, .restore(.renaming)))
@@ -144,7 +144,7 @@ extension UbiquityContainer {
     /// - Throws: ``CloudError`` `.unknownItem` when there is no such batch; `.constraintViolation` when a file of it is
     ///   paused and has a change that was not sent.
     public func remove(_ batch: DocumentID) async throws(CloudError) {
-        try change { draft in
+        try await change { draft in
             var remove = WireRemoveItem()
             remove.batch = batch.wire
             for item in try draft.documents.batch(batch) {

@@ -22,7 +22,7 @@ extension UbiquityContainer {
             let content = try folder.stage(contents, version: id, modified: now.nanoseconds)
             staged = content
             try folder.flush([content])
-            try change { draft in
+            try await change { draft in
                 let path = try draft.documents.path(path)
                 let item = try draft.documents.item(at: path)
                 guard item.wire.kind == .file else {

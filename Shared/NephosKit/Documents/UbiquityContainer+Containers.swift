@@ -17,7 +17,7 @@ extension UbiquityContainer {
     ///   - replaces: Whether a file that is there gets the content as a new version; else it is in the way.
     /// - Throws: ``CloudError`` `.missingEntitlement` when the other's app does not list this container;
     ///   `.constraintViolation` when a content is on its way here from a third container that it does not list (wait until
-    ///   it is sent); `.storeOutOfStep` until both containers have been downloaded; else as
+    ///   it is sent); else as
     ///   ``copy(_:to:replaces:)`` does.
     @discardableResult
     public func copy(
@@ -25,7 +25,7 @@ extension UbiquityContainer {
         replaces: Bool = false
     ) async throws(CloudError) -> DocumentCopy {
         guard other.id != id else { return try await copy(source, to: target, replaces: replaces) }
-        return try carry(source, to: target, in: other, replaces: replaces) { _, _, _, copy in copy }
+        return try await carry(source, to: target, in: other, replaces: replaces) { _, _, _, copy in copy }
     }
 
     /// Moves an item into another container: copies it as ``copy(_:to:in:replaces:)`` does, and once the server has all
@@ -47,7 +47,7 @@ extension UbiquityContainer {
                 item: try await move(source, to: target, replaces: replaces), itemCount: 1, stepCount: 1)
         }
         let engine = session.engine
-        let copy = try carry(source, to: target, in: other, replaces: replaces) { item, source, waiting, copy in
+        let copy = try await carry(source, to: target, in: other, replaces: replaces) { item, source, waiting, copy in
             let (operation, now, writer) = engine.stamp
             guard try source.waiting(in: item.id).count <= DocumentLimits.seenMax else {
                 throw CloudError(
@@ -73,7 +73,7 @@ extension UbiquityContainer {
         _ source: some DocumentAddressing, to target: some DocumentAddressing, in other: UbiquityContainer,
         replaces: Bool,
         then: (HeldDocument, DocumentTransaction, ClosedRange<Int64>?, DocumentCopy) throws -> DocumentCopy
-    ) throws(CloudError) -> DocumentCopy {
+    ) async throws(CloudError) -> DocumentCopy {
         guard session === other.session else {
             throw CloudError(.invalidArguments, "Both containers have to be of one session.")
         }
@@ -89,7 +89,8 @@ extension UbiquityContainer {
         defer { withExtendedLifetime(claim) {} }
         let lender = ContentLender(folder, listed: listed, makeID: session.engine.makeDocumentID)
         do throws(CloudError) {
-            return try other.change { draft in
+            try await requireDownload()
+            return try await other.change { draft in
                 lender.drop()
                 let here = try documents(draft.documents.rows.database)
                 let item = try here.item(at: here.path(source))

@@ -23,13 +23,18 @@ public struct DocumentSource: Sendable {
     /// Of a folder: when what is in it was changed; nil: as it is.
     package var modified: DocumentDate?
 
-    init(_ path: String, _ content: Content?) {
+    /// - Parameter file: The file or folder of this machine that it is a copy of.
+    private init(_ path: String, _ file: URL, _ content: (LocalPath) -> Content) {
+        do throws(CloudError) {
+            local = try LocalPath(file)
+            self.path = .success(try DocumentPath(path))
+        } catch { self.path = .failure(error) }
+        self.content = content(local ?? LocalPath(""))
+    }
+
+    private init(_ path: String, _ content: Content?) {
         self.path = Result { () throws(CloudError) in try DocumentPath(path) }
         self.content = content
-        switch content {
-        case .file(let file, _)?, .package(let file, _)?: local = file
-        case .data?, .link?, nil: local = nil
-        }
     }
 
     /// The file that it is read from; nil: a folder, a link, or none.
@@ -66,8 +71,8 @@ public struct DocumentSource: Sendable {
     ///
     /// - Parameter allowsOpenDatabase: Whether a SQLite database that has a log, a journal or shared memory beside it,
     ///   and each of those, is put as it is: whoever says so knows that nobody writes to it meanwhile.
-    public static func file(_ file: String, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
-        DocumentSource(path, .file(LocalPath(file), allowsOpenDatabase: allowsOpenDatabase))
+    public static func file(_ file: URL, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
+        DocumentSource(path, file) { .file($0, allowsOpenDatabase: allowsOpenDatabase) }
     }
     /// A file of these bytes.
     public static func data(_ data: Data, at path: String) -> DocumentSource {
@@ -77,8 +82,8 @@ public struct DocumentSource: Sendable {
     /// `.nosync` is left out. A file that is the content of a package, to the byte, is put as that.
     ///
     /// - Parameter allowsOpenDatabase: As of ``file(_:at:allowsOpenDatabase:)``.
-    public static func package(_ folder: String, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
-        DocumentSource(path, .package(LocalPath(folder), allowsOpenDatabase: allowsOpenDatabase))
+    public static func package(_ folder: URL, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
+        DocumentSource(path, folder) { .package($0, allowsOpenDatabase: allowsOpenDatabase) }
     }
     /// A symbolic link that leads there.
     public static func link(to target: String, at path: String) -> DocumentSource {
@@ -118,7 +123,7 @@ extension UbiquityContainer {
     ///   `.invalidArguments` when it is no file.
     @discardableResult
     public func put(
-        file: String, at path: String, makesFolders: Bool = false, conditions: [DocumentCondition] = [],
+        fileAt file: URL, at path: String, makesFolders: Bool = false, conditions: [DocumentCondition] = [],
         onProgress: (UInt64) -> Void = { _ in }
     ) async throws(CloudError) -> DocumentEntry {
         try await putOne(.file(file, at: path), makesFolders: makesFolders, conditions, onProgress)
@@ -132,7 +137,7 @@ extension UbiquityContainer {
     ///   has something in it that is neither file, folder nor link.
     @discardableResult
     public func put(
-        package folder: String, at path: String, makesFolders: Bool = false,
+        packageAt folder: URL, at path: String, makesFolders: Bool = false,
         onProgress: (UInt64) -> Void = { _ in }
     ) async throws(CloudError) -> DocumentEntry {
         try await putOne(.package(folder, at: path), makesFolders: makesFolders, [], onProgress)
@@ -151,7 +156,7 @@ extension UbiquityContainer {
 
     /// Puts several, all or none of them here. They are sent in requests of some hundreds of changes, in order. What has the
     /// bytes already that are put makes no version. Files and packages are new versions of what they were got or put as,
-    /// as ``put(file:at:makesFolders:conditions:onProgress:)`` says.
+    /// as ``put(fileAt:at:makesFolders:conditions:onProgress:)`` says.
     ///
     /// - Parameter conditions: What this takes for granted, of whichever items; then it has to go as one request.
     /// - Returns: The item of each.
@@ -187,7 +192,7 @@ extension UbiquityContainer {
             let lost = await lostLists(of: staged)
             // An app that says what it takes for granted knows what the content was made from.
             let basis = conditions.isEmpty ? PutBasis.recordOrNewest : .newest
-            let (result, unchanged) = try change(conditions) { draft in
+            let (result, unchanged) = try await change(conditions) { draft in
                 draft.lostLists = lost
                 let puts = try staged.map { source in
                     if let content = source.content { try folder.require(content) }
@@ -209,8 +214,8 @@ extension UbiquityContainer {
     /// Puts what is in the home already.
     func put(
         _ source: StagedSource, in folder: ContentFolder, makesFolders: Bool
-    ) throws(CloudError) -> DocumentEntry {
-        let (entry, unchanged) = try change { draft in
+    ) async throws(CloudError) -> DocumentEntry {
+        let (entry, unchanged) = try await change { draft in
             if let content = source.content { try folder.require(content) }
             return (try draft.put(source, .newest, makesFolders: makesFolders), draft.unchanged)
         } reading: {
@@ -348,7 +353,7 @@ extension UbiquityContainer {
     ///   is in a package's way; `.storageFailure`, `.permissionFailure` of the local file.
     @discardableResult
     public func get(
-        _ path: some DocumentAddressing, to file: String, version: DocumentID? = nil, overwrites: Bool = false,
+        _ path: some DocumentAddressing, to file: URL, version: DocumentID? = nil, overwrites: Bool = false,
         replacesFolder: Bool = false, timeout: Duration = .seconds(30),
         onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) -> [UnkeptAttribute] {

@@ -34,7 +34,7 @@ extension UbiquityContainer {
     public func copy(
         _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false
     ) async throws(CloudError) -> DocumentCopy {
-        try change { draft in
+        try await change { draft in
             let item = try draft.documents.item(at: draft.documents.path(source))
             let id = try draft.copy(item, to: draft.documents.path(target), replaces: replaces)
             return (id: id, count: draft.itemCount, steps: try draft.requests(container: "").count)

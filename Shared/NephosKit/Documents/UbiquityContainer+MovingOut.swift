@@ -124,7 +124,7 @@ extension UbiquityContainer {
     /// - Returns: The batch.
     /// - Throws: ``CloudError`` `.constraintViolation` when it has another; else as ``trash(_:)`` does.
     package func trash(_ id: DocumentID, ifVersion version: DocumentID?) async throws(CloudError) -> DocumentID {
-        try change { draft in
+        try await change { draft in
             let batch = draft.makeID()
             guard let item = try draft.documents.document(id), let path = try draft.documents.path(of: item)?.path
             else {

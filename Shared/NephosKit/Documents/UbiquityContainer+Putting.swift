@@ -119,7 +119,7 @@ extension UbiquityContainer {
             }
         }
         let lost = await lostLists(of: prepared.staged, within: prepared.asksWithin)
-        let (results, bytesThere) = try change { draft in
+        let (results, bytesThere) = try await change { draft in
             draft.lostLists = lost
             let puts = try prepared.sources.map { source -> Result<PutDocument, CloudError> in
                 switch source {

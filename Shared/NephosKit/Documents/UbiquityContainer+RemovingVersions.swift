@@ -15,7 +15,7 @@ extension UbiquityContainer {
     public func removeVersions(
         _ versions: [DocumentID], of path: some DocumentAddressing
     ) async throws(CloudError) -> DocumentEntry {
-        try change { draft in
+        try await change { draft in
             let item = try draft.itemWithVersions(at: path)
             let used = ([item.wire.content] + item.wire.conflicts).map(\.version)
             for version in versions where used.contains(version.wire) {
@@ -37,7 +37,7 @@ extension UbiquityContainer {
     /// - Throws: ``CloudError`` as ``removeVersions(_:of:)`` does.
     @discardableResult
     public func removeOtherVersions(of path: some DocumentAddressing) async throws(CloudError) -> DocumentEntry {
-        try change { draft in
+        try await change { draft in
             let item = try draft.itemWithVersions(at: path)
             draft.removeOtherVersions(of: item)
             return item.id
@@ -72,7 +72,7 @@ extension UbiquityContainer {
         var count = 0
         while !left.isEmpty {
             try await waitForRoom(below: pendingMax, patience)
-            count += try change { draft in
+            count += try await change { draft in
                 // Some may have gone since.
                 let found = try left.prefix(stepMax).compactMap { try draft.documents.document($0) }
                     .filter(\.wire.hasContent)

@@ -21,23 +21,24 @@ extension UbiquityContainer {
     public func setRendition(
         _ data: Data, named name: String, of path: some DocumentAddressing, madeFrom version: DocumentID? = nil
     ) async throws(CloudError) -> DocumentEntry {
-        try setRendition(.data(data), name, path, version)
+        try await setRendition(.data(data), name, path, version)
     }
 
     /// Sets a further content of an item to a copy of a file of this machine.
     ///
-    /// - Throws: ``CloudError`` as ``setRendition(_:named:of:madeFrom:)`` and ``put(file:at:makesFolders:)`` do.
+    /// - Throws: ``CloudError`` as ``setRendition(_:named:of:madeFrom:)`` and ``put(fileAt:at:makesFolders:conditions:onProgress:)`` do.
     @discardableResult
     public func setRendition(
-        file: String, named name: String, of path: some DocumentAddressing, madeFrom version: DocumentID? = nil
+        fileAt file: URL, named name: String, of path: some DocumentAddressing, madeFrom version: DocumentID? = nil
     ) async throws(CloudError) -> DocumentEntry {
-        try setRendition(.file(LocalPath(file), allowsOpenDatabase: false), name, path, version)
+        try await setRendition(.file(LocalPath(file), allowsOpenDatabase: false), name, path, version)
     }
 
     private func setRendition(
         _ content: DocumentSource.Content, _ name: String, _ path: some DocumentAddressing, _ version: DocumentID?
-    ) throws(CloudError) -> DocumentEntry {
+    ) async throws(CloudError) -> DocumentEntry {
         try Self.check(name)
+        try await requireDownload()
         // Before anything is read.
         _ = try read { try $0.item(at: $0.path(path)).requireContent() }
         let folder = try ContentFolder(home: session.local.home)
@@ -46,7 +47,7 @@ extension UbiquityContainer {
         let staged = try stage(content, folder)
         do throws(CloudError) {
             try folder.flush([staged])
-            return try change { draft in
+            return try await change { draft in
                 try folder.require(staged)
                 let item = try draft.documents.item(at: draft.documents.path(path))
                 try draft.setRendition(staged, named: Data(name.utf8), of: item, madeFrom: version)
@@ -68,7 +69,7 @@ extension UbiquityContainer {
     public func removeRendition(
         named name: String, of path: some DocumentAddressing
     ) async throws(CloudError) -> DocumentEntry {
-        try change { draft in
+        try await change { draft in
             let item = try draft.documents.item(at: draft.documents.path(path))
             _ = try item.rendition(named: name)
             var set = WireSetRendition()
@@ -124,7 +125,7 @@ extension UbiquityContainer {
     ///   - onProgress: Gets the bytes that have come, and all.
     /// - Throws: ``CloudError`` as ``rendition(named:of:timeout:)`` does, whatever its length; and of the local file.
     public func getRendition(
-        named name: String, of path: some DocumentAddressing, to file: String, timeout: Duration = .seconds(30),
+        named name: String, of path: some DocumentAddressing, to file: URL, timeout: Duration = .seconds(30),
         onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) {
         try await getRendition(named: name, of: path, to: LocalPath(file), timeout: timeout, onProgress: onProgress)

@@ -64,9 +64,13 @@ public struct ContainerStatus: Sendable {
 extension UbiquityContainer {
     /// What of the container is as the server has it, and what is not: needs no network.
     ///
-    /// - Parameter path: Of this item and what is in it; `/`: of all.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    public func status() async throws(CloudError) -> ContainerStatus { try await status(of: "/") }
+
+    /// The same of an item and what is in it.
+    ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such item.
-    public func status(of path: some DocumentAddressing = "/") async throws(CloudError) -> ContainerStatus {
+    public func status(of path: some DocumentAddressing) async throws(CloudError) -> ContainerStatus {
         let progress = try await uploadProgress()
         let scope = try await scope.status()
         return try read { documents in

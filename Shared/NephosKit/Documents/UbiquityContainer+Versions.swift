@@ -38,6 +38,23 @@ extension UbiquityContainer {
         return reply.versions.compactMap { DocumentVersion($0, of: item.wire) }
     }
 
+    /// The files of which two contents were written at once, and nobody has said which stays, by path; none that lies in the trash. Needs no
+    /// network.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    public func conflicts() async throws(CloudError) -> [DocumentEntry] {
+        try read { documents in
+            var found: [DocumentEntry] = []
+            try documents.eachItem { item in
+                guard !item.wire.conflicts.isEmpty, let entry = try documents.entry(item), !entry.isTrashed else {
+                    return
+                }
+                found.append(entry)
+            }
+            return found.sorted { ($0.path, $0.id) < ($1.path, $1.id) }
+        }
+    }
+
     /// The current version of a file, and after it those that lost to it and that nobody has resolved, the oldest
     /// first. Needs no network.
     ///
@@ -69,7 +86,7 @@ extension UbiquityContainer {
         var names = Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }
         if let own = try session.account, names[own.deviceID] == nil { names[own.deviceID] = own.deviceName }
         let known = names
-        return try change { draft in
+        return try await change { draft in
             let path = try draft.documents.path(path)
             let item = try draft.documents.item(at: path)
             return try draft.resolve(item, at: path, keeping: version, keepsOthers: keepsOthers, known)
@@ -91,7 +108,7 @@ extension UbiquityContainer {
         _ version: DocumentID, of path: some DocumentAddressing, timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> DocumentEntry {
         let (item, content) = try await content(at: path, version, timeout)
-        return try change { draft in
+        return try await change { draft in
             guard let there = try draft.documents.document(item.id) else {
                 throw CloudError(.unknownItem, "The item was removed meanwhile.", details: ["item": "\(item.id)"])
             }

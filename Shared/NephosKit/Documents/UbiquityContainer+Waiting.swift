@@ -1,5 +1,48 @@
 internal import Foundation
-package import NephosCore
+public import NephosCore
+
+extension UbiquityContainer {
+    /// Asks for the server's changes, and sends now what waits for its next attempt. Returns at once.
+    public func synchronize() { syncedScopes.synchronize() }
+
+    /// What changes from outside, from now on. This device's own changes are not among it, but for what was refused of
+    /// them. For a list that is kept up to date there are queries (``query(_:scope:sortedBy:batchMax:)-(String,_,_,_)``).
+    ///
+    /// A listener that lags behind by 10,000 keeps the newest.
+    public var changes: some AsyncSequence<ContainerChanges, Never> & Sendable {
+        scope.events.compactMap { [self] event in
+            guard case .change(let change) = event else { return nil }
+            return changes(change)
+        }
+    }
+
+    private func changes(_ change: ChangeNotification) -> ContainerChanges {
+        var changes = ContainerChanges(reason: change.reason)
+        changes.error = change.error
+        changes.isAll = change.changedKeys.isEmpty
+        for id in change.changedKeys.compactMap({ DocumentID($0) }) {
+            let entry = try? read { documents in
+                try documents.document(id).flatMap { try documents.entry($0) }
+            }
+            if let entry { changes.changed.append(entry) } else { changes.removed.append(id) }
+        }
+        return changes
+    }
+}
+
+/// What an app is told when items of a container change from outside.
+public struct ContainerChanges: Sendable, Hashable {
+    /// Why.
+    public var reason: ChangeReason
+    /// Items that were made or changed, as they are by now; also such as lie in the trash.
+    public var changed: [DocumentEntry] = []
+    /// Items that are gone for good.
+    public var removed: [DocumentID] = []
+    /// So much that it is not listed: look at all.
+    public var isAll = false
+    /// Why something was refused; nil: nothing was.
+    public var error: CloudError?
+}
 
 /// Waiting for what is sent, whoever of the home sends it.
 extension UbiquityContainer {

@@ -6,14 +6,15 @@ internal import NephosWire
 ///
 /// The names of everything are on this device: what only reads them is local. What changes something is on this
 /// device's disk when the call returns, also while offline, is seen here at once, and is sent when it can be. Contents
-/// are fetched when they are asked for.
+/// are fetched when they are asked for. On a new device a change waits for the first download of the names, and a read
+/// before that is `.storeOutOfStep`: see ``SyncedStore/ready(timeout:)``.
 ///
 /// A handle is one account's: once another is signed in, each call of it fails with `.notSignedIn`.
 ///
 /// A path begins at the container's top where it begins with `/`, and else in `Documents`, the folder that the person
 /// sees: `Letters/a.txt`, `Documents/Letters/a.txt` and `/Documents/Letters/a.txt` are one. An item's id does for its path,
 /// and is the only way to one whose name, or a folder's that it is in, is no text.
-public final class UbiquityContainer: Sendable {
+public final class UbiquityContainer: SyncedStore {
     /// Names it among all containers.
     public let id: String
     /// As which app it is used.
@@ -25,6 +26,9 @@ public final class UbiquityContainer: Sendable {
     public var scope: Scope {
         Scope(id: ScopeID(app: app, service: .documents, name: id), session: session, account: account)
     }
+
+    /// The container's scope.
+    public var syncedScopes: SyncedScopes { SyncedScopes(scope) }
 
     init(id: String, app: AppID, account: AccountID, session: Session) {
         self.id = id
@@ -184,6 +188,27 @@ public final class UbiquityContainer: Sendable {
 
     // MARK: The transactions
 
+    /// Waits for the first download, unless nobody can be reached for it.
+    ///
+    /// - Throws: ``CloudError`` `.storeOutOfStep` with the reason when it does not come; what only a person can cure.
+    func requireDownload() async throws(CloudError) {
+        var error: CloudError
+        do throws(CloudError) { return try read { _ in } } catch let failure { error = failure }
+        let isOffline: Bool = try await session.engine.perform { engine, completion in
+            completion(.success(engine.options.isOffline))
+        }
+        guard error == DocumentsModel.notDownloaded, !isOffline else { throw error }
+        do throws(CloudError) {
+            try await syncedScopes.wait(for: .downloaded, timeout: .seconds(30), isImpatient: true)
+        } catch let failure {
+            guard [.deadlineExceeded, .networkUnavailable, .networkFailure].contains(failure.code) else {
+                throw failure
+            }
+            error.details["reason"] = failure.details["reason"] ?? failure.message
+            throw error
+        }
+    }
+
     func read<Value>(_ body: (DocumentTransaction) throws -> Value) throws(CloudError) -> Value {
         try session.local.read { try body(try documents($0)) }
     }
@@ -205,11 +230,12 @@ public final class UbiquityContainer: Sendable {
     /// Requests of one container that may wait.
     static let pendingMax = 100_000
 
-    /// Changes something, all or nothing, and sends it when it can be.
+    /// Changes something, all or nothing, and sends it when it can be. On a new device it waits for the container's
+    /// first download: nobody knows before what has the name, or the folder.
     func change<Value>(
         _ conditions: [DocumentCondition] = [], _ body: (inout DocumentDraft) throws -> Value
-    ) throws(CloudError) -> Value {
-        try change(conditions, body) { $1 }
+    ) async throws(CloudError) -> Value {
+        try await change(conditions, body) { $1 }
     }
 
     /// The same, and reads what that has made of it: what fails has changed nothing.
@@ -218,15 +244,16 @@ public final class UbiquityContainer: Sendable {
     func change<Value, Result>(
         _ conditions: [DocumentCondition] = [], _ body: (inout DocumentDraft) throws -> Value,
         reading: (DocumentTransaction, Value) throws -> Result
-    ) throws(CloudError) -> Result {
-        try change(conditions, body) { documents, value, _ in try reading(documents, value) }
+    ) async throws(CloudError) -> Result {
+        try await change(conditions, body) { documents, value, _ in try reading(documents, value) }
     }
 
     /// The same, and tells where what was changed waits; nil: nothing has to be sent.
     func change<Value, Result>(
         _ conditions: [DocumentCondition] = [], _ body: (inout DocumentDraft) throws -> Value,
         waiting: (DocumentTransaction, Value, ClosedRange<Int64>?) throws -> Result
-    ) throws(CloudError) -> Result {
+    ) async throws(CloudError) -> Result {
+        try await requireDownload()
         let engine = session.engine
         let result = try session.local.write { database in
             let documents = try documents(database)

@@ -90,15 +90,6 @@ package final class KeyValueSync {
         timeout: Duration, isImpatient: Bool = false, _ completion: @escaping (Result<Void, CloudError>) -> Void
     ) { driver.wait(for: .sent, timeout: timeout, isImpatient: isImpatient, completion) }
 
-    /// Completes when the first download has finished, or a person has to do something before it can.
-    ///
-    /// - Returns: Names the waiter, for ``endWaiter(_:_:)``.
-    func whenDownloaded(timeout: Duration, _ completion: @escaping (Result<Void, CloudError>) -> Void) -> Int {
-        driver.wait(for: .downloaded, timeout: timeout, completion)
-    }
-
-    func endWaiter(_ number: Int, _ result: Result<Void, CloudError>) { driver.endWaiter(number, result) }
-
     /// What was overwritten or lost a conflict; nil: of all keys.
     func history(
         of key: String?, limit: Int, timeout: Duration?,

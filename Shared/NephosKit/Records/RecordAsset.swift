@@ -47,8 +47,8 @@ public struct RecordAsset: Hashable, Sendable {
     ///
     /// - Throws: ``CloudError`` `.limitExceeded` when there are more than 1 GiB; `.invalidArguments` when it is no file;
     ///   `.unknownItem`, `.permissionFailure`, `.storageFailure` of files.
-    public init(contentsOf path: String) async throws(CloudError) {
-        try await self.init(contentsOf: LocalPath(path))
+    public init(contentsOf file: URL) async throws(CloudError) {
+        try await self.init(contentsOf: LocalPath(file))
     }
 
     package init(contentsOf file: LocalPath) async throws(CloudError) {

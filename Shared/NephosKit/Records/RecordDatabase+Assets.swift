@@ -46,13 +46,13 @@ extension RecordDatabase {
     ///
     /// - Parameters:
     ///   - id: The record that has it.
-    ///   - file: Its path.
+    ///   - file: Where it is to be.
     ///   - timeout: How long nothing may come before it is given up.
     ///   - onProgress: Gets the bytes that have come, and all.
     /// - Throws: ``CloudError`` as ``data(of:in:timeout:)`` does; `.invalidArguments` when a folder or whatever else is no
     ///   file is there; `.storageFailure`, `.permissionFailure` of the file.
     public func download(
-        _ asset: RecordAsset, of id: RecordID, to file: String, timeout: Duration = .seconds(30),
+        _ asset: RecordAsset, of id: RecordID, to file: URL, timeout: Duration = .seconds(30),
         onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) {
         try await download(

@@ -5,10 +5,18 @@ internal import NephosWire
 internal import SwiftProtobuf
 
 extension RecordDatabase {
-    /// What was saved here and elsewhere without knowing of each other, and nobody has resolved.
+    /// What was saved here and elsewhere without knowing of each other, and nobody has resolved: of all zones, also of
+    /// such as are not there any more.
+    ///
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
+    public func conflicts() async throws(CloudError) -> [RecordConflict] {
+        try read { database in try undecidedZones(database).flatMap { try listed($0, database).conflicts() } }
+    }
+
+    /// The same of one zone.
     ///
     /// - Throws: ``CloudError`` `.zoneNotFound`, `.notSignedIn`, `.storageFailure`.
-    public func conflicts(in zone: String = RecordZone.defaultName) async throws(CloudError) -> [RecordConflict] {
+    public func conflicts(zone: String) async throws(CloudError) -> [RecordConflict] {
         try read { try listed(zone, $0).conflicts() }
     }
 
@@ -73,27 +81,37 @@ extension RecordDatabase {
     /// - Returns: Their names, in order.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
     public func undecidedZones() async throws(CloudError) -> [String] {
-        try read { database in
-            guard try RecordTransaction.isPrepared(database) else { return [] }
-            return try String.fetchAll(
-                database, sql: RecordTransaction.undecidedScopes, arguments: [account.rawValue]
-            ).map { RecordPlace($0) }.filter { $0.container == container && $0.isPublic == isPublic }
-                .compactMap(\.zone).sorted()
-        }
+        try read { try undecidedZones($0) }
     }
 
-    /// What the server refused, for reasons that are no conflict, and nobody has dismissed or saved again.
+    private func undecidedZones(_ database: Database) throws -> [String] {
+        guard try RecordTransaction.isPrepared(database) else { return [] }
+        let zones = try String.fetchAll(
+            database, sql: RecordTransaction.undecidedScopes, arguments: [account.rawValue]
+        ).map { RecordPlace($0) }.filter { $0.container == container && $0.isPublic == isPublic }.compactMap(\.zone)
+        return Set(zones).sorted()
+    }
+
+    /// What the server refused, for reasons that are no conflict, and nobody has dismissed or saved again: of all
+    /// zones, also of such as are not there any more.
     ///
-    /// - Throws: ``CloudError`` as ``conflicts(in:)`` does.
-    public func refused(in zone: String = RecordZone.defaultName) async throws(CloudError) -> [RefusedRecord] {
+    /// - Throws: ``CloudError`` as ``conflicts()`` does.
+    public func refused() async throws(CloudError) -> [RefusedRecord] {
+        try read { database in try undecidedZones(database).flatMap { try listed($0, database).refusals() } }
+    }
+
+    /// The same of one zone.
+    ///
+    /// - Throws: ``CloudError`` as ``conflicts(zone:)`` does.
+    public func refused(zone: String) async throws(CloudError) -> [RefusedRecord] {
         try read { try listed(zone, $0).refusals() }
     }
 
     /// Dismisses what was refused, as it was listed: what was refused since stays.
     ///
-    /// - Parameter refused: As ``refused(in:)`` has given them; of whichever zones.
+    /// - Parameter refused: As ``refused()`` has given them; of whichever zones.
     /// - Returns: Those that there were still.
-    /// - Throws: ``CloudError`` as ``conflicts(in:)`` does.
+    /// - Throws: ``CloudError`` as ``conflicts()`` does.
     @discardableResult
     public func dismissRefused(_ refused: [RefusedRecord]) async throws(CloudError) -> [RefusedRecord] {
         try session.local.write { database in
@@ -104,14 +122,13 @@ extension RecordDatabase {
 
     /// Dismisses all that was refused of these records by now: it is not listed any more.
     ///
-    /// - Parameter names: Records' names; nil: all.
-    /// - Returns: Those that there were, each once.
-    /// - Throws: ``CloudError`` `.storageFailure`.
+    /// - Parameter ids: Nil: of all records of all zones.
+    /// - Returns: Those that there were, each once, in order.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
     @discardableResult
-    public func dismissRefused(
-        _ names: [String]? = nil, in zone: String = RecordZone.defaultName
-    ) async throws(CloudError) -> [String] {
-        try await scope(of: zone).dismissRefused(names?.map { ItemName($0) }).map(\.rawValue)
+    public func dismissRefused(of ids: [RecordID]? = nil) async throws(CloudError) -> [RecordID] {
+        let refused = try await refused().filter { ids?.contains($0.id) ?? true }
+        return Set(try await dismissRefused(refused).map(\.id)).sorted()
     }
 }
 

@@ -9,15 +9,18 @@ public import struct Foundation.Data
 extension RecordDatabase {
     /// Saves a record.
     ///
-    /// It is on this device's disk when this returns, and is sent when it can be. A record that is as it was fetched is
-    /// saved already.
+    /// It is on this device's disk when this returns, and is sent when it can be. A record that is as it was read is
+    /// saved already: it comes back as it is, nothing is sent, and other devices are not told. The same goes for a new
+    /// record with the content of the one that is here under its name.
     ///
     /// - Parameters:
     ///   - policy: What becomes of it where others have saved the record since.
     ///   - replacing: Fields that it does not have go, also those that this device does not know or has not fetched.
     /// - Returns: The record with its new change tag. Save it again from there, or what it was saved from is taken for
     ///   the last that was known.
-    /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:seen:)`` does.
+    /// - Throws: ``CloudError`` `.serverRecordChanged`: the record is new (made with ``Record/init(_:type:fields:parent:)``),
+    ///   and this device has one of that name with other content, sent or not. Read that and change it, or save with
+    ///   another policy. Else as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:seen:)`` does.
     @discardableResult
     public func save(
         _ record: Record, policy: RecordSavePolicy = .ifServerRecordUnchanged, replacing: Bool = false
@@ -61,12 +64,13 @@ extension RecordDatabase {
     ///   - replacing: Fields that the records do not have go, also those that this device does not know or has not fetched.
     ///   - seen: Of what is deleted, as it was read: others' saves since then are conflicts; without, those since what is
     ///     here.
-    ///   - clientToken: What the server tells this device again (``clientChangeToken(in:timeout:)``), of each zone, once
+    ///   - clientToken: What the server tells this device again (``clientChangeToken(zone:timeout:)``), of each zone, once
     ///     the changes are made, all of them: 1 to 1024 bytes; nil: what it was told before stays.
     /// - Returns: The records, in their order, with their new change tags.
     /// - Throws: ``CloudError`` `.limitExceeded` (too much at once: divide it), `.invalidArguments` (a name that none
     ///   can have, a record twice, another type than the record has, a field that is to be encrypted and is there
-    ///   unencrypted, or is of a public database), `.zoneNotFound`, `.serviceBusy` (100,000 changes
+    ///   unencrypted, or is of a public database), `.serverRecordChanged` (a new record over another of its name that
+    ///   this device has, as ``save(_:policy:replacing:)`` says), `.zoneNotFound`, `.serviceBusy` (100,000 changes
     ///   of the zone wait to be sent: connect), `.notSignedIn`, `.storageFailure`; of an asset's file `.unknownItem`,
     ///   `.permissionFailure`, and `.constraintViolation` when it is not what it was. Nothing was saved then.
     @discardableResult
@@ -117,7 +121,7 @@ extension RecordDatabase {
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the database was downloaded, `.zoneNotFound`,
     ///   `.networkUnavailable` and the like, `.notSignedIn`.
     public func clientChangeToken(
-        in zone: String = RecordZone.defaultName, timeout: Duration? = nil
+        zone: String, timeout: Duration? = nil
     ) async throws(CloudError) -> Data? {
         var request = WireReadChanges()
         request.scope = try "\(container)/\(id(of: zone))"

@@ -6,7 +6,7 @@ internal import NephosWire
 /// What is of a public database alone.
 extension RecordDatabase {
     /// Keeps a copy of all that everyone may read here, in step from now on: also offline it can be read then, and
-    /// ``changes(in:)`` tells of it. Until it was downloaded reading asks the server.
+    /// ``changes`` tells of it. Until it was downloaded reading asks the server.
     ///
     /// What waits to be sent has to be sent before.
     ///

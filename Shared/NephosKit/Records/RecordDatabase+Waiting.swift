@@ -1,59 +1,152 @@
+internal import GRDB
 public import NephosCore
 
-/// Waiting, and what changes.
 extension RecordDatabase {
-    /// Waits until nothing of the zone waits to be sent, nor of the database's zones.
+    /// The scope of the zones, and those of each of them.
+    public var syncedScopes: SyncedScopes {
+        SyncedScopes(scope) { [self] database, purpose in
+            try zoneNames(for: purpose, database).map { place(of: $0, database) }.map {
+                ScopeID(app: app, service: .records, name: $0.name)
+            }
+        }
+    }
+
+    /// Names of the zones that are meant where none is named, in order.
+    private func zoneNames(for purpose: SyncedScopes.Purpose, _ database: Database) throws -> [String] {
+        _ = try session(in: database)
+        if isPublic { return [RecordZone.defaultName] }
+        let waiting = try waitingZones(database)
+        if purpose == .sending { return waiting.sorted() }
+        let zones = try zones(database)
+        // One that waits to be made is not on the server, so nothing of it can be fetched.
+        let made = try zones.all().map(\.name).filter { try zones.id(of: $0) != nil }
+        return Set(purpose == .fetching ? made : made + waiting).sorted()
+    }
+
+    /// Zones of which something waits to be sent, also such as are not there any more.
+    private func waitingZones(_ database: Database) throws -> [String] {
+        try String.fetchAll(
+            database, sql: "SELECT DISTINCT scope FROM outbox WHERE service = 'records' AND account = ?1",
+            arguments: [account.rawValue]
+        ).map { RecordPlace($0) }.filter { $0.container == container && !$0.isPublic }.compactMap(\.zone)
+    }
+
+    private func place(of zone: String, _ database: Database) -> RecordPlace {
+        isPublic ? publicPlace(keepsCopy: (try? keepsCopy(database)) ?? false) : .zone(container, zone)
+    }
+
+    // MARK: Waiting
+
+    /// Waits until this device has downloaded the database's zones and this one's records for the first time.
+    ///
+    /// - Throws: ``CloudError`` as ``SyncedStore/ready(timeout:)`` does; `.zoneNotFound`.
+    public func ready(zone: String, timeout: Duration = .seconds(30)) async throws(CloudError) {
+        try await SyncedScopes(scope).wait(for: .downloaded, timeout: timeout)
+        try await require(zone)
+        try await SyncedScopes(scope(of: zone)).wait(for: .downloaded, timeout: timeout)
+    }
+
+    /// Waits until nothing of the zone waits to be sent, nor of the database's list of zones.
     ///
     /// - Parameters:
-    ///   - zone: Its name.
-    ///   - timeout: How long to wait at most, for the zones and then for the records.
+    ///   - timeout: How long to wait at most, for the list and then for the records.
     ///   - isImpatient: As of ``Scope/waitUntilSent(timeout:isImpatient:)``.
     /// - Throws: ``CloudError`` as ``Scope/waitUntilSent(timeout:isImpatient:)`` does. What was refused is no longer
-    ///   waiting: see ``conflicts(in:)`` and ``refused(in:)``.
+    ///   waiting: see ``conflicts(zone:)`` and ``refused(zone:)``.
     public func waitUntilSent(
-        in zone: String = RecordZone.defaultName, timeout: Duration = .seconds(30), isImpatient: Bool = false
+        zone: String, timeout: Duration = .seconds(30), isImpatient: Bool = false
     ) async throws(CloudError) {
         try await scope.waitUntilSent(timeout: timeout, isImpatient: isImpatient)
         try await scope(of: zone).waitUntilSent(timeout: timeout, isImpatient: isImpatient)
     }
 
-    /// Waits until this device has what the server has now of the database's zones and of this one's records.
+    /// Waits until this device has what the server has now of the database's list of zones and of this one's records.
     ///
     /// - Throws: ``CloudError`` as ``Scope/waitUntilCurrent(timeout:isImpatient:)`` does; `.zoneNotFound` when the
     ///   server has no such zone.
     public func waitUntilCurrent(
-        in zone: String = RecordZone.defaultName, timeout: Duration = .seconds(30), isImpatient: Bool = false
+        zone: String, timeout: Duration = .seconds(30), isImpatient: Bool = false
     ) async throws(CloudError) {
         try await scope.waitUntilCurrent(timeout: timeout, isImpatient: isImpatient)
-        guard try await zones().contains(where: { $0.name == zone }) else { throw RecordNames.noZone(zone) }
+        try await require(zone)
         try await scope(of: zone).waitUntilCurrent(timeout: timeout, isImpatient: isImpatient)
     }
 
+    private func require(_ zone: String) async throws(CloudError) {
+        guard try await zones().contains(where: { $0.name == zone }) else { throw RecordNames.noZone(zone) }
+    }
+
     /// Asks for the server's changes, and sends now what waits for its next attempt. Returns at once.
-    public func synchronize(_ zone: String = RecordZone.defaultName) {
+    public func synchronize() { syncedScopes.synchronize() }
+
+    /// The same of the database's list of zones and of this one's records.
+    public func synchronize(zone: String) {
         scope.synchronize()
         scope(of: zone).synchronize()
     }
 
-    /// Where the zone stands, and why anything in it waits. Needs no network.
+    // MARK: Status
+
+    /// Where the whole database stands, its list of zones and the records of each, and why anything in it waits. Needs
+    /// no network.
+    ///
+    /// What waits and was refused is called as ``RecordID/description`` says; ``StoreStatus/head`` and
+    /// ``StoreStatus/digest`` are those of the list of zones.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` when the session is closed.
-    public func status(of zone: String = RecordZone.defaultName) async throws(CloudError) -> StoreStatus {
+    public func status() async throws(CloudError) -> StoreStatus {
+        try await syncedScopes.status { name, scope in
+            guard let zone = RecordPlace(scope.name).zone else { return name }
+            return ItemName(RecordID(name.rawValue, zone: zone).description)
+        }
+    }
+
+    /// Where the zone stands, and why anything in it waits. Needs no network.
+    ///
+    /// - Throws: ``CloudError`` as ``status()`` does.
+    public func status(zone: String) async throws(CloudError) -> StoreStatus {
         try await scope(of: zone).status()
+    }
+
+    // MARK: Changes
+
+    /// What changes in the zones from outside, from now on, each zone by itself. This device's own saves are not among
+    /// it, but for what was refused of them.
+    ///
+    /// A listener that lags behind by 10,000 keeps the newest.
+    public var changes: some AsyncSequence<RecordChanges, Never> & Sendable {
+        followAll()
+        let (app, container, isPublic) = (app, container, isPublic)
+        return session.subscribe { event in
+            guard let id = event.scope, id.app == app, id.service == .records else { return false }
+            let place = RecordPlace(id.name)
+            return place.container == container && place.isPublic == isPublic
+        }.compactMap { [self] event in
+            guard case .change(let id, let change) = event else { return nil }
+            guard let zone = RecordPlace(id.name).zone else {
+                // Zones that have come are followed too.
+                followAll()
+                return nil
+            }
+            guard change.reason == .accountChange || (try? read { _ in }) != nil else { return nil }
+            return changes(change, zone: zone)
+        }
     }
 
     /// What changes in a zone from outside, from now on. This device's own saves are not among it, but for what was
     /// refused of them.
     ///
     /// A listener that lags behind by 10,000 keeps the newest.
-    public func changes(
-        in zone: String = RecordZone.defaultName
-    ) -> some AsyncSequence<RecordChanges, Never> & Sendable {
+    public func changes(zone: String) -> some AsyncSequence<RecordChanges, Never> & Sendable {
         follow(zone)
         return scope(of: zone).events.compactMap { [self] event in
             guard case .change(let change) = event else { return nil }
-            return changes(change, in: zone)
+            return changes(change, zone: zone)
         }
+    }
+
+    private func followAll() {
+        for zone in (try? read { try zoneNames(for: .fetching, $0) }) ?? [] { follow(zone) }
     }
 
     /// What changes of the database's zones from outside, from now on.
@@ -66,7 +159,7 @@ extension RecordDatabase {
         }
     }
 
-    private func changes(_ change: ChangeNotification, in zone: String) -> RecordChanges {
+    private func changes(_ change: ChangeNotification, zone: String) -> RecordChanges {
         var changes = RecordChanges(reason: change.reason, zone: zone)
         changes.error = change.error
         let ids = change.changedKeys.map { RecordID($0.rawValue, zone: zone) }
@@ -119,14 +212,14 @@ extension RecordDatabase {
         var pacings: Int
     }
 
-    /// Waits until nothing of the zone waits to be sent, nor of the database's zones, for as long as it moves.
+    /// Waits until nothing of the zone waits to be sent, nor of the database's list of zones, for as long as it moves.
     ///
     /// - Parameters:
     ///   - patience: How long nothing may move.
     ///   - onProgress: Gets the bytes that are sent of the assets that are on their way, and all.
     /// - Throws: ``CloudError`` as ``Scope/waitUntilSent(timeout:isImpatient:)`` does.
     package func waitUntilSentWhileItMoves(
-        in zone: String = RecordZone.defaultName, within patience: Duration,
+        zone: String, within patience: Duration,
         onProgress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
     ) async throws(CloudError) {
         try await scope.waitUntilSent(timeout: patience, isImpatient: true)
@@ -139,7 +232,7 @@ extension RecordDatabase {
                 return nil
             } catch {
                 guard error.code == .deadlineExceeded else { throw error }
-                let progress = try await uploadProgress(in: zone)
+                let progress = try await uploadProgress(zone: zone)
                 if progress.isPaced { pacings += 1 }
                 onProgress(progress.done, progress.total)
                 // Another process of the home may be the one that sends.
@@ -157,7 +250,7 @@ extension RecordDatabase {
     /// How far the assets are that this process sends of a zone: bytes that are sent of those on their way, and all; and
     /// whether the next wait because of a limited rate.
     package func uploadProgress(
-        in zone: String = RecordZone.defaultName
+        zone: String
     ) async throws(CloudError) -> (done: Int, total: Int, isPaced: Bool, waiting: CloudError?) {
         let progress: UploadProgress = try await scope(of: zone).perform { driver, completion in
             completion(.success((driver.model as? RecordZoneModel)?.uploads.progress ?? UploadProgress()))

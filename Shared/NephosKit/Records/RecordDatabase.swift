@@ -8,11 +8,14 @@ internal import Synchronization
 ///
 /// Reads are local, as far as a zone was downloaded. What is saved is on this device's disk when the call returns, also
 /// while offline, is seen here at once, and is sent when it can be. What the server refuses then is kept and listed:
-/// ``conflicts(in:)``, ``refused(in:)``.
+/// ``conflicts()``, ``refused()``.
 ///
 /// A handle is one account's: once another is signed in, each call of it fails with `.notSignedIn`. A zone's records are
-/// followed from the first call that names it.
-public final class RecordDatabase: Sendable {
+/// followed from the first call that names it, or means all of them.
+///
+/// Without a zone a call is of the whole database: of all of its zones, those among them of which this device has read
+/// nothing yet. A query is of one zone, as in CloudKit.
+public final class RecordDatabase: SyncedStore {
     /// The container's id.
     public let container: String
     /// As which app it is used.
@@ -39,7 +42,7 @@ public final class RecordDatabase: Sendable {
     }
 
     /// A zone's records, as any other thing that a device keeps in step.
-    public func scope(of zone: String = RecordZone.defaultName) -> Scope {
+    public func scope(of zone: String) -> Scope {
         let place =
             isPublic ? publicPlace(keepsCopy: (try? read { try keepsCopy($0) }) ?? false) : .zone(container, zone)
         return Scope(id: ScopeID(app: app, service: .records, name: place.name), session: session, account: account)
@@ -112,8 +115,18 @@ public final class RecordDatabase: Sendable {
     /// How many records a zone has here, with what waits to be sent.
     ///
     /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:timeout:)`` does.
-    public func recordCount(in zone: String = RecordZone.defaultName) async throws(CloudError) -> Int {
+    public func recordCount(zone: String) async throws(CloudError) -> Int {
         try read { try records(of: zone, $0).visibleCount() }
+    }
+
+    /// The same of all zones.
+    ///
+    /// - Throws: ``CloudError`` as ``zones()`` and ``record(_:from:desiredFields:timeout:)`` do.
+    public func recordCount() async throws(CloudError) -> Int {
+        let zones = try await zones()
+        return try read { database in
+            try zones.reduce(0) { try $0 + records(of: $1.name, database).visibleCount() }
+        }
     }
 
     // MARK: The transactions

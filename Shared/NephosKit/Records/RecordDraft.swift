@@ -32,6 +32,11 @@ struct RecordDraft {
     mutating func save(_ record: Record) throws -> Record {
         let current = try records.visible(record.id.name).record
         if let current, current.type != record.type { throw Self.otherType }
+        if let current, record.isNew, policy == .ifServerRecordUnchanged {
+            // Two apps that begin with the same record have the same one.
+            guard record.hasContent(of: current) else { throw Self.isThere(record.id) }
+            return try records.record(record.id) ?? record
+        }
         // It is saved so already.
         let heals = healsAssets && !record.broughtFields.isEmpty
         if !replaces, !record.isChanged, !heals, current?.version == record.changeTag { return record }
@@ -103,6 +108,13 @@ struct RecordDraft {
         let (whole, refused) = try records.takingInRefused(change)
         if let refused { savedAgain.insert(refused) }
         changes.append(whole)
+    }
+
+    private static func isThere(_ id: RecordID) -> CloudError {
+        CloudError(
+            .serverRecordChanged,
+            "A record of this name is there already. Read it and change that, or save with another policy.",
+            details: ["record": id.name, "zone": id.zone])
     }
 
     private static let otherType = CloudError(
@@ -195,6 +207,15 @@ struct RecordDraft {
         try records.settleNeeds(of: change.change.record)
         try records.awaitAssets(at: change.position, areAllNew: healsAssets)
         return true
+    }
+}
+
+extension Record {
+    /// Made by an app, and not read or listed as refused.
+    fileprivate var isNew: Bool { base == nil && refused == nil }
+
+    fileprivate func hasContent(of wire: WireRecord) -> Bool {
+        type == wire.type && fields == Self.fields(of: wire) && parent == wire.parentName
     }
 }
 

@@ -22,7 +22,7 @@ package enum ShellCommand {
     /// - Parameter home: Nil: it is no folder.
     package static func options(app: AppID, isDefault: Bool, home: String?) -> String {
         let app = isDefault ? "" : " --app=\(word(app.rawValue))"
-        return app + (home.flatMap { $0 == Session.defaultHome ? nil : " --home=\(word($0))" } ?? "")
+        return app + (home.flatMap { $0 == Session.defaultHome.path ? nil : " --home=\(word($0))" } ?? "")
     }
 
     /// The option of `nephos kv set` that says the value's type, and the value as it is typed then.
