@@ -75,9 +75,36 @@ import Testing
 
     @Test func theExamplesInTheGuideAreThoseThatAreBuilt() throws {
         let pieces = try pieces(of: "Tests/AppTests/GuideExamples.swift")
-        let blocks = try blocks(in: "docs/sdk.md")
+        let blocks = try blocks(in: "docs/sdk.md").filter { !$0.hasPrefix(Self.manifestStart) }
         #expect(blocks.count == pieces.count && blocks.count > 5)
         for (block, piece) in zip(blocks, pieces) { #expect(block == piece) }
         #expect(try imports(of: "Tests/AppTests/GuideExamples.swift") == ["import NephosKit"])
+    }
+
+    private static let manifestStart = "// swift-tools-version: "
+
+    @Test func theManifestInTheGuideNamesProductsThatThereAre() throws {
+        let manifests = try blocks(in: "docs/sdk.md").filter { $0.hasPrefix(Self.manifestStart) }
+        let manifest = try #require(manifests.first)
+        let own = try lines("Package.swift")
+        #expect(manifests.count == 1 && manifest.hasPrefix(own[0] + "\n"))
+        let products = manifest.matches(of: #/\.product\(name: "(\w+)", package: "nephos"\)/#).map { String($0.1) }
+        #expect(products == ["NephosKit", "NephosTestKit"])
+        for product in products {
+            #expect(own.contains { $0.contains(".library(name: \"\(product)\"") }, "\(product)")
+        }
+        // What it says has to be installed is what the build installs.
+        let guide = try lines("docs/sdk.md").joined()
+        for line in try lines("ops/build-release") {
+            for library in line.matches(of: #/lib\w+-dev/#) { #expect(guide.contains(library.0), "\(library.0)") }
+        }
+    }
+
+    @Test func theExamplesOnThePageOfRecordsAreThoseThatAreBuilt() throws {
+        let pieces = try pieces(of: "Tests/AppTests/RecordExamples.swift")
+        let blocks = try blocks(in: "docs/records.md")
+        #expect(blocks.count == pieces.count && blocks.count > 5)
+        for (block, piece) in zip(blocks, pieces) { #expect(block == piece) }
+        #expect(try imports(of: "Tests/AppTests/RecordExamples.swift") == ["import NephosKit"])
     }
 }

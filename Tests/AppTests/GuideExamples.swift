@@ -10,6 +10,23 @@ func signIn(connection: String, password: String) async throws {
     try await store.ready()
 }
 
+func openSecondHome(connection: String, password: String) async throws {
+    let home = URL(fileURLWithPath: "/var/lib/my-app/second")
+    let second = try await Session.open(home: home)
+    try await second.signIn(connection: connection, account: "anna", password: password, deviceName: "second")
+    print(second.home.path)
+    second.close()
+}
+
+func keepInStep(store: some SyncedStore) async throws {
+    try await store.ready()
+    try await store.waitUntilSent()
+    try await store.waitUntilCurrent()
+    print(try await store.status())
+    for conflict in try await store.conflicts() { print(conflict) }
+    for try await change in store.changes { print(change) }
+}
+
 func read(store: KeyValueStore) throws {
     let theme = store.string(forKey: "theme") ?? "light"
     let starts = store.integer(forKey: "starts")
@@ -86,4 +103,33 @@ func offline(store: KeyValueStore) async throws {
     print(status.isInSync, status.problem?.message ?? "")
     for pending in status.pending { print(pending.keys, pending.reason, pending.blocker) }
     for refused in status.refused { print(refused.key, refused.error) }
+}
+
+func putAndRead(session: Session) async throws {
+    let container = try await session.container()
+    try await container.put(Data("Dear Bert".utf8), at: "Letters/bert.txt", makesFolders: true)
+    try await container.put(fileAt: URL(fileURLWithPath: "/tmp/photo.jpg"), at: "photo.jpg")
+    for entry in try await container.children(of: "Letters") { print(entry) }
+    let letter = try await container.read("Letters/bert.txt")
+    print(String(decoding: letter, as: UTF8.self))
+    try await container.get("photo.jpg", to: URL(fileURLWithPath: "/tmp/copy.jpg"))
+    try await container.waitUntilSent()
+}
+
+func followTexts(in container: UbiquityContainer) async throws {
+    for try await event in try container.query("name LIKE '*.txt'", sortedBy: [DocumentSort(.modified)]) {
+        switch event {
+        case .gathered(let entries): print(entries)
+        case .finishedGathering: print("That is all.")
+        case .updated(let update): print(update.added, update.changed, update.removed.map(\.path))
+        }
+    }
+}
+
+func resolveConflicts(of container: UbiquityContainer) async throws {
+    for file in try await container.conflicts() {
+        let versions = try await container.conflicts(of: file.id)
+        let newest = versions.max { $0.modified < $1.modified }
+        try await container.resolve(file.id, keeping: newest?.id, keepsOthers: true)
+    }
 }

@@ -18,8 +18,8 @@ import Testing
         try store.set("x", forKey: "k")
         try await store.ready()
         _ = try await session.storage()
-        let path = session.home.path + "/defaults.json"
-        let mirroring = Task { try await DefaultsMirror(store: store, path: path).run() }
+        let file = session.home.appendingPathComponent("defaults.json")
+        let mirroring = Task { try await DefaultsMirror(store: store, file: file).run() }
         while !cloud.faults.reached.contains("device.mirror.note") { try await Task.sleep(for: .milliseconds(5)) }
         mirroring.cancel()
         _ = try? await mirroring.value
@@ -59,7 +59,7 @@ import Testing
         var databases: [RecordDatabase] = []
         for name in ["one", "two"] {
             let session = try await Session.open(
-                home: "\(root)/\(name)", transport: simulation.transport(of: name),
+                home: URL(fileURLWithPath: "\(root)/\(name)"), transport: simulation.transport(of: name),
                 options: simulation.makeOptions(of: name))
             try await session.signIn(
                 connection: ConnectionString(try simulation.use { try $0.connection }.description),

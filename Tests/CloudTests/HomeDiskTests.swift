@@ -98,7 +98,9 @@ import Testing
         let path = NSTemporaryDirectory() + "nephos-home-\(UUID().uuidString)"
         #expect(FileManager.default.createFile(atPath: path, contents: nil))
         defer { try? FileManager.default.removeItem(atPath: path) }
-        let refused = await #expect(throws: CloudError.self) { try await Session.open(home: path) }
+        let refused = await #expect(throws: CloudError.self) {
+            try await Session.open(home: URL(fileURLWithPath: path))
+        }
         #expect(refused?.code == .configurationInvalid && refused?.details["home"] == path)
     }
 }

@@ -164,7 +164,7 @@ import Testing
                 engines.engine = $0
             }
             let session = try await Session.open(
-                home: home, transport: simulation.transport(of: "device"), options: options)
+                home: URL(fileURLWithPath: home), transport: simulation.transport(of: "device"), options: options)
             try await session.signIn(
                 connection: connection, account: TestCloud.accountName, password: TestCloud.password)
             let store = try session.keyValueStore()

@@ -175,7 +175,8 @@ extension ContainerHistory {
         try data.write(to: URL(fileURLWithPath: package + "/f/x"))
         let list = try LocalPackage(LocalPath(package), allowsOpenDatabase: false).list
         try await change(index, name, "puts \(counter) as a package at \(path)") { container in
-            let entry = try await container.put(package: package, at: path, makesFolders: true)
+            let entry = try await container.put(
+                packageAt: URL(fileURLWithPath: package), at: path, makesFolders: true)
             try accept(Data(list.encoded()) + data, of: entry.id, at: path)
         }
     }

@@ -234,7 +234,7 @@ final class ContainerHistory {
             try ofPlan?($0)
         }
         let session = try await Session.open(
-            home: member.home, transport: simulation.transport(of: member.name), options: options)
+            home: URL(fileURLWithPath: member.home), transport: simulation.transport(of: member.name), options: options)
         members[index].session = session
         simulation.use { $0.network.setOffline(member.name, false) }
         if try session.account == nil {

@@ -245,7 +245,7 @@ import Testing
                 try staysOpen
                 ? nil
                 : await Session.open(
-                    home: one.session.home.path, transport: cloud.simulation.transport(of: "next"),
+                    home: one.session.home, transport: cloud.simulation.transport(of: "next"),
                     options: cloud.simulation.makeOptions(of: "next"))
             cloud.simulation.pass(.seconds(60))
             #expect(files(one).isEmpty)

@@ -89,7 +89,8 @@ final class ContainerCloud {
             }
         }
         let session = try await Session.open(
-            home: home ?? root + "/" + name, transport: simulation.transport(of: name),
+            home: URL(fileURLWithPath: home ?? root + "/" + name, isDirectory: true),
+            transport: simulation.transport(of: name),
             options: options)
         sessions.append(session)
         if try session.account == nil {

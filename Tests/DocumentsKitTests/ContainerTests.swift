@@ -464,7 +464,7 @@ extension UbiquityContainer {
     /// Commits a content over a base that nobody knows.
     fileprivate func conflict(_ path: String, _ data: Data) async throws {
         let path = try DocumentPath(path)
-        try change { draft in
+        try await change { draft in
             let item = try draft.documents.item(at: path)
             var replace = WireReplaceContent()
             replace.content.version = draft.makeID().wire

@@ -334,7 +334,7 @@ extension UbiquityContainer {
 
     fileprivate func setAttributes(_ path: String) async throws {
         let path = try DocumentPath(path)
-        try change { draft in
+        try await change { draft in
             let item = try draft.documents.item(at: path)
             var set = WireSetAttributes()
             set.executable = true

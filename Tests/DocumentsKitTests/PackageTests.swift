@@ -542,7 +542,7 @@ extension ContainerCloud {
 extension UbiquityContainer {
     /// Makes an item that says that it is a package.
     fileprivate func makePackage(_ name: String, _ data: Data) async throws -> DocumentID {
-        try change { draft in
+        try await change { draft in
             let id = draft.makeID()
             var create = WireCreateItem()
             create.kind = .package

@@ -136,7 +136,7 @@ import Testing
         let connection = try ConnectionString(endpoint: "tcp://127.0.0.1:\(server.port)", key: key)
         weak var closed: Session?
         do {
-            let session = try await Session.open(home: home)
+            let session = try await Session.open(home: URL(fileURLWithPath: home))
             closed = session
             let waiting = Task {
                 _ = try await session.signIn(

@@ -120,8 +120,8 @@ import Testing
         _ = try LocalStore(path: folder.path + "/device.sqlite")
         var full = DeviceOptions()
         full.fault = { if $0 == "open" { throw POSIXError(.ENOSPC) } }
-        let reader = try await Session.open(home: folder.path, options: full)
-        let writer = try await Session.open(home: folder.path)
+        let reader = try await Session.open(home: URL(fileURLWithPath: folder.path), options: full)
+        let writer = try await Session.open(home: URL(fileURLWithPath: folder.path))
         func role(_ session: Session) async throws -> HomeRole {
             try await session.engine.perform { engine, completion in completion(.success(engine.home.role)) }
         }

@@ -40,11 +40,11 @@ import Testing
                 }
             if isNow { try other.write { try Facts($0).setSession(Self.record("bert")) } }
         }
-        let session = try await Session.open(home: home, options: options)
+        let session = try await Session.open(home: URL(fileURLWithPath: home), options: options)
         defer { session.close() }
         let store = try session.keyValueStore()
         try store.set("anna's", forKey: "k")
-        let mirror = DefaultsMirror(store: store, path: path)
+        let mirror = DefaultsMirror(store: store, file: URL(fileURLWithPath: path))
         try mirror.merge()
         if isEdited { try Data(#"{"k":"edited"}"#.utf8).write(to: URL(fileURLWithPath: path)) }
         let before = try Data(contentsOf: URL(fileURLWithPath: path))

@@ -183,11 +183,11 @@ import Testing
     ) async throws {
         let home = NSTemporaryDirectory() + "/nephos-test-" + UUID().uuidString
         defer { try? FileManager.default.removeItem(atPath: home) }
-        let session = try await Session.open(home: home)
+        let session = try await Session.open(home: URL(fileURLWithPath: home))
         defer { session.close() }
         let store = try session.keyValueStore(app: AppID("app.one"))
         let path = home + "/" + name
-        try body(store, DefaultsMirror(store: store, path: path), path)
+        try body(store, DefaultsMirror(store: store, file: URL(fileURLWithPath: path)), path)
     }
 
     private func mode(_ path: String) -> mode_t {
@@ -273,12 +273,13 @@ import Testing
                 try store.set(Int64(2), forKey: "a")
                 try store.removeObject(forKey: "dropped")
                 try store.set(Int64(2), forKey: "added")
-                let ending = DefaultsMirror(store: store, path: path, fault: { if $0 == step { throw Ended() } })
+                let ending = DefaultsMirror(
+                    store: store, file: URL(fileURLWithPath: path), fault: { if $0 == step { throw Ended() } })
                 #expect(throws: CloudError.self) { try ending.merge() }
                 try store.set(Int64(3), forKey: "a")
                 try store.removeObject(forKey: "added")
                 if isEdited { try Data(#"{"a": 9, "dropped": 9}"#.utf8).write(to: URL(fileURLWithPath: path)) }
-                let again = DefaultsMirror(store: store, path: path)
+                let again = DefaultsMirror(store: store, file: URL(fileURLWithPath: path))
                 try again.merge()
                 let expected: [String: PropertyValue] = isEdited ? ["a": 9, "dropped": 9] : ["a": 3]
                 #expect(store.dictionaryRepresentation == expected)
@@ -296,14 +297,14 @@ import Testing
             try mirror.merge()
             try store.set(Int64(2), forKey: "b")
             let writing = DefaultsMirror(
-                store: store, path: path,
+                store: store, file: URL(fileURLWithPath: path),
                 fault: {
                     guard $0 == "mirror.rename" else { return }
                     try Data(#"{"a": 9}"#.utf8).write(to: URL(fileURLWithPath: path), options: .atomic)
                 })
             try writing.merge()
             #expect(try DefaultsFile.decode(Data(contentsOf: URL(fileURLWithPath: path)), json: true) == ["a": 9])
-            try DefaultsMirror(store: store, path: path).merge()
+            try DefaultsMirror(store: store, file: URL(fileURLWithPath: path)).merge()
             #expect(store.dictionaryRepresentation == ["a": 9, "b": 2])
             let folder = URL(fileURLWithPath: path).deletingLastPathComponent().path
             #expect(try FileManager.default.contentsOfDirectory(atPath: folder).filter { $0.hasSuffix(".tmp") }.isEmpty)
@@ -318,11 +319,11 @@ import Testing
             try Data(#"{"a": 2, "b": 1}"#.utf8).write(to: URL(fileURLWithPath: path))
             try store.set(Int64(2), forKey: "b")
             let ending = DefaultsMirror(
-                store: store, path: path, fault: { if $0 == "mirror.write" { throw Ended() } })
+                store: store, file: URL(fileURLWithPath: path), fault: { if $0 == "mirror.write" { throw Ended() } })
             #expect(throws: CloudError.self) { try ending.merge() }
             #expect(store.longLong(forKey: "a") == 2)
             try store.set(Int64(3), forKey: "a")
-            let again = DefaultsMirror(store: store, path: path)
+            let again = DefaultsMirror(store: store, file: URL(fileURLWithPath: path))
             try again.merge()
             #expect(store.longLong(forKey: "a") == 3 && store.longLong(forKey: "b") == 2)
         }
@@ -334,7 +335,7 @@ import Testing
             try mirror.merge()
             try Data(#"{"other": 1}"#.utf8).write(to: URL(fileURLWithPath: path))
             try store.set(Int64(2), forKey: "changed")
-            try DefaultsMirror(store: store, path: path).merge()
+            try DefaultsMirror(store: store, file: URL(fileURLWithPath: path)).merge()
             #expect(store.dictionaryRepresentation == ["changed": 2, "other": 1])
             #expect(try DefaultsFile.decode(Data(contentsOf: URL(fileURLWithPath: path)), json: true)["changed"] == 2)
         }
@@ -344,7 +345,7 @@ import Testing
         try await withMirror("defaults.json") { store, _, path in
             try store.set(Int64(1), forKey: "a")
             for index in 0..<20 {
-                let mirror = DefaultsMirror(store: store, path: "\(path).\(index).json")
+                let mirror = DefaultsMirror(store: store, file: URL(fileURLWithPath: "\(path).\(index).json"))
                 try mirror.merge()
             }
             let names = try store.session.local.read { database in

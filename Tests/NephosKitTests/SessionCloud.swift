@@ -23,7 +23,7 @@ final class SessionCloud {
     func open() async throws -> Session {
         let name = "device-\(sessions.count)"
         let session = try await Session.open(
-            home: root + "/" + name, transport: simulation.transport(of: name),
+            home: URL(fileURLWithPath: root + "/" + name), transport: simulation.transport(of: name),
             options: simulation.makeOptions(of: name))
         sessions.append(session)
         return session

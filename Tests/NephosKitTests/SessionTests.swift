@@ -9,7 +9,7 @@ import Testing
     @Test func sessionWorksOverTheRealTransportWithoutAServer() async throws {
         let home = NSTemporaryDirectory() + "/nephos-test-" + UUID().uuidString
         defer { try? FileManager.default.removeItem(atPath: home) }
-        let session = try await Session.open(home: home)
+        let session = try await Session.open(home: URL(fileURLWithPath: home))
         let store = try session.keyValueStore(app: AppID("app.one"))
         try store.set("x", forKey: "a")
         try store.transaction {
@@ -24,7 +24,7 @@ import Testing
         #expect(await #expect(throws: CloudError.self) { try await store.ready() }?.code == .notSignedIn)
         await #expect(throws: CloudError.self) { try await session.whoAmI() }
         session.close()
-        let again = try await Session.open(home: home)
+        let again = try await Session.open(home: URL(fileURLWithPath: home))
         #expect(try again.keyValueStore(app: AppID("app.one")).string(forKey: "a") == "x")
         again.close()
     }
@@ -71,10 +71,11 @@ import Testing
     ) async throws {
         let home = NSTemporaryDirectory() + "/nephos-test-" + UUID().uuidString
         defer { try? FileManager.default.removeItem(atPath: home) }
-        let session = try await Session.open(home: home)
+        let session = try await Session.open(home: URL(fileURLWithPath: home))
         defer { session.close() }
         let store = try session.keyValueStore(app: AppID("app.one"))
         let path = home + "/defaults.json"
-        try await body(store, DefaultsMirror(store: store, path: path, deletesMany: deletesMany), path)
+        try await body(
+            store, DefaultsMirror(store: store, file: URL(fileURLWithPath: path), deletesMany: deletesMany), path)
     }
 }

@@ -40,6 +40,6 @@ struct ShellCommandTests {
         #expect(
             ShellCommand.options(app: app, isDefault: false, home: "/my home")
                 == " --app='com.example.my notes' --home='/my home'")
-        #expect(ShellCommand.options(app: app, isDefault: true, home: Session.defaultHome) == "")
+        #expect(ShellCommand.options(app: app, isDefault: true, home: Session.defaultHome.path) == "")
     }
 }

@@ -131,7 +131,7 @@ import Testing
     @Test func nobodyWritesInBetween() async throws {
         try await withStore { store in
             // Another process of the same home, as far as the database can tell.
-            let other = try await Session.open(home: store.session.home.path)
+            let other = try await Session.open(home: store.session.home)
             defer { other.close() }
             let stores = [store, try other.keyValueStore(app: store.app)]
             try await withThrowingTaskGroup { group in
@@ -177,7 +177,7 @@ import Testing
 func withStore(_ body: (KeyValueStore) async throws -> Void) async throws {
     let home = NSTemporaryDirectory() + "/nephos-test-" + UUID().uuidString
     defer { try? FileManager.default.removeItem(atPath: home) }
-    let session = try await Session.open(home: home)
+    let session = try await Session.open(home: URL(fileURLWithPath: home))
     defer { session.close() }
     try await body(session.keyValueStore(app: AppID("app.one")))
 }

@@ -33,7 +33,7 @@ import struct Foundation.UUID
             onMade?(engine)
         }
         let session = try await Session.open(
-            home: home, transport: simulation.transport(of: "device"), options: options)
+            home: URL(fileURLWithPath: home), transport: simulation.transport(of: "device"), options: options)
         defer { session.close() }
         try await session.signIn(
             connection: simulation.use { try $0.connection.description }, account: TestCloud.accountName,

@@ -192,9 +192,9 @@ import Testing
         var cloud: TestCloud? = try await TestCloud()
         let session = try await cloud?.openSession(account: "anna", device: "phone")
         let home = try #require(session?.home)
-        #expect(FileManager.default.fileExists(atPath: home))
+        #expect(FileManager.default.fileExists(atPath: home.path))
         cloud = nil
-        #expect(!FileManager.default.fileExists(atPath: home))
+        #expect(!FileManager.default.fileExists(atPath: home.path))
         // Who still holds a session is told, and nothing hangs.
         let error = await #expect(throws: CloudError.self) { _ = try await session?.whoAmI() }
         #expect(error?.code == .operationCancelled)

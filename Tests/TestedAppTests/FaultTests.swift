@@ -158,7 +158,7 @@ import Testing
         }
         #expect(error?.code == .storageFailure)
         #expect(try phone.account?.accountName == "anna")
-        let parts = try FileManager.default.contentsOfDirectory(atPath: phone.home).filter { $0.hasSuffix(".tmp") }
+        let parts = try FileManager.default.contentsOfDirectory(atPath: phone.home.path).filter { $0.hasSuffix(".tmp") }
         #expect(parts.count == (isHalfDone ? 1 : 0))
         try await phone.signIn(connection: cloud.connectionString, account: "bert", password: TestCloud.password)
         #expect(try phone.account?.accountName == "bert")

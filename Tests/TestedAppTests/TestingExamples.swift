@@ -65,6 +65,21 @@ func openStore(connection: String, password: String) async throws -> KeyValueSto
     #expect(change?.changedKeys == ["theme"])
 }
 
+@Test func filesAndRecordsSettleToo() async throws {
+    let cloud = try await TestCloud()
+    try cloud.createApp(AppID("T.notes"), containers: ["T.notes.main"])
+    let phone = try await cloud.openSession(account: "anna", device: "phone", app: AppID("T.notes"))
+    let laptop = try await cloud.openSession(account: "anna", device: "laptop", app: AppID("T.notes"))
+    let (files, records) = try await (phone.container(), phone.recordContainer().privateDatabase)
+    let (otherFiles, otherRecords) = try await (laptop.container(), laptop.recordContainer().privateDatabase)
+    try await otherRecords.ready()
+    try await files.put(Data("Dear Bert".utf8), at: "letter.txt")
+    try await records.save(Record(RecordID("a"), type: "Note", fields: ["title": "one"]))
+    try await cloud.settle()
+    #expect(try await otherFiles.read("letter.txt") == Data("Dear Bert".utf8))
+    #expect(try await otherRecords.record(RecordID("a"))?["title"] == "one")
+}
+
 @Test func aFullDiskIsShown() async throws {
     let cloud = try await TestCloud()
     let store = try await cloud.openSession(account: "anna", device: "phone").keyValueStore()

@@ -56,6 +56,9 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
 
     /// Stores a value; nil deletes the key.
     ///
+    /// An equal value is a write like any other: it is sent, and is the newest from then on. Other devices are not told
+    /// of it, since it changes nothing for them.
+    ///
     /// What is on this device's disk when this returns is sent when it can be. It counts toward the store's limits
     /// (``KeyValueLimits``: 1 MiB in all and a value, 1024 keys, names of 64 bytes, where the server says no other).
     ///

@@ -4,9 +4,9 @@ public import NephosCore
 /// ``RecordDatabase``. All three have these calls, in one shape.
 public protocol SyncedStore: Sendable {
     /// Where all of it stands.
-    associatedtype Status: Sendable
+    associatedtype Status: Sendable & CustomStringConvertible
     /// Changes from outside.
-    associatedtype Changes: AsyncSequence & Sendable
+    associatedtype Changes: AsyncSequence & Sendable where Changes.Failure == Never
     /// Content that lost to another device's.
     associatedtype Conflict: Sendable
 
