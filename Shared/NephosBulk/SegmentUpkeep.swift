@@ -17,9 +17,8 @@ final class SegmentUpkeep {
     private static let removedMaxWhenLow = 16
     /// Partitions whose files are compared with the rows in one round.
     private static let comparedMax = 64
-    /// So much later than it was to be a round is only where the machine has slept, or a clock that has leapt ahead came to
-    /// be believed.
-    private static let leap: Duration = .seconds(6 * 3600)
+    /// A round comes so much later than it was to only where the machine has slept.
+    private static let sleepMin: Duration = .seconds(6 * 3600)
 
     private unowned let transfers: Transfers
     private let work: ChunkWork
@@ -96,7 +95,7 @@ final class SegmentUpkeep {
             host.submit {
                 try ChunkIndex.noteEmptied(unknown.segments, at: now, in: $0)
                 try ChunkIndex.noteLengths(unknown.lengths, in: $0)
-                try ChunkIndex.noteClock(now, after: late > Self.leap ? late : .zero, in: $0)
+                if late > Self.sleepMin { try ChunkIndex.delayEmptied(by: late, in: $0) }
             } then: { [weak self] _ in
                 self?.removeEmptied()
             }

@@ -119,16 +119,9 @@ extension ChunkIndex {
         }
     }
 
-    /// What was emptied at a time that is still to come, since the clock was ahead, counts as emptied now: else it would
-    /// stay on disk until then.
-    ///
-    /// - Parameter leap: By how much the clock has been set forward: that much of the time since has not passed.
-    public static func noteClock(_ now: Timestamp, after leap: Duration, in transaction: any Transaction) throws {
-        if leap > .zero {
-            try transaction.execute(ContentStatements.shiftEmptied, [.integer(leap.milliseconds)])
-        }
-        try transaction.execute(
-            ContentStatements.bringEmptiedForward, [.integer(Int64(clamping: now.milliseconds))])
+    /// Keeps emptied segments for so much longer: the machine slept, and a backup that is under way did not go on.
+    public static func delayEmptied(by duration: Duration, in transaction: any Transaction) throws {
+        try transaction.execute(ContentStatements.shiftEmptied, [.integer(duration.milliseconds)])
     }
 
     /// Segments that were emptied before this time.

@@ -165,7 +165,6 @@ enum ContentStatements {
         ORDER BY emptied_at LIMIT ?2
         """)
     static let shiftEmptied = SQL("UPDATE content_emptied SET emptied_at = emptied_at + ?1")
-    static let bringEmptiedForward = SQL("UPDATE content_emptied SET emptied_at = ?1 WHERE emptied_at > ?1")
     static let forgetEmptied = SQL("DELETE FROM content_emptied WHERE partition_number = ?1 AND segment_number = ?2")
     static let segment = SQL(
         """

@@ -1,13 +1,11 @@
-import Logging
 import NephosCore
-import NephosSimulation
 import NephosStorage
 import Synchronization
 import Testing
 
 @testable import NephosServiceKit
 
-/// What goes for its age goes by a clock that does not leap ahead.
+/// Old data is purged by a clock that follows the wall clock slowly.
 @Suite struct PurgeClockTests {
     /// A machine's clock, and the time that passes whatever it says.
     private final class Machine: WallClock {
@@ -22,14 +20,13 @@ import Testing
 
         func set(ahead duration: Duration) { state.withLock { $0.wall = $0.wall.advanced(by: duration) } }
 
-        /// Another start of the machine: what it counts begins anew.
+        /// Another start of the machine.
         func restart(after stop: Duration) {
             state.withLock { $0 = ($0.wall.advanced(by: stop), .zero) }
         }
     }
 
     private let machine = Machine()
-    private let log = LogLines()
     private let engine: SQLiteEngine
     private static let (hour, day) = (Duration.seconds(3600), Duration.seconds(86_400))
 
@@ -40,229 +37,106 @@ import Testing
 
     /// As a service starts.
     private func start() throws -> PurgeClock {
-        PurgeClock(machine, after: try engine.write { try PurgeClock.stored(in: $0) }, logger: log.logger)
+        let clock = PurgeClock(machine, after: try engine.write { try PurgeClock.stored(in: $0) })
+        try save(clock)
+        return clock
     }
 
-    /// As a service goes on: it looks at the clock every ten minutes here, and writes down what is to be.
+    private func save(_ clock: PurgeClock) throws {
+        guard let time = clock.unsaved() else { return }
+        try engine.write { try PurgeClock.store(time, in: $0) }
+        clock.noteSaved()
+    }
+
+    /// As a service goes on.
     private func run(_ clock: PurgeClock, for duration: Duration) throws {
         var left = duration
         while left > .zero {
             machine.pass(min(left, .seconds(600)))
             left -= .seconds(600)
-            guard let row = clock.unsaved() else { continue }
-            try engine.write { try PurgeClock.store(row, in: $0) }
-            clock.hasSaved(row)
+            try save(clock)
         }
     }
 
-    private func lag(_ clock: PurgeClock) -> Int64 { clock.lag.milliseconds / 1000 }
-
-    @Test func aServiceThatIsNewBelievesItsClock() throws {
-        let clock = try start()
-        #expect(clock.now == machine.now)
-        try run(clock, for: Self.day * 40)
-        #expect(clock.now == machine.now && log.count(of: "clock") == 0)
+    /// Seconds: where both were, where the wall clock is, the time that has passed, where the purge clock is.
+    @Test(arguments: [
+        (1000, 1000, 1010, 10, 1010),
+        // The wall clock was set ahead, and is twice as fast as time.
+        (1000, 1000, 9000, 10, 1020),
+        // It catches up, and is not ahead then.
+        (1000, 8000, 8010, 100, 1200),
+        (1000, 1090, 1100, 100, 1100),
+        // The wall clock was set back.
+        (1000, 1000, 500, 10, 1000),
+        (1000, 500, 900, 400, 1000),
+        (1000, 500, 1100, 600, 1100),
+        (1000, 1000, 9000, 0, 1000),
+    ]) func itFollowsAtMostTwiceAsFastAsTime(now: Int, wall: Int, next: Int, passed: Int, expected: Int) {
+        func time(_ seconds: Int) -> Timestamp { Timestamp(milliseconds: UInt64(seconds) * 1000) }
+        let result = PurgeTime(now: time(now), wall: time(wall)).advanced(to: time(next), elapsed: .seconds(passed))
+        #expect(result == PurgeTime(now: time(expected), wall: time(next)))
     }
 
-    @Test func aLeapAheadIsNotFollowed() throws {
-        let clock = try start()
-        try run(clock, for: Self.hour * 5)
-        let before = clock.now
-        machine.set(ahead: Self.day * 40)
-        #expect(clock.now == before)
-        // It goes on meanwhile, as fast as time passes.
-        try run(clock, for: Self.hour)
-        #expect(clock.now == before.advanced(by: Self.hour))
-        machine.set(ahead: .zero - Self.day * 40)
-        #expect(clock.now == machine.now && lag(clock) == 0)
-        #expect(log.count(of: "The clock has leapt ahead") == 1 && log.count(of: "The clock has leapt back") == 1)
-        #expect(log.contains("2027-01-15T13:00:00"))
-        #expect(log.contains("2027-02-24T13:00:00"))
-        try run(clock, for: Self.day * 2)
-        #expect(clock.now == machine.now && log.count(of: "clock") == 2)
-    }
-
-    @Test func aClockThatWasSteadyForADayIsBelieved() throws {
-        let clock = try start()
-        machine.set(ahead: Self.day * 40)
-        try run(clock, for: Self.hour * 23)
-        #expect(lag(clock) == 40 * 86_400)
-        try run(clock, for: Self.hour * 2)
-        #expect(clock.now == machine.now && log.count(of: "steady for a day") == 1)
-    }
-
-    @Test func anotherLeapBeginsTheDayAnew() throws {
-        let clock = try start()
-        machine.set(ahead: Self.day * 40)
-        try run(clock, for: Self.hour * 23)
-        machine.set(ahead: Self.hour * 2)
-        try run(clock, for: Self.hour * 23)
-        #expect(lag(clock) == 40 * 86_400 + 7200)
-        try run(clock, for: Self.hour * 2)
-        #expect(lag(clock) == 0)
-    }
-
-    /// What is added up is on disk, but for the last minutes.
-    @Test func theDayIsAddedUpOverRestarts() throws {
+    /// Hours: of a stop, by how much the wall clock has moved in it, by how much the purge clock has.
+    @Test(arguments: [(0, 0), (8, 8), (23, 23), (40, 24), (24 * 365, 24), (-24 * 365, 0)])
+    func aStopCountsForADay(stop: Int, expected: Int) throws {
         var clock = try start()
-        machine.set(ahead: Self.day * 40)
-        for round in 1...5 {
-            try run(clock, for: Self.hour * 5)
-            #expect((lag(clock) == 0) == (round == 5), "\(round)")
-            machine.restart(after: Self.hour)
-            clock = try start()
-        }
-        #expect(clock.now == machine.now && log.count(of: "leapt ahead") == 1)
-    }
-
-    /// The clock is set while the service is away: at its start that cannot be told from time that has passed.
-    @Test func aLongStopCountsForADay() throws {
-        var clock = try start()
-        try run(clock, for: Self.hour)
         let last = clock.now
-        machine.restart(after: Self.day * 40)
+        machine.restart(after: Self.hour * stop)
         clock = try start()
-        #expect(clock.now == last.advanced(by: Self.day))
-        #expect(log.count(of: "since the service last ran") == 1)
-        try run(clock, for: Self.hour)
-        #expect(clock.now == last.advanced(by: Self.day + Self.hour))
-        // Put right while it is away.
-        machine.restart(after: .zero - Self.day * 40)
-        clock = try start()
-        #expect(clock.now == machine.now && log.count(of: "leapt back") == 1)
+        #expect(clock.now == last.advanced(by: Self.hour * expected))
+        #expect(clock.offset == Self.hour * abs(stop - expected))
+        // It catches up in as much time as it is apart.
+        try run(clock, for: Self.hour * abs(stop - expected))
+        #expect(clock.now == machine.now && clock.offset == .zero)
     }
 
-    @Test func aShortStopIsTimeThatHasPassed() throws {
+    @Test("A service that is started again and again while its clock is ahead counts each stop once")
+    func startsAreNotStops() throws {
         var clock = try start()
-        try run(clock, for: Self.hour)
-        machine.restart(after: Self.hour * 23)
-        clock = try start()
-        #expect(clock.now == machine.now && log.count(of: "clock") == 0)
-    }
-
-    /// On a machine that runs for an hour a week all goes in the end.
-    @Test func whoeverRunsSeldomPurgesMoreSlowly() throws {
-        var clock = try start()
-        let first = clock.now
-        for _ in 0..<10 {
-            try run(clock, for: Self.hour)
-            machine.restart(after: Self.day * 7)
-            clock = try start()
-        }
-        #expect(clock.now >= first.advanced(by: Self.day * 10))
-        #expect(clock.now <= first.advanced(by: Self.day * 11))
-    }
-
-    /// It was set while the disk had no word of the leap yet.
-    @Test func aLeapThatIsNotOnDiskIsFoundAtTheStart() throws {
-        var clock = try start()
-        try run(clock, for: Self.hour)
         let last = clock.now
         machine.set(ahead: Self.day * 40)
-        #expect(clock.now == last)
-        machine.restart(after: .seconds(10))
-        clock = try start()
+        for _ in 1...40 { clock = try start() }
         #expect(clock.now == last.advanced(by: Self.day))
     }
 
-    @Test func manySmallStepsMakeALeap() throws {
-        let clock = try start()
-        for _ in 0..<20 {
-            machine.set(ahead: .seconds(1800))
-            machine.pass(.seconds(10))
-            _ = clock.now
-        }
-        #expect(lag(clock) > 8 * 3600)
-    }
-
-    /// Without a battery, the machine begins in 1970, and hears what time it is later.
-    @Test func whatWasNotedByAClockThatWasBehindIsKeptForADay() throws {
-        machine.set(ahead: .zero - Timestamp(milliseconds: 1_800_000_000_000).since(Timestamp(milliseconds: 0)))
-        let clock = try start()
-        let noted = clock.now
-        machine.set(ahead: Self.day * 20_000)
-        try run(clock, for: Self.hour * 23)
-        #expect(clock.now == noted.advanced(by: Self.hour * 23))
-    }
-
-    /// And is turned on each morning.
-    @Test func aMachineWithoutABatteryThatStartsDailyPurges() throws {
-        let reset = Timestamp(milliseconds: 0)
-        var wall = machine.now
-        for day in 0..<10 {
-            machine.set(ahead: reset.since(machine.now))
-            machine.restart(after: .zero)
+    @Test func aMachineThatRunsByDayKeepsUp() throws {
+        for _ in 1...10 {
             let clock = try start()
-            try run(clock, for: .seconds(1200))
-            machine.set(ahead: wall.since(machine.now))
             try run(clock, for: Self.hour * 8)
-            // On the fourth day it has been steady for a day in all.
-            #expect((clock.now == machine.now) == (day >= 3), "\(day)")
-            wall = machine.now.advanced(by: Self.hour * 16)
+            #expect(clock.now == machine.now)
+            machine.restart(after: Self.hour * 16)
         }
-        // A leap is one still.
-        let clock = try start()
-        machine.set(ahead: Self.day * 40)
-        #expect(lag(clock) == 40 * 86_400)
     }
 
-    @Test func whoHasGoneBackAndComesAgainIsBelievedAsBefore() throws {
+    @Test("Without a battery, a new deployment's machine begins in 1970 and hears later what time it is")
+    func aFirstStartIn1970CatchesUpFromARecentYear() throws {
+        let right = machine.now
+        machine.set(ahead: Timestamp(milliseconds: 0).since(right))
         let clock = try start()
-        try run(clock, for: Self.hour * 30)
-        machine.set(ahead: .zero - Self.day * 40)
-        try run(clock, for: Self.hour)
+        #expect(clock.now == PurgeClock.earliest && clock.retentionStart == clock.now)
+        machine.set(ahead: right.since(machine.now))
+        try run(clock, for: right.since(PurgeClock.earliest))
         #expect(clock.now == machine.now)
-        machine.set(ahead: Self.day * 40)
-        #expect(clock.now == machine.now)
-        // Beyond where it would be it is ahead.
-        machine.set(ahead: .zero - Self.day * 40)
-        try run(clock, for: Self.hour)
-        machine.set(ahead: Self.day * 50)
-        #expect(lag(clock) == 10 * 86_400)
     }
 
-    /// It may be where it was at any moment, and nothing of the time between is old then.
-    @Test(arguments: [false, true]) func whatIsNotedWhileTheClockIsBehindIsKeptFromWhereItWas(_ restarts: Bool) throws {
+    @Test("What is stored while the wall clock is behind is kept as long as anything else", arguments: [false, true])
+    func ageCountsFromTheLaterOfBothClocks(restarts: Bool) throws {
         var clock = try start()
         try run(clock, for: Self.hour * 30)
-        let before = machine.now
-        #expect(clock.retentionStart == before)
+        let before = clock.now
         machine.set(ahead: .zero - Self.day * 400)
-        if restarts {
-            machine.restart(after: Self.hour)
-            clock = try start()
-        }
-        try run(clock, for: Self.hour)
-        #expect(clock.now == machine.now && clock.retentionStart >= before.advanced(by: Self.hour - .seconds(600)))
-        try run(clock, for: Self.hour * 10)
-        #expect(clock.retentionStart >= before.advanced(by: Self.hour * 11 - .seconds(600)))
-        machine.set(ahead: Self.day * 400)
-        #expect(clock.now == machine.now && clock.retentionStart == machine.now)
+        if restarts { clock = try start() }
+        #expect(clock.now == before && clock.retentionStart == before)
+        machine.set(ahead: Self.day * 800)
+        #expect(clock.now == before && clock.retentionStart == machine.now)
     }
 
-    /// Nor is anything kept for longer where the clock was not believed.
-    @Test func whatIsNotedAfterALeapIsKeptFromThenOn() throws {
+    @Test func itIsStoredNowAndThen() throws {
         let clock = try start()
-        try run(clock, for: Self.hour * 30)
-        machine.set(ahead: Self.day * 400)
-        try run(clock, for: Self.hour)
-        machine.set(ahead: .zero - Self.day * 400)
-        #expect(clock.retentionStart == machine.now)
-        // What was behind for a day is believed.
-        machine.set(ahead: .zero - Self.day * 40)
-        try run(clock, for: Self.hour * 25)
-        #expect(clock.retentionStart == machine.now)
-    }
-
-    @Test func itIsWrittenDownNowAndThenAndAfterALeapAtOnce() throws {
-        let clock = try start()
-        let row = try #require(clock.unsaved())
-        clock.hasSaved(row)
         machine.pass(.seconds(299))
         #expect(clock.unsaved() == nil)
         machine.pass(.seconds(1))
-        clock.hasSaved(try #require(clock.unsaved()))
-        machine.set(ahead: Self.day * 40)
-        #expect(clock.unsaved()?.last.lag == Self.day * 40)
+        #expect(clock.unsaved()?.now == machine.now)
     }
 }

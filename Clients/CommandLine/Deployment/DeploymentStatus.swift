@@ -123,9 +123,11 @@ struct DeploymentStatus: Encodable {
         let silent = services.filter { !Self.isAnswering($0) }
         let isFull = services.contains { $0.state == Self.full }
         let room = "Where the disk is full only deletes are taken. Make room there; then all goes on by itself."
-        return [isFull ? room : "", missingContent, damage, leap, cause(silent, directory)].filter { !$0.isEmpty }
-            .joined(
-                separator: "\n")
+        return [isFull ? room : "", missingContent, damage, purgeClocks, cause(silent, directory)].filter {
+            !$0.isEmpty
+        }
+        .joined(
+            separator: "\n")
     }
 
     /// Whose files of content are not there.
@@ -138,15 +140,16 @@ struct DeploymentStatus: Encodable {
             + "Is it lost for good: make an empty file \"accept-loss\" in that folder, and devices bring back what they have."
     }
 
-    /// Whose clock has leapt ahead, by what they believe of it.
-    private var leap: String {
-        let behind = services.filter { $0.counters["purge.lag_seconds"] ?? 0 > 0 }
-        guard let most = behind.compactMap({ $0.counters["purge.lag_seconds"] }).max() else { return "" }
-        let names = behind.map(\.service).joined(separator: " and ")
+    /// The services whose purge clock is not with the wall clock.
+    private var purgeClocks: String {
+        let name = "purge.clock_offset_seconds"
+        let apart = services.filter { $0.counters[name] ?? 0 >= 3600 }
+        guard let most = apart.compactMap({ $0.counters[name] }).max() else { return "" }
+        let names = apart.map(\.service).joined(separator: " and ")
         return
-            "The clock of \(names) has leapt ahead by \(describe(.seconds(Int64(clamping: most)))), or nothing ran for so "
-            + "long: what goes for its age (trash, histories) is kept by so much longer, until the clock was steady for a "
-            + "day. Set the clock right if it is wrong."
+            "The clock of \(names) was set by \(describe(.seconds(Int64(clamping: most)))), or nothing ran for so long: "
+            + "old data (trash, histories) is purged later until the service has caught up. Set the clock right if it is "
+            + "wrong."
     }
 
     /// What the disk has lost.

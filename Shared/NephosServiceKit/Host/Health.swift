@@ -24,7 +24,7 @@ extension ServiceHost {
         reply.epoch = history.epoch
         reply.oldCopyFoundAt = history.oldCopyFound?.milliseconds ?? 0
         reply.shortOfRoom = engine.isShortOfRoom
-        reply.counters["purge.lag_seconds"] = UInt64(clamping: purgeClock.lag.milliseconds / 1000)
+        reply.counters["purge.clock_offset_seconds"] = UInt64(clamping: purgeClock.offset.milliseconds / 1000)
         for (number, count) in counters.failures {
             reply.counters["failures.\(CloudError.Code(number: number)?.description ?? "\(number)")"] = count
         }

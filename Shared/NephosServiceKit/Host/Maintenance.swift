@@ -59,17 +59,17 @@ final class Maintenance {
     private func prune() {
         var more = false
         let now = purgeClock.now
-        let clockRow = purgeClock.unsaved()
+        let purgeTime = purgeClock.unsaved()
         let oldest = now.advanced(by: .zero - Router.operationRetention - Gate.operationLead)
         let operations = OperationID.lowerBound(at: oldest)
         let tombstones = now.advanced(by: .zero - Self.tombstoneRetention)
         run("Old operations could not be forgotten") { transaction in
             // The host's groups run on its own type alone.
             guard let group = transaction as? GroupTransaction else { return }
-            if let clockRow { try PurgeClock.store(clockRow, in: group) }
+            if let purgeTime { try PurgeClock.store(purgeTime, in: group) }
             more = try group.prune(operationsBefore: operations, tombstonesBefore: tombstones)
         } then: { [self] failed in
-            if let clockRow, !failed { purgeClock.hasSaved(clockRow) }
+            if purgeTime != nil, !failed { purgeClock.noteSaved() }
             schedule("prune", after: more && !failed ? Self.pause : Self.interval) { $0.prune() }
         }
     }

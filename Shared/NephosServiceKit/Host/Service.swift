@@ -122,11 +122,9 @@ public struct Following: Hashable, Sendable {
 /// What the host offers to a service. On the loop only.
 public protocol ServiceRuntime: AnyObject {
     var loop: any BusLoop { get }
-    /// The time by which things go for their age (``PurgeClock``): what is removed because it is old asks this one, not the
-    /// wall clock. On any thread.
+    /// The time by which old data is purged (``PurgeClock``), not the wall clock's. On any thread.
     var purgeTime: Timestamp { get }
-    /// From when on what is noted now is kept: what goes for its age by ``purgeTime`` is as old as that, and not as the wall
-    /// clock says, which may be behind. On any thread.
+    /// From when on the age of what is stored now counts, by ``purgeTime``. On any thread.
     var retentionStart: Timestamp { get }
     var roster: Roster { get }
     var secrets: ServiceSecrets { get }

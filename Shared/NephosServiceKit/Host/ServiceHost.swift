@@ -99,7 +99,7 @@ public final class ServiceHost: ServiceRuntime {
         try Self.migrate(engine, for: service)
         let known = try Self.readWhatIsKnown(
             engine, history, of: service, key: try secrets.history, by: loop.wallClock,
-            random: self.generator.next(), logger)
+            random: self.generator.next())
         purgeClock = known.purgeClock
         counters.storedBytes = known.storedBytes
         operations = OperationMemory(newest: known.newestOperation)
@@ -143,11 +143,11 @@ public final class ServiceHost: ServiceRuntime {
 
     private static func readWhatIsKnown(
         _ engine: any StorageEngine, _ history: HistoryKeeper, of service: any CloudService, key: SipHash,
-        by clock: any WallClock, random: UInt64, _ logger: Logger
+        by clock: any WallClock, random: UInt64
     ) throws -> Known {
         try engine.write { transaction in
             let now = clock.now
-            let purgeClock = PurgeClock(clock, after: try PurgeClock.stored(in: transaction), logger: logger)
+            let purgeClock = PurgeClock(clock, after: try PurgeClock.stored(in: transaction))
             let heads = try history.beginRun(in: transaction, key: key, at: now, random: random)
             return Known(
                 heads: heads, newestOperation: try Feed.newestOperation(in: transaction),

@@ -188,9 +188,9 @@ extension Metric {
             [.whole($0.service.isShortOfRoom ? 1 : 0)]
         },
         .gauge(
-            "nephos_purge_lag_seconds",
-            "How far the time by which things go for their age is behind a clock that has leapt ahead; else 0"
-        ) { [.real($0.service.purgeLag.seconds)] },
+            "nephos_purge_clock_offset_seconds",
+            "How far the purge clock and the wall clock are apart; a difference goes away by itself"
+        ) { [.real($0.service.purgeClockOffset.seconds)] },
     ]
 
     private static let process: [Metric] = [

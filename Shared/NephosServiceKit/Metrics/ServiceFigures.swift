@@ -36,8 +36,8 @@ struct ServiceFigures: Sendable {
     var feedPartitions = 0
     var epoch: UInt64 = 0
     var isShortOfRoom = false
-    /// How far the time by which things go for their age is behind the wall clock.
-    var purgeLag: Duration = .zero
+    /// How far the purge clock and the wall clock are apart.
+    var purgeClockOffset: Duration = .zero
     var storage: StorageFigures
 }
 
@@ -68,7 +68,7 @@ extension ServiceHost {
         figures.feedPartitions = publisher?.changedPartitions ?? 0
         figures.epoch = history.epoch
         figures.isShortOfRoom = engine.isShortOfRoom
-        figures.purgeLag = purgeClock.lag
+        figures.purgeClockOffset = purgeClock.offset
         return figures
     }
 }
