@@ -133,7 +133,7 @@ extension Record: CustomStringConvertible {
     public var description: String {
         let fields = fields.sorted { $0.key < $1.key }.map { "\($0.key): \($0.value.json)" }
         let facts = line(
-            [parent.map { "belongs to \($0)" }, isPending ? "waiting" : nil, isDamaged ? "damaged" : nil],
+            [parent.map { "belongs to \($0)" }, isPending ? "waiting" : nil],
             else: "", by: ", ")
         return "\(id) (\(type)) {\(fields.joined(separator: ", "))}" + (facts.isEmpty ? "" : ", \(facts)")
     }
