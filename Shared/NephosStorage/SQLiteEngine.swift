@@ -172,15 +172,17 @@ public final class SQLiteEngine: StorageEngine {
     private static let schemaVersion = 1
 
     public func migrate(_ migrations: [Migration]) throws {
-        try database.write { database in
-            let version = try Int.fetchOne(database, sql: "PRAGMA user_version")
-            guard try version == Self.schemaVersion || !database.tableExists("grdb_migrations") else {
+        let (version, isNew) = try database.read { database in
+            (try Int.fetchOne(database, sql: "PRAGMA user_version"), try !database.tableExists("grdb_migrations"))
+        }
+        if version != Self.schemaVersion {
+            guard isNew else {
                 throw CloudError(
                     .incompatibleVersion,
                     "Another version of Nephos made this database. Use that version, or restore a backup.",
                     details: ["schema_version": "\(version ?? 0)", "expected": "\(Self.schemaVersion)"])
             }
-            try database.execute(sql: "PRAGMA user_version = \(Self.schemaVersion)")
+            try database.write { try $0.execute(sql: "PRAGMA user_version = \(Self.schemaVersion)") }
         }
         var migrator = DatabaseMigrator()
         for migration in migrations {

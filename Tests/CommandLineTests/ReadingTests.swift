@@ -44,12 +44,16 @@ import Testing
             #expect(try await one.run("kv", "set", "k", "1").status == 0)
             #expect(try await one.run("docs", "mkdir", "f").status == 0)
             #expect(try await one.run("records", "save", "r", "n=1", "--type", "T").status == 0)
+            let file = house.folder + "/letter.txt"
+            try Data("Dear all".utf8).write(to: URL(fileURLWithPath: file))
+            #expect(try await one.run("docs", "put", file, "letter.txt").status == 0)
             for command in [["kv", "list"], ["docs", "ls"], ["records", "ls"]] {
                 #expect(try await one.run(command).status == 0)
             }
             let reads = [
                 ["kv", "get", "k"], ["kv", "list"], ["kv", "export"], ["docs", "ls"], ["docs", "tree"],
-                ["docs", "find", "f"], ["records", "ls"], ["records", "get", "r"], ["records", "query"],
+                ["docs", "find", "f"], ["docs", "cat", "letter.txt"], ["docs", "get", "letter.txt", "-"],
+                ["docs", "status"], ["records", "ls"], ["records", "get", "r"], ["records", "query"],
                 ["records", "export"], ["records", "zones", "list"],
             ]
             func check() async throws {

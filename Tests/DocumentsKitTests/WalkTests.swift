@@ -63,8 +63,8 @@ import Testing
             item.name = Data("new".utf8)
             try change(
                 device,
-                "INSERT INTO documents (account, container, item, parent, name, sequence, body, kind) "
-                    + "SELECT account, container, ?, parent, 'new', sequence, ?, kind FROM documents WHERE item = ?",
+                "INSERT INTO documents (account, container, item, parent, name, sequence, body, kind, name_key) "
+                    + "SELECT account, container, ?, parent, 'new', sequence, ?, kind, 'new' FROM documents WHERE item = ?",
                 [made.description, try item.serializedData(), renamed.description])
             let found = try await device.container.scope.verify()
             #expect(!found.agrees && !found.hasMore)
@@ -181,8 +181,9 @@ import Testing
                 item.parent = Data(nowhere)
                 let made = DocumentID(bytes: [UInt8](repeating: 8, count: 16)) ?? .top
                 try database.execute(
-                    sql: "INSERT INTO documents (account, container, item, parent, name, sequence, body, kind) "
-                        + "SELECT account, container, ?, ?, name, sequence, ?, kind FROM documents WHERE item = ?",
+                    sql:
+                        "INSERT INTO documents (account, container, item, parent, name, sequence, body, kind, name_key) "
+                        + "SELECT account, container, ?, ?, name, sequence, ?, kind, name_key FROM documents WHERE item = ?",
                     arguments: [made.description, Data(nowhere), try item.serializedData(), lost.description])
             }
             let found = try await device.container.scope.verify()

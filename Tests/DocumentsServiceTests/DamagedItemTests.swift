@@ -183,13 +183,14 @@ import Testing
     }
 
     /// An older content may come back first: the newer one is among the versions still.
-    @Test func whatIsNewerThanWhatComesBackIsAmongItsVersions() throws {
+    @Test func whatIsNewerThanWhatComesBackIsInConflictWithIt() throws {
         let id = try device.makeFile("f")
         let older = try device.item(id)
         try device.apply([.replace(id, .inline("newer", base: older.content.version))])
         try damage(id)
         try device.apply([offer(older, id)])
         #expect(try device.item(id).content == older.content)
+        #expect(try device.item(id).conflicts.map(\.inline) == [Data("newer".utf8)])
         #expect(try device.versions(of: id).map(\.text) == ["newer", "text"])
     }
 
@@ -203,7 +204,7 @@ import Testing
         #expect(try device.item(id) == before)
     }
 
-    /// From the trash it comes back into the trash, and stays there for its time.
+    /// It comes back as the device has it, where it was not in the trash yet.
     @Test func whatLayInTheTrashIsEndedAsWhatIsThereSays() throws {
         let id = try device.makeFile("f")
         let before = try device.item(id)

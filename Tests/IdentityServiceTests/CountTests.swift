@@ -59,8 +59,8 @@ import Testing
             house, count,
             """
             INSERT INTO accounts (account_id, name, password_hash, password_salt, scrypt_rounds, scrypt_block_size,
-                scrypt_parallelism, created_at, plan_id)
-            SELECT 'acct_team-' || i, 'name-' || i, x'00', x'00', 2, 1, 1, 0, 'team'
+                scrypt_parallelism, created_at, locked, standing_version, plan_id)
+            SELECT 'acct_team-' || i, 'name-' || i, x'00', x'00', 2, 1, 1, 0, 0, 0, 'team'
             """)
         try fill(
             house, count,
@@ -101,7 +101,10 @@ import Testing
         // The default app is one of them.
         try fill(
             house, EntitlementRule.appsMax - 2,
-            "INSERT INTO apps (app_id, name, store_id) SELECT 'T.app-' || i, 'App', 'T.app-' || i")
+            """
+            INSERT INTO apps (app_id, name, store_id, capabilities, version, removed, plan_id)
+            SELECT 'T.app-' || i, 'App', 'T.app-' || i, 7, 1, 0, 'standard'
+            """)
         func create(_ id: String) -> CloudError.Code? {
             var request = WireCreateApp()
             request.app.appID = id
@@ -123,8 +126,8 @@ import Testing
             house, 2500,
             """
             INSERT INTO accounts (account_id, name, password_hash, password_salt, scrypt_rounds, scrypt_block_size,
-                scrypt_parallelism, created_at)
-            SELECT 'acct_' || i, 'name-' || i, x'00', x'00', 2, 1, 1, 0
+                scrypt_parallelism, created_at, locked, standing_version, plan_id)
+            SELECT 'acct_' || i, 'name-' || i, x'00', x'00', 2, 1, 1, 0, 0, 0, 'standard'
             """)
         var names: [String] = []
         var pages: [Int] = []
@@ -145,8 +148,9 @@ import Testing
         try fill(
             house, 600,
             """
-            INSERT INTO container_definitions (container_id, class, folds_names, writer_app, version)
-            SELECT 'T.' || (1000 + i), 'documents', 0, '', 1
+            INSERT INTO container_definitions (container_id, class, folds_names, writer_app, version, trash_days,
+                version_days, owner_app, administrators)
+            SELECT 'T.' || (1000 + i), 'documents', 0, '', 1, 0, 0, '', ''
             """)
         var containers: [String] = []
         var pages: [Int] = []

@@ -14,11 +14,31 @@ import Testing
         defer { try? FileManager.default.removeItem(atPath: home) }
         let path = home + "/device.sqlite"
         _ = try LocalStore(path: path)
+        // 0: from before there were numbers.
+        for version in [0, 99] {
+            let other = try DatabaseQueue(path: path)
+            try other.writeWithoutTransaction { try $0.execute(sql: "PRAGMA user_version = \(version)") }
+            let before = try other.read { try Int.fetchOne($0, sql: "PRAGMA data_version") }
+            let refused = #expect(throws: CloudError.self) { try LocalStore(path: path) }
+            #expect(refused?.code == .incompatibleVersion && refused?.details["schema_version"] == "\(version)")
+            #expect(try other.read { try Int.fetchOne($0, sql: "PRAGMA data_version") } == before)
+            try other.close()
+        }
+    }
+
+    /// Else each command would wait until others have written.
+    @Test func openingAHomeWritesNothing() throws {
+        let home = NSTemporaryDirectory() + "/nephos-test-" + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: home, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: home) }
+        let path = home + "/device.sqlite"
+        _ = try LocalStore(path: path)
         let other = try DatabaseQueue(path: path)
-        try other.writeWithoutTransaction { try $0.execute(sql: "PRAGMA user_version = 99") }
-        try other.close()
-        let refused = #expect(throws: CloudError.self) { try LocalStore(path: path) }
-        #expect(refused?.code == .incompatibleVersion && refused?.details["schema_version"] == "99", "\(refused)")
+        try other.writeWithoutTransaction { database in
+            try database.execute(sql: "BEGIN IMMEDIATE")
+            _ = try LocalStore(path: path)
+            try database.execute(sql: "COMMIT")
+        }
     }
 
     @Test func whateverTableHasSomethingOfAnAccountIsClearedWithIt() throws {

@@ -52,9 +52,6 @@ import Testing
             pass(cloud)
             for device in [one, two] {
                 try await device.settle()
-                print(
-                    "DEBUG", try await device.contents(), try await device.database.conflicts().map(\.client?.fields),
-                    try await device.database.refused().map(\.error))
                 #expect(try await device.contents() == ["a": ["n": 2]])
                 #expect(try await device.database.conflicts().isEmpty)
                 #expect(try await device.database.refused().isEmpty)

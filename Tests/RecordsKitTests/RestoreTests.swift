@@ -83,6 +83,32 @@ import Testing
         }
     }
 
+    /// There was no room when the first device offered it.
+    @Test func aRecordThatAnotherDeviceHasBroughtBackIsRefusedNoMore() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            try await one.database.save(Record("small", ["n": 1]))
+            try await one.settle()
+            let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
+            let data = RecordValue.data(Data(repeating: 7, count: 200 << 10))
+            for name in ["a", "b"] { try await one.database.save(Record(name, ["data": data])) }
+            for device in [one, two] { try await device.settle() }
+            one.setOffline(true)
+            try cloud.simulation.use { try $0.restore(copy, of: .records) }
+            try cloud.setPlan(bytes: 64 << 10)
+            try await two.settle()
+            #expect(try await two.database.refused().map(\.id.name) == ["a", "b"])
+            try cloud.setPlan(bytes: 1 << 30)
+            // Of one of them it has another content.
+            try await one.database.save(Record("a", ["data": data, "n": 2]), policy: .allKeys)
+            one.setOffline(false)
+            for device in [one, two] { try await device.settle() }
+            #expect(try await two.database.records(matching: RecordQuery()).map(\.id.name) == ["a", "b", "small"])
+            #expect(try await two.database.refused().map(\.id.name) == ["a"])
+            #expect(try await two.proves())
+        }
+    }
+
     @Test func aDeletionThatARestoreHasLostIsRepeated() async throws {
         try await restoring { one, _ in
             try await one.database.makeZone("work")

@@ -66,15 +66,27 @@ import Testing
         // It catches up, and is not ahead then.
         (1000, 8000, 8010, 100, 1200),
         (1000, 1090, 1100, 100, 1100),
-        // The wall clock was set back.
-        (1000, 1000, 500, 10, 1000),
-        (1000, 500, 900, 400, 1000),
-        (1000, 500, 1100, 600, 1100),
+        // The wall clock was set back: it goes on at half speed, until the wall clock is there.
+        (1000, 1000, 500, 10, 1005),
+        (1000, 500, 900, 400, 1200),
+        (1000, 900, 1500, 600, 1500),
         (1000, 1000, 9000, 0, 1000),
-    ]) func itFollowsAtMostTwiceAsFastAsTime(now: Int, wall: Int, next: Int, passed: Int, expected: Int) {
+    ]) func itFollowsAtHalfToTwiceTheSpeedOfTime(now: Int, wall: Int, next: Int, passed: Int, expected: Int) {
         func time(_ seconds: Int) -> Timestamp { Timestamp(milliseconds: UInt64(seconds) * 1000) }
         let result = PurgeTime(now: time(now), wall: time(wall)).advanced(to: time(next), elapsed: .seconds(passed))
         #expect(result == PurgeTime(now: time(expected), wall: time(next)))
+    }
+
+    /// A machine without a battery or a time server: what is due goes, though later.
+    @Test func aClockThatStaysBehindStopsNothing() throws {
+        var clock = try start()
+        let last = clock.now
+        for _ in 1...20 {
+            machine.set(ahead: Timestamp(milliseconds: 0).since(machine.now))
+            clock = try start()
+            try run(clock, for: Self.hour * 10)
+        }
+        #expect(clock.now == last.advanced(by: Self.hour * 100))
     }
 
     /// Hours: of a stop, by how much the wall clock has moved in it, by how much the purge clock has.
@@ -86,8 +98,8 @@ import Testing
         clock = try start()
         #expect(clock.now == last.advanced(by: Self.hour * expected))
         #expect(clock.offset == Self.hour * abs(stop - expected))
-        // It catches up in as much time as it is apart.
-        try run(clock, for: Self.hour * abs(stop - expected))
+        // It catches up in as much time as it is apart; a wall clock that was set back in twice as much.
+        try run(clock, for: Self.hour * abs(stop - expected) * (stop < 0 ? 2 : 1))
         #expect(clock.now == machine.now && clock.offset == .zero)
     }
 

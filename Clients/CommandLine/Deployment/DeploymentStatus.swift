@@ -148,8 +148,8 @@ struct DeploymentStatus: Encodable {
         let names = apart.map(\.service).joined(separator: " and ")
         return
             "The clock of \(names) was set by \(describe(.seconds(Int64(clamping: most)))), or nothing ran for so long: "
-            + "old data (trash, histories) is purged later until the service has caught up. Set the clock right if it is "
-            + "wrong."
+            + "old data (trash, histories) is purged by the service's own clock, which comes to the same time slowly. Set "
+            + "the clock right if it is wrong."
     }
 
     /// What the disk has lost.

@@ -37,9 +37,11 @@ extension DocumentsCommand {
                 """)
         var move = false
         @OptionGroup var container: ContainerOptions
-        @OptionGroup var wait: WaitOptions
+        @OptionGroup var network: ReadOptions
         @OptionGroup var transfer: TransferOptions
         @OptionGroup var output: OutputOptions
+
+        var wait: WaitOptions { network.wait }
 
         /// Which local files are replaced.
         var replacing: LocalReplacing { overwrite ? .all : .recorded }
@@ -51,6 +53,10 @@ extension DocumentsCommand {
             }
             guard rendition == nil || versionID == nil && !recursive else {
                 throw ValidationError("A further content has no versions, and nothing in it.")
+            }
+            guard !move || !network.offline else {
+                throw ValidationError(
+                    "--move asks the server whether it has something newer. Give it without --offline.")
             }
             guard !move || !recursive && versionID == nil && rendition == nil && target != "-" else {
                 throw ValidationError(
@@ -82,7 +88,9 @@ extension DocumentsCommand {
             let version = try versionID.map { try DocumentID(version: $0) }
             Interrupt.first { LocalParts.removeAll() }
             if move { return try await moveOut() }
-            try await container.withContainer(within: wait.duration, transfer: transfer) { container, session in
+            try await container.withContainer(
+                network.refresh, isOffline: network.offline, transfer: transfer
+            ) { container, session in
                 if try await container.item(at: path) == nil,
                     let place = try await container.packagePlace(at: path, version: version, timeout: wait.duration)
                 {

@@ -295,15 +295,18 @@ enum LocalSchema {
 
     /// - Throws: ``CloudError`` `.incompatibleVersion`: another version of Nephos made the home.
     static func migrate(_ database: any DatabaseWriter) throws {
-        try database.write { database in
-            let version = try Int.fetchOne(database, sql: "PRAGMA user_version")
-            guard try version == Self.version || !database.tableExists("grdb_migrations") else {
+        let (version, isNew) = try database.read { database in
+            (try Int.fetchOne(database, sql: "PRAGMA user_version"), try !database.tableExists("grdb_migrations"))
+        }
+        if version != Self.version {
+            guard isNew else {
                 throw CloudError(
                     .incompatibleVersion,
                     "Another version of Nephos made this home. Use that version, or sign in with another home.",
                     details: ["schema_version": "\(version ?? 0)", "expected": "\(Self.version)"])
             }
-            try database.execute(sql: "PRAGMA user_version = \(Self.version)")
+            // Also an equal number is a write, for which each command would wait until others have written.
+            try database.write { try $0.execute(sql: "PRAGMA user_version = \(Self.version)") }
         }
         try migrator.migrate(database)
     }

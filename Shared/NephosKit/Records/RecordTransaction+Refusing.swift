@@ -266,6 +266,21 @@ extension RecordTransaction {
         for one in try refusals(of: name) where one.isBase(version) { try remove(one, of: name) }
     }
 
+    /// Ends what was refused and is so at the server by now, whoever has done it.
+    ///
+    /// - Parameter changed: What this device was just told of.
+    func endRefusals(after changed: ToldNames) throws {
+        let refused = try String.fetchAll(
+            rows.cached("SELECT DISTINCT name FROM record_refusals WHERE account = ?1 AND scope = ?2"),
+            arguments: [rows.account, rows.scope.name])
+        guard !refused.isEmpty else { return }
+        let names = changed.hasMore ? nil : Set(changed.names.map(\.rawValue))
+        for name in refused where names?.contains(name) ?? true {
+            let server = try items.item(ItemName(name))?.record
+            for one in try refusals(of: name) where one.body.hasSameContent(as: server) { try remove(one, of: name) }
+        }
+    }
+
     /// Of all that was refused of the record by now.
     func dismissRefusals(of name: String) throws {
         try rows.cached("DELETE FROM record_refusals WHERE account = ?1 AND scope = ?2 AND name = ?3")

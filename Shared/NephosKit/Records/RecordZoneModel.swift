@@ -105,6 +105,7 @@ final class RecordZoneModel: ContentSending {
             let merged = try records.items.merge(
                 pulled, &state, type: Self.type, { try self.stage($0, offers, in: records) })
         else { return nil }
+        try records.endRefusals(after: merged.changed)
         try records.offer(offers, by: engine)
         try trimAssets(in: rows)
         if !pulled.info.isEmpty { state.info = pulled.info }
@@ -117,6 +118,7 @@ final class RecordZoneModel: ContentSending {
         guard try isStillThis(rows),
             let merged = try RecordItems(rows: rows).merge(segment, &state, type: Self.type)
         else { return nil }
+        try records(in: rows).endRefusals(after: merged.changed)
         try trimAssets(in: rows)
         return MergedChanges(news: merged.news(.serverChange))
     }

@@ -119,4 +119,7 @@ final class QuarantineNote {
     var hasItems = true
     /// Rises with each such change: whoever has counted a scope meanwhile has counted no state of it.
     var quietChanges: UInt64 = 0
+    let clock: PurgeClock
+
+    init(_ clock: PurgeClock) { self.clock = clock }
 }

@@ -149,12 +149,13 @@ final class ScopeMending {
     }
 
     private func countQuarantined() {
-        var count = 0
+        var (count, changes) = (0, UInt64(0))
         host.submit { [host] transaction in
             count = try QuarantinedItems.count(in: transaction)
-            host.quarantine.hasItems = count > 0
+            changes = host.quarantine.quietChanges
         } then: { [weak self] failure in
             guard let self, failure == nil else { return }
+            if count > 0 || host.quarantine.quietChanges == changes { host.quarantine.hasItems = count > 0 }
             host.set("quarantine.now", to: count)
         }
     }

@@ -36,7 +36,7 @@ final class GroupTransaction: HandlerTransaction {
 
     init(
         _ transaction: any Transaction, at now: Timestamp, operations: OperationMemory? = nil,
-        cache: FeedCache = FeedCache(), quarantine: QuarantineNote = QuarantineNote(), isShortOfRoom: Bool = false
+        cache: FeedCache = FeedCache(), quarantine: QuarantineNote, isShortOfRoom: Bool = false
     ) {
         self.quarantine = quarantine
         self.isShortOfRoom = isShortOfRoom
@@ -123,7 +123,7 @@ final class GroupTransaction: HandlerTransaction {
     func quarantine(_ item: FeedItem, of scope: ScopeName) throws {
         let place = QuarantinedItems.Place(scope: scope, name: item.name)
         try lasting {
-            try QuarantinedItems.add(item, at: place, found: now, in: feed)
+            try QuarantinedItems.add(item, at: place, found: quarantine.clock.retentionStart, in: feed)
             try takeOut(item.name, of: scope)
         }
         quarantine.hasItems = true

@@ -58,7 +58,8 @@ final class Maintenance {
 
     private func prune() {
         var more = false
-        let now = purgeClock.now
+        // Ids of operations, and tombstones, have times of the wall clock.
+        let now = purgeClock.nowOfWallStamps
         let purgeTime = purgeClock.unsaved()
         let oldest = now.advanced(by: .zero - Router.operationRetention - Gate.operationLead)
         let operations = OperationID.lowerBound(at: oldest)

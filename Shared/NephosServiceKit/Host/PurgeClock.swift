@@ -8,9 +8,10 @@ struct PurgeTime: Hashable, Sendable {
     /// What the wall clock said then.
     var wall: Timestamp
 
-    /// Follows the wall clock at most twice as fast as time passes, and never goes back.
+    /// Follows the wall clock at half to twice the speed of time: it neither stands still nor goes back.
     func advanced(to wall: Timestamp, elapsed: Duration) -> PurgeTime {
-        PurgeTime(now: max(now, min(wall, now.advanced(by: elapsed * 2))), wall: wall)
+        let (least, most) = (now.advanced(by: elapsed / 2), now.advanced(by: elapsed * 2))
+        return PurgeTime(now: min(max(wall, least), most), wall: wall)
     }
 }
 
@@ -19,8 +20,8 @@ struct PurgeTime: Hashable, Sendable {
 /// It slews to the wall clock as NTP does: a wall clock that is a month ahead for an hour makes it an hour too fast, and does
 /// not empty everybody's trash. What is purged late harms nobody.
 ///
-/// A stop of the service is measured by the wall clock alone, so it counts for at most ``stopMax``. After a longer stop the
-/// clock is behind, and catches up while the service runs: data is purged later, never sooner.
+/// A stop of the service is measured by the wall clock alone, so at most ``stopMax`` of it is believed. After a longer stop
+/// the clock is behind, and catches up while the service runs.
 ///
 /// Tokens, tickets and links end by the wall clock, and deletions by a person happen at once. On any thread.
 public final class PurgeClock: Sendable {
@@ -54,6 +55,12 @@ public final class PurgeClock: Sendable {
     public var retentionStart: Timestamp {
         let time = read()
         return max(time.now, time.wall)
+    }
+
+    /// The earlier of both clocks, for data whose age counts from a time of the wall clock: that may have been set back.
+    public var nowOfWallStamps: Timestamp {
+        let time = read()
+        return min(time.now, time.wall)
     }
 
     /// How far it and the wall clock are apart, either way.

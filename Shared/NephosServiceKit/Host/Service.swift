@@ -126,6 +126,8 @@ public protocol ServiceRuntime: AnyObject {
     var purgeTime: Timestamp { get }
     /// From when on the age of what is stored now counts, by ``purgeTime``. On any thread.
     var retentionStart: Timestamp { get }
+    /// The time by which data is purged whose age counts from a time of the wall clock. On any thread.
+    var purgeTimeOfWallStamps: Timestamp { get }
     var roster: Roster { get }
     var secrets: ServiceSecrets { get }
     /// What this service's sockets prove who it is with.

@@ -45,7 +45,7 @@ public final class ServiceHost: ServiceRuntime {
     public var snapshots: any Snapshots { engine.snapshots }
     let runner: GroupRunner
     let cache = FeedCache()
-    let quarantine = QuarantineNote()
+    let quarantine: QuarantineNote
     let operations: OperationMemory
     private var generator: any RandomNumberGenerator
 
@@ -101,6 +101,7 @@ public final class ServiceHost: ServiceRuntime {
             engine, history, of: service, key: try secrets.history, by: loop.wallClock,
             random: self.generator.next())
         purgeClock = known.purgeClock
+        quarantine = QuarantineNote(purgeClock)
         counters.storedBytes = known.storedBytes
         operations = OperationMemory(newest: known.newestOperation)
         runner = GroupRunner(
@@ -301,6 +302,7 @@ public final class ServiceHost: ServiceRuntime {
 
     public var purgeTime: Timestamp { purgeClock.now }
     public var retentionStart: Timestamp { purgeClock.retentionStart }
+    public var purgeTimeOfWallStamps: Timestamp { purgeClock.nowOfWallStamps }
 
     public func address(of peer: Peer) -> String? { requests?.socket?.address(of: peer) }
 

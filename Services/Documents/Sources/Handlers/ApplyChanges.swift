@@ -29,7 +29,7 @@ extension DocumentsService {
             container, try container.rules(),
             by: Batch.Writer(
                 app: caller.app, device: caller.device, now: context.now,
-                purgeTime: runtime?.purgeTime ?? context.now,
+                purgeTimeOfWallStamps: runtime?.purgeTimeOfWallStamps ?? context.now,
                 retentionStart: runtime?.retentionStart ?? context.now, operation: context.id))
         let isRepeat = try decide(request, batch)
         let uses = try contentUses(container, caller, context.now)

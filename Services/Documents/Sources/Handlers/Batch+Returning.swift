@@ -11,13 +11,21 @@ extension Batch {
         return try kept.flatMap { try container.open($0, of: id) } ?? signed(content, of: id) { .content($0) }
     }
 
+    /// Those that the device knows, and the newest content that there was: the device may have an older one. It is not
+    /// known which of the two was the item's.
     func returnedConflicts(
         _ request: WireCreateItem, beside content: WireDocumentContent, of id: DocumentID
     ) throws -> [WireDocumentContent] {
-        try request.conflicts.prefix(DocumentLimits.conflictsMax).compactMap { version in
-            guard version != content.version else { return nil }
-            return try container.rows.version([UInt8](version), of: id).flatMap { try container.open($0, of: id) }
+        let newest = try container.rows.versions(of: id, limit: 1).map { Data($0.id) }
+        var conflicts: [WireDocumentContent] = []
+        for version in newest + request.conflicts where version != content.version {
+            guard conflicts.count < DocumentLimits.conflictsMax, !conflicts.contains(where: { $0.version == version }),
+                let kept = try container.rows.version([UInt8](version), of: id),
+                let conflict = try container.open(kept, of: id)
+            else { continue }
+            conflicts.append(conflict)
         }
+        return conflicts
     }
 
     func returnedRenditions(_ request: WireCreateItem, of id: DocumentID) throws -> [WireRendition] {

@@ -27,7 +27,7 @@ final class Batch {
         var device: DeviceID
         var now: Timestamp
         /// Former versions go by this one.
-        var purgeTime: Timestamp
+        var purgeTimeOfWallStamps: Timestamp
         /// What is done now is kept from then on.
         var retentionStart: Timestamp
         /// The batch.
@@ -433,7 +433,7 @@ final class Batch {
             let superfluous = VersionRule.superfluous(
                 try container.versionTimes(of: id),
                 needed: Set(contents.flatMap { [[UInt8]($0.version)] + (keepsFormer ? [[UInt8]($0.base)] : []) }),
-                at: writer.purgeTime.nanoseconds, countMax: containerClass.versionsMax,
+                at: writer.purgeTimeOfWallStamps.nanoseconds, countMax: containerClass.versionsMax,
                 ageMax: container.versionRetention(containerClass))
             for version in superfluous { old += try takeVersion(version, of: id) }
         }

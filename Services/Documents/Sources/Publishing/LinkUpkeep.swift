@@ -20,7 +20,7 @@ extension DocumentsService {
         switch part {
         case .ended:
             links = try LinkRows.ended(
-                at: runtime.purgeTime, after: linkWalk.last, limit: Self.linkStep, in: transaction)
+                at: runtime.purgeTimeOfWallStamps, after: linkWalk.last, limit: Self.linkStep, in: transaction)
             // One that cannot be removed now stays, and keeps those behind it waiting no longer.
             for link in links { _ = try remove(link, in: container(link.scope, transaction)) }
         case .account(let account):

@@ -145,7 +145,7 @@ extension IdentityService {
         if known == nil {
             let forgotten = try devices.forgetSignedOut(
                 of: account.id, but: EnrolmentRule.signedOutMax,
-                seenBefore: requireRunning().runtime.purgeTime
+                seenBefore: requireRunning().runtime.purgeTimeOfWallStamps
                     .advanced(by: .zero - EnrolmentRule.signedOutRetention))
             try DirectoryEvents.forget(forgotten, in: transaction)
         }
