@@ -107,6 +107,8 @@ let package = Package(
         shared("NephosPredicates", ["NephosCore"]),
         shared("NephosHTTP", ["NephosCore", nioSSL] + nio),
         shared("NephosWire", ["NephosCore", protobuf]),
+        // What becomes of an item whose two histories differ: no database, no clock.
+        shared("NephosSync", ["NephosCore"]),
         // What may be done to a record, and how a predicate sees one: the same on devices and in the service.
         shared("NephosRecordRules", ["NephosCore", "NephosPredicates", "NephosWire", protobuf]),
         shared("NephosBus", ["NephosCore", "NephosWire", heap, protobuf]),
@@ -141,8 +143,8 @@ let package = Package(
         shared(
             "NephosKit",
             [
-                "NephosBus", "NephosWire", "NephosChunks", "NephosPredicates", "NephosRecordRules", "NephosCore",
-                "NephosFiles", "NephosZeroMQ", crypto, deque, grdb, protobuf, logging,
+                "NephosBus", "NephosSync", "NephosWire", "NephosChunks", "NephosPredicates", "NephosRecordRules",
+                "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, deque, grdb, protobuf, logging,
             ]),
         shared(
             "NephosSimulation",
@@ -202,6 +204,7 @@ let package = Package(
             // As the tests of an app are: on the two products alone.
             tests("TestedAppTests", ["NephosKit", "NephosTestKit"]),
             tests("CoreTests", ["NephosSimulation", "NephosCore"]),
+            tests("NephosSyncTests", ["NephosSync", "NephosCore"]),
             tests("PredicatesTests", ["NephosPredicates", "NephosCore"]),
             tests("BusTests", ["NephosBus", "NephosCore"]),
             tests(
@@ -278,8 +281,8 @@ let package = Package(
                 "RecordsKitTests",
                 [
                     "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
-                    "NephosContent", "NephosKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb,
-                    protobuf,
+                    "NephosContent", "NephosKit", "NephosSync", "NephosStorage", "NephosBus", "NephosWire", "NephosCore",
+                    grdb, protobuf,
                 ]),
             tests(
                 "CommandLineTests",
@@ -296,13 +299,13 @@ let package = Package(
                 "DocumentsKitTests",
                 [
                     "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk", "NephosChunks", "NephosContent",
-                    "NephosFiles", "CNephosFiles", "NephosPredicates",
+                    "NephosFiles", "CNephosFiles", "NephosPredicates", "NephosSync",
                     "NephosStorage", "NephosBus", "NephosWire", "NephosCore", grdb, protobuf,
                 ]),
             tests(
                 "NephosKitTests",
                 [
-                    "NephosSimulation", "NephosKit", "NephosZeroMQ", "NephosBus", "NephosWire", "NephosCore", grdb,
+                    "NephosSimulation", "NephosKit", "NephosSync", "NephosZeroMQ", "NephosBus", "NephosWire", "NephosCore", grdb,
                     logging, protobuf,
                 ]),
         ],

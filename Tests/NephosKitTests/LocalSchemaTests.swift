@@ -66,6 +66,7 @@ import Testing
         }
         var change = WireChange()
         change.item = "a"
+        change.deleted = true
         try local.write { database in
             for account in ["acc_one", "acc_two"] {
                 try ScopeTransaction(database, scope(account)).stage([change], isFirst: true, by: 1)

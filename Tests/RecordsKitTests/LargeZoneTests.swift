@@ -1,6 +1,7 @@
 import Foundation
 import NephosCore
 import NephosSimulation
+import NephosSync
 import NephosWire
 import SwiftProtobuf
 import Testing
@@ -61,14 +62,15 @@ import Testing
             if listed.isEmpty { try rows.stage([], isFirst: true, by: Self.reader) }
             let pulled = PulledChanges(
                 changes: .staged(rows, reader: Self.reader), token: ChangeToken(epoch: epoch, sequence: 6),
-                isListing: true, isComparing: false, epochStart: 2, info: Data())
+                isListing: true,
+                history: HistoryRelation(
+                    of: state.head, to: ChangeToken(epoch: epoch, sequence: 6), wentBack: false, isComparing: false,
+                    start: 2),
+                info: Data())
             var lost: [RecordItems.Lost] = []
-            let merged = try #require(
-                try items.merge(
-                    pulled, &state,
-                    { found in
-                        if case .lost(let one) = found { lost.append(one) }
-                    }))
+            let merged = try items.merge(pulled, &state) { found in
+                if case .lost(let one) = found { lost.append(one) }
+            }
             #expect(try items.all().map(\.name) == listed.map { ItemName($0.item) }.sorted())
             #expect(try items.all().map(\.body) == listed.sorted { ItemName($0.item) < ItemName($1.item) }.map(\.body))
             #expect(try digest(items) == state.digest)

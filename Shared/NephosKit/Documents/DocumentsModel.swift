@@ -3,6 +3,7 @@ internal import GRDB
 internal import NephosBus
 internal import NephosCore
 internal import NephosFiles
+internal import NephosSync
 internal import NephosWire
 internal import SwiftProtobuf
 
@@ -74,50 +75,42 @@ final class DocumentsModel: ContentSending, ContentKeeping {
 
     func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
         let documents = DocumentTransaction(rows)
-        let isRestored =
-            state.head.epoch != 0 && (pulled.token.epoch != state.head.epoch || pulled.isOtherHistory)
-        guard pulled.isListing || !isRestored else { return nil }
         let isFirst = !state.synced
-        // Above this the server may have lost what is here.
-        let common = pulled.isComparing ? 0 : isRestored ? pulled.epochStart : UInt64.max
+        let history = pulled.history
         var merged = MergedChanges()
         var changed = ToldNames(limit: MergedChanges.newsMax)
         var settling = SettlingItems()
         let offers = StagedOffers(in: rows)
         var folders: Set<DocumentID> = []
         try pulled.changes.forEach { change in
-            let name = ItemName(change.item)
-            let mine = try documents.synced(name)
             let theirs = DocumentTransaction.Synced(change, sequence: min(change.sequence, pulled.token.sequence))
-            if let mine, !isRestored,
-                mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence)
-            {
-                return
-            }
-            if let mine, mine.sequence > common {
-                let offered = Self.offer(mine, over: theirs, isLater: theirs.sequence <= common)
+            let mine = try documents.synced(theirs.name)
+            switch Self.decide(theirs, over: mine, history) {
+            case .keep: return
+            case .takeAndOffer(let isLater):
+                let offered = mine.map { Self.offer($0, over: theirs, isLater: isLater) } ?? []
                 try offers.add(offered)
-                if !offered.isEmpty, let folder = mine.item.flatMap({ DocumentID(bytes: $0.parent) }) {
+                if !offered.isEmpty, let folder = mine?.item.flatMap({ DocumentID(bytes: $0.parent) }) {
                     folders.insert(folder)
                 }
+            default: break
             }
             try offers.add(offerOfDoubt(over: theirs, documents))
             guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { return }
-            if Self.isNews(theirs, after: mine) { changed.add(name) }
+            if Self.isNews(theirs, after: mine) { changed.add(theirs.name) }
             try documents.put(theirs, replacing: mine, &state)
             settling.add(theirs)
         }
         if pulled.isListing {
             settling.addAll()
-            try pulled.changes.forEachUnlisted(of: DocumentTransaction.table) { name in
-                guard let item = try documents.synced(name) else { return }
-                // A push's reply was quicker than the listing.
-                if !isRestored, item.sequence > pulled.token.sequence { return }
-                // That it is not listed does not say what became of it.
-                if item.body == nil || item.isComing {
-                    try documents.forget(item, &state)
-                } else {
-                    try documents.doubt(item, isNewer: item.sequence > common, &state)
+            try pulled.changes.forEachUnlisted(of: DocumentTransaction.table) { name, isQuarantined in
+                guard let mine = try documents.synced(name) else { return }
+                let decision = history.decideUnlisted(
+                    mine.held, at: mine.sequence, isQuarantined: isQuarantined, canAsk: true)
+                switch decision {
+                case .ask(let isNewer): try documents.doubt(mine, isNewer: isNewer, &state)
+                case .forget: try documents.forget(mine, &state)
+                default: break
                 }
             }
             try documents.askAnew()
@@ -141,6 +134,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
     ) throws -> MergedChanges? {
         let documents = DocumentTransaction(rows)
         guard segment.changes.allSatisfy({ !$0.body.isEmpty || $0.deleted }) else { return nil }
+        let history = HistoryRelation(continuedTo: segment.token)
         var changed = ToldNames(limit: MergedChanges.newsMax)
         var settling = SettlingItems()
         var offers: [WireDocumentChange] = []
@@ -148,7 +142,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
             let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
             let theirs = DocumentTransaction.Synced(change, sequence: min(sequence, segment.token.sequence))
             let mine = try documents.synced(theirs.name)
-            if let mine, mine.sequence > theirs.sequence { continue }
+            if Self.decide(theirs, over: mine, history) == .keep { continue }
             if Self.isNews(theirs, after: mine) { changed.add(theirs.name) }
             offers += try offerOfDoubt(over: theirs, documents)
             try documents.put(theirs, replacing: mine, &state)
@@ -158,6 +152,16 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         try settleRefusals(by: settling, in: documents)
         downloads.look()
         return MergedChanges(news: news(.serverChange, changed, isFirst: false))
+    }
+
+    /// Nobody knows which of two states is the later one. No removal can be offered, nor anything over one: an id is never used
+    /// again.
+    private static func decide(
+        _ theirs: DocumentTransaction.Synced, over mine: DocumentTransaction.Synced?, _ history: HistoryRelation
+    ) -> ReconcileRule.Decision {
+        history.decide(
+            mine?.held ?? .absent, at: mine?.sequence ?? 0, isLive: theirs.held == .live, at: theirs.sequence,
+            mine?.body == theirs.body ? .same : .unknown)
     }
 
     /// Whether an item has changed: what a device is about to make is none, and nobody knows it by its name.
@@ -389,6 +393,9 @@ extension DocumentTransaction.Synced {
 
     /// What a device is about to make: no item, and nobody's to offer again.
     var isComing: Bool { item?.kind == .coming }
+
+    /// An item that is coming is none.
+    var held: ReconcileRule.Mine { body == nil || isComing ? .deleted : .live }
 
     /// Nil: there is none, or it cannot be read here.
     var item: WireDocumentItem? {

@@ -100,7 +100,7 @@ extension KeyValueModel {
         for var item in items {
             let mine = try store.item(item.key)
             if Self.hasToBeRemembered(item, where: mine) {
-                item.sequence = min(PullRules.before, state.head.sequence)
+                item.sequence = min(Self.before, state.head.sequence)
                 try store.put(item, &state)
             } else if mine.map({ item.wins(over: $0) }) ?? true {
                 item.sequence = token.sequence

@@ -2,6 +2,7 @@ internal import Foundation
 internal import GRDB
 internal import NephosBus
 internal import NephosCore
+internal import NephosSync
 internal import NephosWire
 internal import SwiftProtobuf
 
@@ -48,82 +49,107 @@ final class KeyValueModel: ScopeModel {
         _ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState
     ) throws -> MergedChanges? {
         let store = StoreTransaction(rows)
-        let local = try store.items()
-        var theirs = PulledState(
-            token: pulled.token, complete: pulled.isListing, epochStart: pulled.epochStart,
-            comparing: pulled.isComparing, isOtherHistory: pulled.isOtherHistory)
-        // All of a store fits into memory: its limits, and those of what is read, see to that.
+        let isFirst = !state.synced
+        var merging = KeyMerging(store, pulled.history)
         try pulled.changes.forEach { change in
+            let mine = try store.item(ItemName(change.item))
             // What cannot be read here does not keep the rest away, and what is here under its name stays: it is not
             // gone, only newer than this release. The digest tells that something is missing, and `verify` what.
-            guard var item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else {
-                guard var mine = local.first(where: { $0.key == ItemName(change.item) }) else { return }
+            guard let theirs = Self.item(change, upTo: pulled.token) else {
+                guard var mine, !pulled.history.isOwn else { return }
                 mine.sequence = min(mine.sequence, pulled.token.sequence)
-                theirs.items.append(mine)
-                return
+                return try store.put(mine, &state)
             }
-            item.sequence = min(item.sequence, pulled.token.sequence)
-            theirs.items.append(item)
+            try merging.merge(theirs, over: mine, &state)
         }
-        guard let plan = PullRules.plan(theirs, local: local, head: state.head, now: engine.now) else { return nil }
-        let first = !state.synced
-        let touched = Set(plan.puts.map(\.key)).union(plan.replaces ? local.map(\.key) : [])
-        var before: [ItemName: KeyValueItem?] = [:]
-        if !first { for key in touched { before[key] = .some(try store.visible(key)) } }
-
-        if plan.replaces { try store.removeItems(&state) }
-        try Facts(rows.database).withClock { clock in for item in plan.puts { clock.observe(item.timestamp) } }
-        for item in plan.puts { try store.put(item, &state) }
-        try offer(plan.offers, in: store)
+        if pulled.isListing {
+            try pulled.changes.forEachUnlisted(of: StoreTransaction.table) { key, isQuarantined in
+                guard let mine = try store.item(key) else { return }
+                try merging.mergeAbsence(of: mine, isQuarantined: isQuarantined, &state)
+            }
+            for item in Self.remembered(merging.ended, pulled.history, now: engine.now) { try store.put(item, &state) }
+        }
+        try merging.observeClock()
+        try offer(merging.offers, in: store)
         if !pulled.info.isEmpty {
             guard let usage = try? WireKeyValueUsage(serializedBytes: pulled.info) else {
                 throw CloudError(.internalError, "What the server says of the store's limits cannot be read.")
             }
             state.limits = KeyValueLimits(usage)
         }
-        var merged = MergedChanges()
-        if first {
-            let keys = try store.visibleItems().filter { $0.value.value != nil }
-            merged.news = ChangeNotification(
-                reason: .initialSyncChange, changedKeys: keys.keys.sorted(),
-                items: keys.sorted { $0.key < $1.key }.map(\.value))
-        } else {
-            merged.news = try Self.news(before, deletedKeys: plan.replaces, in: store)
+        guard isFirst else {
+            return MergedChanges(news: try Self.news(merging.before, deletedKeys: pulled.isListing, in: store))
         }
-        return merged
+        let items = try store.visibleItems().values.filter { $0.value != nil }.sorted { $0.key < $1.key }
+        return MergedChanges(
+            news: ChangeNotification(reason: .initialSyncChange, changedKeys: items.map(\.key), items: items))
     }
 
     func merge(
         _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
     ) throws -> MergedChanges? {
         let store = StoreTransaction(rows)
-        var items: [KeyValueItem] = []
-        for change in segment.changes {
-            guard var item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)) else { return nil }
-            item.sequence = min(item.sequence, segment.token.sequence)
-            items.append(item)
+        let items = segment.changes.compactMap { Self.item($0, upTo: segment.token) }
+        guard items.count == segment.changes.count else { return nil }
+        var merging = KeyMerging(store, HistoryRelation(continuedTo: segment.token))
+        for item in items { try merging.merge(item, over: store.item(item.key), &state) }
+        try merging.observeClock()
+        try offer(merging.offers, in: store)
+        return MergedChanges(news: try Self.news(merging.before, in: store))
+    }
+
+    /// Nil: it cannot be read here.
+    private static func item(_ change: WireChange, upTo token: ChangeToken) -> KeyValueItem? {
+        guard var item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)),
+            item.key == ItemName(change.item)
+        else { return nil }
+        item.sequence = min(item.sequence, token.sequence)
+        return item
+    }
+
+    // MARK: Remembering deletions
+
+    /// How long a deletion is remembered beyond the listing that it is not in, and how many of them.
+    static let tombstoneRetention: Duration = .seconds(90 * 24 * 3600)
+    static let tombstonesMax = 4096
+    /// The sequence of a deletion that is remembered from an earlier history: nothing in the present one is older. 0 is
+    /// of a deletion that was inferred.
+    static let before: UInt64 = 1
+
+    /// The newest deletions: a key that comes back from a restored database, or from a device that missed its deletion, is
+    /// deleted again by whoever remembers.
+    ///
+    /// - Parameter ended: What a listing lacks. Of a value only the absence was seen: its deletion is newer than it, and has
+    ///   sequence 0, since no server has it.
+    static func remembered(_ ended: [KeyValueItem], _ history: HistoryRelation, now: Timestamp) -> [KeyValueItem] {
+        let oldest = HybridTimestamp(now.advanced(by: .zero - tombstoneRetention))
+        let deletions = ended.compactMap { item -> KeyValueItem? in
+            var deletion = item
+            guard item.value != nil else { return item.timestamp > oldest ? item : nil }
+            (deletion.value, deletion.timestamp, deletion.sequence) = (nil, item.timestamp.next, 0)
+            return deletion
         }
-        var before: [ItemName: KeyValueItem?] = [:]
-        for item in items { before[item.key] = .some(try store.visible(item.key)) }
-        try Facts(rows.database).withClock { clock in for item in items { clock.observe(item.timestamp) } }
-        for item in items {
-            if let mine = try store.item(item.key) {
-                if mine.sequence > item.sequence { continue }
-                if mine.wins(over: item), !PullRules.isInferred(mine, from: item) { try offer([mine], in: store) }
-            }
-            try store.put(item, &state)
+        return deletions.sorted { $0.timestamp > $1.timestamp }.prefix(tombstonesMax).map { item in
+            var item = item
+            // Before everything in the history that is followed from now on.
+            if !history.isOwn { item.sequence = min(item.sequence, before, history.end) }
+            return item
         }
-        return MergedChanges(news: try Self.news(before, in: store))
     }
 
     /// Queues what the server has lost, as its writer wrote it and when.
     func offer(_ items: [KeyValueItem], in store: StoreTransaction) throws {
-        for transaction in PullRules.transactions(items) {
+        for transaction in Self.transactions(items) {
             let writes = try transaction.filter { try !store.isWaiting($0) }
             guard !writes.isEmpty else { continue }
             try store.append(
                 writes, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
         }
+    }
+
+    /// The offers, put together as they were written: what was one transaction is offered as one.
+    static func transactions(_ offers: [KeyValueItem]) -> [[KeyValueItem]] {
+        Dictionary(grouping: offers, by: \.sequence).sorted { $0.key < $1.key }.map { $0.value }
     }
 
     // MARK: Telling
@@ -190,6 +216,69 @@ final class KeyValueModel: ScopeModel {
                 deviceID: notification.device ?? DeviceID(""))
         }
         return notification
+    }
+}
+
+/// Brings keys in, one by one.
+struct KeyMerging {
+    let store: StoreTransaction
+    let history: HistoryRelation
+    /// What the app saw of those that have changed.
+    private(set) var before: [ItemName: KeyValueItem?] = [:]
+    private(set) var offers: [KeyValueItem] = []
+    /// What a listing lacks, and was deleted.
+    private(set) var ended: [KeyValueItem] = []
+    private var newest = HybridTimestamp.zero
+
+    init(_ store: StoreTransaction, _ history: HistoryRelation) { (self.store, self.history) = (store, history) }
+
+    mutating func merge(_ theirs: KeyValueItem, over mine: KeyValueItem?, _ state: inout ScopeState) throws {
+        newest = max(newest, theirs.timestamp)
+        let decision = Self.decide(theirs, over: mine, history)
+        if decision == .keep || mine == theirs { return }
+        if case .takeAndOffer = decision, let mine { offers.append(mine) }
+        try note(theirs.key)
+        try store.put(theirs, &state)
+    }
+
+    static func decide(
+        _ theirs: KeyValueItem, over mine: KeyValueItem?, _ history: HistoryRelation
+    ) -> ReconcileRule.Decision {
+        history.decide(
+            mine?.held(beside: theirs) ?? .absent, at: mine?.sequence ?? 0, isLive: theirs.value != nil,
+            at: theirs.sequence, mine?.later(theirs) ?? .theirs)
+    }
+
+    mutating func mergeAbsence(of mine: KeyValueItem, isQuarantined: Bool, _ state: inout ScopeState) throws {
+        let decision = history.decideUnlisted(mine.held(), at: mine.sequence, isQuarantined: isQuarantined)
+        if decision == .keep { return }
+        if decision == .offer { offers.append(mine) } else { ended.append(mine) }
+        newest = max(newest, mine.timestamp.next)
+        try note(mine.key)
+        try store.remove(mine, &state)
+    }
+
+    private mutating func note(_ key: ItemName) throws {
+        if before.index(forKey: key) == nil { before[key] = .some(try store.visible(key)) }
+    }
+
+    func observeClock() throws { try Facts(store.database).withClock { $0.observe(newest) } }
+}
+
+extension KeyValueItem {
+    /// What a device has of the key, for ``ReconcileRule``. In one history a write that is there again was never deleted:
+    /// the listing that lacked it was wrong. Only a restored database brings it back.
+    func held(beside theirs: KeyValueItem? = nil) -> ReconcileRule.Mine {
+        guard value == nil else { return .live }
+        guard sequence == 0, let theirs, theirs.value != nil, deviceID == theirs.deviceID,
+            timestamp == theirs.timestamp.next
+        else { return .deleted }
+        return .inferred
+    }
+
+    /// The last writer wins, by its stamp.
+    func later(_ theirs: KeyValueItem) -> ReconcileRule.Later {
+        wins(over: theirs) ? .mine : theirs.wins(over: self) ? .theirs : value == theirs.value ? .same : .unknown
     }
 }
 

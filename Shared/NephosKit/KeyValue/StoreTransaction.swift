@@ -67,10 +67,13 @@ struct StoreTransaction {
         ])
     }
 
-    /// Forgets all items.
-    func removeItems(_ state: inout ScopeState) throws {
-        try cached("DELETE FROM items WHERE account = ?1 AND store = ?2").execute(arguments: [account, store])
-        state.digest = .empty
+    static let table = ItemTable(table: "items", scope: "store", name: "key")
+
+    /// Forgets the item.
+    func remove(_ item: KeyValueItem, _ state: inout ScopeState) throws {
+        if item.value != nil { state.digest.remove(item.digest(key: state.digestKey)) }
+        try cached("DELETE FROM items WHERE account = ?1 AND store = ?2 AND key = ?3")
+            .execute(arguments: [account, store, item.key.rawValue])
     }
 
     // MARK: Pending writes
@@ -157,9 +160,7 @@ struct StoreTransaction {
                 continue
             }
             var state = try state()
-            if item.value != nil { state.digest.remove(item.digest(key: state.digestKey)) }
-            try cached("DELETE FROM items WHERE account = ?1 AND store = ?2 AND key = ?3")
-                .execute(arguments: [account, store, item.key.rawValue])
+            try remove(item, &state)
             try save(state)
         }
     }

@@ -4,6 +4,22 @@ import NephosCore
 import NephosWire
 import SwiftProtobuf
 
+extension WireReadChangesReply {
+    /// The page's changes, and the names alone of what is in quarantine.
+    var staged: [WireChange] {
+        changes
+            + quarantined.map {
+                var change = WireChange()
+                change.item = $0
+                return change
+            }
+    }
+}
+
+extension WireChange {
+    var isQuarantined: Bool { body.isEmpty && !deleted }
+}
+
 extension [WireChange] {
     /// About how much room they take once they are staged.
     var stagedBytes: Int { reduce(0) { $0 + $1.item.utf8.count + $1.body.count } }
@@ -85,12 +101,12 @@ struct ScopeTransaction {
             sql: """
                 CREATE TEMP TABLE IF NOT EXISTS staged (
                     account TEXT NOT NULL, service TEXT NOT NULL, scope TEXT NOT NULL, reader INTEGER NOT NULL,
-                    item TEXT NOT NULL, change BLOB NOT NULL, PRIMARY KEY (account, service, scope, reader, item)
+                    item TEXT NOT NULL, change BLOB, PRIMARY KEY (account, service, scope, reader, item)
                 ) WITHOUT ROWID
                 """)
         if isFirst { try clearStage(of: reader) }
         for change in changes {
-            let bytes: Data = try change.serializedBytes()
+            let bytes: Data? = change.isQuarantined ? nil : try change.serializedBytes()
             try cached(
                 "INSERT OR REPLACE INTO temp.staged (account, service, scope, reader, item, change) "
                     + "VALUES (?1, ?2, ?3, ?4, ?5, ?6)"
@@ -103,7 +119,7 @@ struct ScopeTransaction {
         // A statement of its own: what is read meanwhile must not begin it anew.
         let statement = try database.makeStatement(
             sql: "SELECT change FROM temp.staged WHERE account = ?1 AND service = ?2 AND scope = ?3 AND reader = ?4 "
-                + "ORDER BY item")
+                + "AND change IS NOT NULL ORDER BY item")
         return try Data.fetchCursor(statement, arguments: [account, service, scope.name, reader])
             .map { try WireChange(serializedBytes: $0) }
     }
@@ -111,22 +127,26 @@ struct ScopeTransaction {
     /// How many names are looked up at a time that are not staged.
     private static let unstagedEach = 1000
 
-    /// Tells the names of a model's items that are not staged, in their order. The body may remove them.
-    func forEachUnstaged(of items: ItemTable, by reader: Int, _ body: (ItemName) throws -> Void) throws {
-        let (table, name) = (items.table, items.name)
+    /// Tells the names of a model's items that are not staged, or are as quarantined, in their order. The body may remove
+    /// them.
+    func forEachUnstaged(
+        of items: ItemTable, by reader: Int, _ body: (ItemName, _ isQuarantined: Bool) throws -> Void
+    ) throws {
+        let (table, name) = (items.table, "t.\(items.name)")
         var after = ""
         while true {
             // Nothing is read from the table while it is changed.
-            let names = try String.fetchAll(
+            let found = try Row.fetchAll(
                 cached(
-                    "SELECT \(name) FROM \(table) WHERE account = ?1 AND \(items.scope) = ?3 AND \(name) > ?5 "
-                        + "AND NOT EXISTS (SELECT 1 FROM temp.staged s WHERE s.account = ?1 AND s.service = ?2 "
-                        + "AND s.scope = ?3 AND s.reader = ?4 AND s.item = \(table).\(name)) "
+                    "SELECT \(name), s.item IS NOT NULL FROM \(table) t LEFT JOIN temp.staged s ON s.account = ?1 "
+                        + "AND s.service = ?2 AND s.scope = ?3 AND s.reader = ?4 AND s.item = \(name) "
+                        + "WHERE t.account = ?1 AND t.\(items.scope) = ?3 AND \(name) > ?5 AND s.change IS NULL "
                         + "ORDER BY \(name) LIMIT \(Self.unstagedEach)"),
-                arguments: [account, service, scope.name, reader, after])
-            for name in names { try body(ItemName(name)) }
-            guard names.count == Self.unstagedEach, let last = names.last else { return }
-            after = last
+                arguments: [account, service, scope.name, reader, after]
+            ).map { (name: $0[0] as String, isQuarantined: $0[1] as Bool) }
+            for row in found { try body(ItemName(row.name), row.isQuarantined) }
+            guard found.count == Self.unstagedEach, let last = found.last else { return }
+            after = last.name
         }
     }
 

@@ -83,7 +83,6 @@ final class RecordDatabaseModel: ContentKeeping {
                 ended += [WireEndedZone(theirs, tombstone: tombstone)].compactMap { $0 }
             }
         }
-        guard let merged else { return nil }
         if !lost.isEmpty || !ended.isEmpty { try queue(saving: lost, ended: ended, in: rows) }
         for name in moved { try move(ZoneTransaction(rows).records(of: name)) }
         if isFirst {

@@ -47,12 +47,15 @@ extension RecordItems {
     }
 
     /// - Parameter sequence: The server may have lost what comes after it.
-    func tombstones(after sequence: UInt64) throws -> [ItemName: Data] {
+    func tombstones(after sequence: UInt64) throws -> [ItemName: (sequence: UInt64, body: Data)] {
         let found = try Row.fetchAll(
             rows.cached(
-                "SELECT name, body FROM record_tombstones WHERE account = ?1 AND scope = ?2 AND sequence > ?3"),
+                "SELECT name, sequence, body FROM record_tombstones WHERE account = ?1 AND scope = ?2 "
+                    + "AND sequence > ?3"),
             arguments: [rows.account, rows.scope.name, Int64(clamping: sequence)])
-        return Dictionary(found.map { (ItemName($0["name"]), $0["body"] as Data) }) { $1 }
+        return Dictionary(
+            found.map { (ItemName($0["name"]), (UInt64(clamping: $0["sequence"] as Int64), $0["body"] as Data)) }
+        ) { $1 }
     }
 
     func forgetOldestTombstones() throws {

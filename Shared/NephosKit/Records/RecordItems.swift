@@ -2,6 +2,7 @@ import Foundation
 import GRDB
 import NephosCore
 import NephosRecordRules
+import NephosSync
 import NephosWire
 
 /// What a device has of the server's, of a database's zones and of a zone's records alike: the newest body of each item,
@@ -20,6 +21,15 @@ struct RecordItems {
         var tombstone: Data?
 
         func digest(key: [UInt8]) -> SetDigest? { body.map { SetDigest(ofItem: name, body: $0, key: key) } }
+
+        var held: ReconcileRule.Mine { body == nil ? .deleted : .live }
+
+        /// In one history the stamps of a record only rise. Of two histories the service judges, by what it has sealed.
+        func later(_ theirs: Item, isOwn: Bool) -> ReconcileRule.Later {
+            if body == theirs.body { return .same }
+            guard isOwn, type != nil, let own = record, let other = theirs.record else { return .unknown }
+            return other.modified.time < own.modified.time ? .mine : .unknown
+        }
     }
 
     static let migrations =
@@ -183,49 +193,37 @@ struct RecordItems {
     /// - Parameters:
     ///   - type: A record's, by its body.
     ///   - found: Told, one by one, what the server has lost: that may be all that there is. It changes no items.
-    /// - Returns: Nil: it cannot be merged; fetch everything.
     func merge(
         _ pulled: PulledChanges, _ state: inout ScopeState, type: (Data) -> String? = { _ in nil },
         _ found: (Finding) throws -> Void
-    ) throws -> Merged? {
-        let isRestored = state.head.epoch != 0 && (pulled.token.epoch != state.head.epoch || pulled.isOtherHistory)
-        guard pulled.isListing || !isRestored else { return nil }
-        // Above this the server may have lost what is here.
-        let common = pulled.isComparing ? 0 : isRestored ? pulled.epochStart : UInt64.max
-        let ends = pulled.isListing && isRestored ? try tombstones(after: common) : [:]
+    ) throws -> Merged {
+        let history = pulled.history
+        // What a restore has lost of deletions is told again.
+        let ends = pulled.isListing && !history.isOwn ? try tombstones(after: history.common) : [:]
         var merged = Merged()
         try pulled.changes.forEach { change in
-            let name = ItemName(change.item)
-            let mine = try item(name)
-            var theirs = Item(name: name, sequence: min(change.sequence, pulled.token.sequence))
-            theirs.body = change.deleted ? nil : change.body
-            theirs.type = theirs.body.flatMap(type)
-            if change.deleted { theirs.tombstone = change.body }
-            if let mine, !isRestored, mine.sequence > (pulled.isComparing ? pulled.token.sequence : theirs.sequence) {
-                return
-            }
-            let isOlder = !isRestored && mine.map { Self.isOlder(theirs, than: $0) } ?? false
-            if let mine, mine.body != nil, mine.sequence > common || isOlder, mine.body != theirs.body {
-                try found(
-                    .lost(
-                        Lost(
-                            mine: mine, theirs: theirs.body == nil ? nil : theirs,
-                            isLater: theirs.sequence <= common || isOlder)))
-            }
-            if mine?.body == nil, theirs.body != nil, let end = ends[name] {
-                try found(.undeleted(tombstone: end, theirs: theirs))
+            let theirs = Item(change, sequence: min(change.sequence, pulled.token.sequence), type: type)
+            let mine = try item(theirs.name)
+            let end = mine?.body == nil ? ends[theirs.name] : nil
+            switch decide(theirs, over: end.map { Item(name: theirs.name, sequence: $0.sequence) } ?? mine, history) {
+            case .keep: return
+            case .takeAndOffer(let isLater):
+                if let end {
+                    try found(.undeleted(tombstone: end.body, theirs: theirs))
+                } else if let mine, mine.body != nil {
+                    try found(.lost(Lost(mine: mine, theirs: theirs.body == nil ? nil : theirs, isLater: isLater)))
+                }
+            default: break
             }
             try take(theirs, over: mine, &merged, &state)
         }
         if pulled.isListing {
-            try pulled.changes.forEachUnlisted(of: Self.table) { name in
+            try pulled.changes.forEachUnlisted(of: Self.table) { name, isQuarantined in
                 guard let mine = try item(name) else { return }
-                // A push's reply was quicker than the listing.
-                if !isRestored, mine.sequence > pulled.token.sequence { return }
-                if mine.body != nil {
-                    merged.changed.add(mine.name)
-                    if mine.sequence > common { try found(.lost(Lost(mine: mine))) }
-                }
+                let decision = history.decideUnlisted(mine.held, at: mine.sequence, isQuarantined: isQuarantined)
+                if decision == .keep { return }
+                if mine.body != nil { merged.changed.add(mine.name) }
+                if decision == .offer { try found(.lost(Lost(mine: mine))) }
                 try remove(mine, &state)
             }
         }
@@ -242,17 +240,17 @@ struct RecordItems {
     {
         // What is told of a deletion is wanted too: with it, it can be repeated.
         guard segment.changes.allSatisfy({ !$0.body.isEmpty }) else { return nil }
-        let changes = try segment.changes.compactMap { change -> (theirs: Item, mine: Item?)? in
+        let history = HistoryRelation(continuedTo: segment.token)
+        var changes: [(theirs: Item, mine: Item?)] = []
+        for change in segment.changes {
             let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
-            var theirs = Item(name: ItemName(change.item), sequence: min(sequence, segment.token.sequence))
-            theirs.body = change.deleted ? nil : change.body
-            theirs.type = theirs.body.flatMap(type)
-            if change.deleted { theirs.tombstone = change.body }
+            let theirs = Item(change, sequence: min(sequence, segment.token.sequence), type: type)
             let mine = try item(theirs.name)
-            return mine.map { $0.sequence > theirs.sequence } ?? false ? nil : (theirs, mine)
-        }
-        guard !changes.contains(where: { theirs, mine in mine.map { Self.isOlder(theirs, than: $0) } ?? false }) else {
-            return nil
+            switch decide(theirs, over: mine, history) {
+            case .keep: continue
+            case .takeAndOffer: return nil
+            default: changes.append((theirs, mine))
+            }
         }
         var merged = Merged()
         for (theirs, mine) in changes { try take(theirs, over: mine, &merged, &state) }
@@ -261,13 +259,10 @@ struct RecordItems {
         return merged
     }
 
-    /// Whether what the server says of a record is from before what is here. In one history it has lost that: its stamps
-    /// only rise.
-    private static func isOlder(_ theirs: Item, than mine: Item) -> Bool {
-        guard mine.type != nil, mine.body != theirs.body, let other = theirs.record, let own = mine.record else {
-            return false
-        }
-        return other.modified.time < own.modified.time
+    private func decide(_ theirs: Item, over mine: Item?, _ history: HistoryRelation) -> ReconcileRule.Decision {
+        history.decide(
+            mine?.held ?? .absent, at: mine?.sequence ?? 0, isLive: theirs.body != nil, at: theirs.sequence,
+            mine?.later(theirs, isOwn: history.isOwn) ?? .theirs)
     }
 
     private func take(_ theirs: Item, over mine: Item?, _ merged: inout Merged, _ state: inout ScopeState) throws {
@@ -286,5 +281,14 @@ struct RecordItems {
         try rows.cached(
             "DELETE FROM record_items WHERE account = ?1 AND scope = ?2 AND body IS NULL AND sequence BETWEEN 0 AND ?3"
         ).execute(arguments: [rows.account, rows.scope.name, Int64(clamping: sequence)])
+    }
+}
+
+extension RecordItems.Item {
+    /// - Parameter type: A record's, by its body.
+    init(_ change: WireChange, sequence: UInt64, type: (Data) -> String?) {
+        self.init(name: ItemName(change.item), sequence: sequence, body: change.deleted ? nil : change.body)
+        self.type = body.flatMap(type)
+        if change.deleted { tombstone = change.body }
     }
 }

@@ -101,10 +101,10 @@ final class RecordZoneModel: ContentSending {
         let isFirst = !state.synced
         let records = records(in: rows)
         let offers = StagedOffers(in: rows)
-        guard try isStillThis(rows),
-            let merged = try records.items.merge(
-                pulled, &state, type: Self.type, { try self.stage($0, offers, in: records) })
-        else { return nil }
+        guard try isStillThis(rows) else { return nil }
+        let merged = try records.items.merge(pulled, &state, type: Self.type) {
+            try self.stage($0, offers, in: records)
+        }
         try records.endRefusals(after: merged.changed)
         try records.offer(offers, by: engine)
         try trimAssets(in: rows)

@@ -1,5 +1,6 @@
 import NephosBus
 import NephosCore
+import NephosSync
 import NephosWire
 
 /// How the copy is moved on: what holds for every scope, around what its model does.
@@ -14,8 +15,10 @@ extension ScopeDriver {
     func apply(_ pages: PulledPages, in rows: ScopeTransaction) throws -> AppliedPages {
         // What a listing lacks is found beside what it has.
         guard pages.isStaged || pages.isListing else { return try apply(pages, .page(pages.last.changes), in: rows) }
-        try rows.stage(pages.last.changes, isFirst: !pages.isStaged, by: reader)
-        let applied = try apply(pages, .staged(rows, reader: reader), in: rows)
+        try rows.stage(pages.last.staged, isFirst: !pages.isStaged, by: reader)
+        let changes = PulledChanges.Changes.staged(
+            rows, reader: reader, moreQuarantined: pages.last.moreQuarantined)
+        let applied = try apply(pages, changes, in: rows)
         try rows.clearStage(of: reader)
         return applied
     }
@@ -33,14 +36,15 @@ extension ScopeDriver {
         if state.synced, !pages.isListing, token.epoch == state.head.epoch, token.sequence < state.head.sequence {
             return AppliedPages(head: state.head)
         }
+        let history = HistoryRelation(
+            of: state.head, to: token, wentBack: isBehind, isComparing: pages.isComparing, start: last.epochStart)
         let pulled = PulledChanges(
-            changes: changes, token: token, isListing: pages.isListing, isComparing: pages.isComparing,
-            isOtherHistory: isBehind, epochStart: isBehind ? token.sequence : last.epochStart, info: last.info)
-        try setDigestKey([UInt8](last.digestKey), in: rows, &state)
-        // What is incremental continues `after`, and nothing else; and never one history with another.
-        let isOther = state.head.epoch != 0 && token.epoch != state.head.epoch
-        // A copy that has gone meanwhile cannot be continued either.
-        guard pages.isListing || !isOther && state.synced && state.head >= pages.after,
+            changes: changes, token: token, isListing: pages.isListing, history: history, info: last.info)
+        // What differs may be the sum that is kept here.
+        try setDigestKey([UInt8](last.digestKey), isAnew: pages.isComparing, in: rows, &state)
+        // What is incremental continues `after`, and nothing else; and never one history with another. A copy that has
+        // gone meanwhile cannot be continued either.
+        guard pages.isListing || history.isOwn && state.synced && state.head >= pages.after,
             let merged = try model.merge(pulled, in: rows, &state)
         else { return AppliedPages(needsEverything: true) }
         // Who held nothing comes to all of them at once.
@@ -48,7 +52,7 @@ extension ScopeDriver {
         state.head = !isBehind && token.epoch == state.head.epoch && state.head > token ? state.head : token
         state.synced = true
         state.fetched = engine.loop.wallClock.now
-        state.come(to: state.head.epoch, from: pulled.epochStart)
+        state.come(to: state.head.epoch, from: last.epochStart)
         try rows.save(state)
         var applied = AppliedPages(head: state.head)
         if try model.greatestSequence(in: rows) <= token.sequence, state.head == token {
@@ -58,8 +62,10 @@ extension ScopeDriver {
         return applied
     }
 
-    private func setDigestKey(_ key: [UInt8], in rows: ScopeTransaction, _ state: inout ScopeState) throws {
-        guard key != state.digestKey else { return }
+    private func setDigestKey(
+        _ key: [UInt8], isAnew: Bool, in rows: ScopeTransaction, _ state: inout ScopeState
+    ) throws {
+        guard isAnew || key != state.digestKey else { return }
         state.digestKey = key
         state.digest = .empty
         try model.forEachDigest(in: rows, key: key) { _, digest in state.digest.add(digest) }

@@ -2,6 +2,7 @@ import Foundation
 import GRDB
 import NephosBus
 import NephosCore
+import NephosSync
 import NephosWire
 import SwiftProtobuf
 
@@ -202,24 +203,21 @@ struct PulledChanges {
     var token: ChangeToken
     /// What is in none of the pages is not in the scope.
     var isListing: Bool
-    /// At one and the same head the digests differed: nothing that is here is taken for known there.
-    var isComparing: Bool
-    /// What is here was told of another history than the one that was pulled.
-    var isOtherHistory = false
-    /// How far the history that was pulled and the one that this device knows are the same.
-    var epochStart: UInt64
+    /// From where the copy is reconciled with it.
+    var history: HistoryRelation
     /// What the service says of the scope besides.
     var info: Data
 
     /// A reading may have more than fits into memory: one page of it may be here, all of it is on disk.
     enum Changes {
         case page([WireChange])
-        case staged(ScopeTransaction, reader: Int)
+        /// - Parameter moreQuarantined: Any item that is not listed may be in quarantine.
+        case staged(ScopeTransaction, reader: Int, moreQuarantined: Bool = false)
 
         func forEach(_ body: (WireChange) throws -> Void) throws {
             switch self {
             case .page(let changes): try changes.forEach(body)
-            case .staged(let rows, let reader):
+            case .staged(let rows, let reader, _):
                 let changes = try rows.staged(by: reader)
                 while let change = try changes.next() { try body(change) }
             }
@@ -227,10 +225,12 @@ struct PulledChanges {
 
         /// Tells which of a model's items the listing does not have, in the order of their names. What is done with one
         /// of them may change the table that they are in.
-        func forEachUnlisted(of items: ItemTable, _ body: (ItemName) throws -> Void) throws {
+        func forEachUnlisted(
+            of items: ItemTable, _ body: (ItemName, _ isQuarantined: Bool) throws -> Void
+        ) throws {
             // A page by itself is never a listing: those are staged.
-            guard case .staged(let rows, let reader) = self else { return }
-            try rows.forEachUnstaged(of: items, by: reader, body)
+            guard case .staged(let rows, let reader, let moreQuarantined) = self else { return }
+            try rows.forEachUnstaged(of: items, by: reader) { try body($0, $1 || moreQuarantined) }
         }
     }
 }

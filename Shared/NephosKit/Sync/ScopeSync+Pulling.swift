@@ -144,7 +144,7 @@ extension ScopeSync {
             return pullFailed(error)
         }
         staging = reading
-        return [.stage(page.changes, isFirst: reading.pageCount == 1, bytes: reading.byteCount)]
+        return [.stage(page.staged, isFirst: reading.pageCount == 1, bytes: reading.byteCount)]
     }
 
     /// The page is kept; the next one is asked for.

@@ -54,6 +54,8 @@ enum QuarantinedItems {
 
     private static let key = "partition_number = ?1 AND owner = ?2 AND scope = ?3 AND name = ?4"
     private static let select = SQL("SELECT 1 FROM quarantined_items WHERE \(key)")
+    private static let selectNames = SQL(
+        "SELECT name FROM quarantined_items WHERE partition_number = ?1 AND owner = ?2 AND scope = ?3 LIMIT ?4")
     private static let insert = SQL(
         """
         INSERT INTO quarantined_items (partition_number, owner, scope, name, sequence, size, digest, body, found)
@@ -68,6 +70,16 @@ enum QuarantinedItems {
     private static let selectCount = SQL("SELECT COUNT(*) FROM quarantined_items")
     private static let selectOldest = SQL(
         "SELECT owner, scope, name, found FROM quarantined_items ORDER BY found LIMIT ?1")
+
+    static func names(in scope: ScopeName, limit: Int, _ transaction: any ReadTransaction) throws -> [ItemName] {
+        try transaction.all(
+            selectNames,
+            [
+                .integer(Int64(scope.partition)), .text(scope.owner.rawValue), .text(scope.path.rawValue),
+                .integer(Int64(limit)),
+            ]
+        ) { ItemName($0.text(0)) }
+    }
 
     static func has(_ place: Place, in transaction: any ReadTransaction) throws -> Bool {
         try transaction.first(select, place.values) { _ in true } ?? false

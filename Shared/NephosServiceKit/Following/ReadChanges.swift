@@ -141,6 +141,8 @@ struct ReadChanges {
         /// With it the reader has the whole state.
         var isLast: Bool { page.isLast }
         var makesProgress: Bool { page.next != nil }
+        /// Items in quarantine that a listing names: not everybody who reads a scope may know of all (a public database).
+        private static let quarantinedMax = 1000
         private let query: FeedQuery
         private let digestKey: [UInt8]
         private let page: FeedPage
@@ -148,6 +150,9 @@ struct ReadChanges {
         /// Where the next page begins, if it is not for everybody to read.
         private let sealedPlace: [UInt8]
         private var changes = FieldWriter()
+        /// Of a listing: what is in no page because it does not open.
+        private var quarantined: [ItemName] = []
+        private var moreQuarantined = false
 
         init(_ plan: Plan, from feed: any FeedReader) throws {
             query = plan.query
@@ -170,6 +175,7 @@ struct ReadChanges {
                 guard !presented.isUnreadable else {
                     // It is about to go to the quarantine, and for its readers it is not there.
                     changes.drop(after: start)
+                    if isListing { quarantined.append(item.name) }
                     return damage.items.append(item)
                 }
                 guard isListing, !item.deleted, item.showing == .item else { return }
@@ -181,6 +187,13 @@ struct ReadChanges {
             }
             page.next?.digest = isListing ? digest : .empty
             // Of a state that was read without a write between the pages its digest is known too.
+            if isListing, page.isLast {
+                let isTold = plan.presenter.placeSeal == nil
+                let names = try QuarantinedItems.names(
+                    in: query.scope, limit: isTold ? Self.quarantinedMax + 1 : 1, feed)
+                moreQuarantined = isTold ? names.count > Self.quarantinedMax : !names.isEmpty
+                if isTold { quarantined += names.prefix(Self.quarantinedMax) }
+            }
             let isWhole = isListing && page.isLast && page.isUnmoved
             damage.isOutOfStep = !damage.shares.isEmpty || isWhole && digest != page.head.digest
             self.page = page
@@ -203,6 +216,8 @@ struct ReadChanges {
             writer.number(7, page.commonEnd)
             writer.data(8, info)
             for epoch in page.epochs { writer.token(9, epoch) }
+            for name in quarantined { writer.text(10, name.rawValue) }
+            writer.flag(11, moreQuarantined)
             return Frame(taking: &writer)
         }
     }

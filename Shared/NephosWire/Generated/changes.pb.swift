@@ -466,6 +466,18 @@ public nonisolated struct WireReadChangesReply: @unchecked Sendable {
     set {_uniqueStorage()._epochs = newValue}
   }
 
+  /// Of a listing: items that are in no page because their rows do not open. They were not deleted: who has one offers it.
+  public var quarantined: [String] {
+    get {_storage._quarantined}
+    set {_uniqueStorage()._quarantined = newValue}
+  }
+
+  /// Of a listing, with the last page: not all of those are named. Any item that is in no page may be one.
+  public var moreQuarantined: Bool {
+    get {_storage._moreQuarantined}
+    set {_uniqueStorage()._moreQuarantined = newValue}
+  }
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -1186,7 +1198,7 @@ nonisolated extension WireReadChanges: SwiftProtobuf.Message, SwiftProtobuf._Mes
 
 nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ReadChangesReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}token\0\u{1}complete\0\u{1}changes\0\u{1}place\0\u{1}digest\0\u{3}digest_key\0\u{3}epoch_start\0\u{1}info\0\u{1}epochs\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}token\0\u{1}complete\0\u{1}changes\0\u{1}place\0\u{1}digest\0\u{3}digest_key\0\u{3}epoch_start\0\u{1}info\0\u{1}epochs\0\u{1}quarantined\0\u{3}more_quarantined\0")
 
   fileprivate class _StorageClass {
     var _token: WireChangeToken? = nil
@@ -1198,6 +1210,8 @@ nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf
     var _epochStart: UInt64 = 0
     var _info: Data = Data()
     var _epochs: [WireChangeToken] = []
+    var _quarantined: [String] = []
+    var _moreQuarantined: Bool = false
 
       // This property is used as the initial default value for new instances of the type.
       // The type itself is protecting the reference to its storage via CoW semantics.
@@ -1217,6 +1231,8 @@ nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf
       _epochStart = source._epochStart
       _info = source._info
       _epochs = source._epochs
+      _quarantined = source._quarantined
+      _moreQuarantined = source._moreQuarantined
     }
   }
 
@@ -1244,6 +1260,8 @@ nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf
         case 7: try { try decoder.decodeSingularUInt64Field(value: &_storage._epochStart) }()
         case 8: try { try decoder.decodeSingularBytesField(value: &_storage._info) }()
         case 9: try { try decoder.decodeRepeatedMessageField(value: &_storage._epochs) }()
+        case 10: try { try decoder.decodeRepeatedStringField(value: &_storage._quarantined) }()
+        case 11: try { try decoder.decodeSingularBoolField(value: &_storage._moreQuarantined) }()
         default: break
         }
       }
@@ -1283,6 +1301,12 @@ nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf
       if !_storage._epochs.isEmpty {
         try visitor.visitRepeatedMessageField(value: _storage._epochs, fieldNumber: 9)
       }
+      if !_storage._quarantined.isEmpty {
+        try visitor.visitRepeatedStringField(value: _storage._quarantined, fieldNumber: 10)
+      }
+      if _storage._moreQuarantined != false {
+        try visitor.visitSingularBoolField(value: _storage._moreQuarantined, fieldNumber: 11)
+      }
     }
     try unknownFields.traverse(visitor: &visitor)
   }
@@ -1301,6 +1325,8 @@ nonisolated extension WireReadChangesReply: SwiftProtobuf.Message, SwiftProtobuf
         if _storage._epochStart != rhs_storage._epochStart {return false}
         if _storage._info != rhs_storage._info {return false}
         if _storage._epochs != rhs_storage._epochs {return false}
+        if _storage._quarantined != rhs_storage._quarantined {return false}
+        if _storage._moreQuarantined != rhs_storage._moreQuarantined {return false}
         return true
       }
       if !storagesAreEqual {return false}
