@@ -281,7 +281,8 @@ let package = Package(
                 "RecordsKitTests",
                 [
                     "NephosRecords", "NephosRecordRules", "NephosPredicates", "NephosSimulation", "NephosServiceKit",
-                    "NephosContent", "NephosKit", "NephosSync", "NephosStorage", "NephosBus", "NephosWire", "NephosCore",
+                    "NephosContent", "NephosKit", "NephosSync", "NephosStorage", "NephosBus", "NephosWire",
+                    "NephosCore",
                     grdb, protobuf,
                 ]),
             tests(
@@ -305,7 +306,8 @@ let package = Package(
             tests(
                 "NephosKitTests",
                 [
-                    "NephosSimulation", "NephosKit", "NephosSync", "NephosZeroMQ", "NephosBus", "NephosWire", "NephosCore", grdb,
+                    "NephosSimulation", "NephosKit", "NephosSync", "NephosZeroMQ", "NephosBus", "NephosWire",
+                    "NephosCore", grdb,
                     logging, protobuf,
                 ]),
         ],

@@ -32,21 +32,23 @@ package struct HistoryRelation: Hashable, Sendable {
         _ mine: ReconcileRule.Mine, at sequence: UInt64, isLive: Bool, at told: UInt64, _ later: ReconcileRule.Later
     ) -> ReconcileRule.Decision {
         // In a comparison the pages say nothing of single items.
-        let isAhead = isOwn && sequence > (common == .max ? told : end)
-        return ReconcileRule(
-            mine: mine, place: isAhead ? .ahead : sequence > common ? .parted : .common, isOwn: isOwn,
-            theirs: .told(isLive: isLive, later, isCommon: told <= common)
-        ).decision
+        decide(
+            mine, at: sequence, pulledTo: common == .max ? told : end,
+            .told(isLive: isLive, later, isCommon: told <= common))
     }
 
     /// The same of an item that a listing lacks.
     package func decideUnlisted(
         _ mine: ReconcileRule.Mine, at sequence: UInt64, isQuarantined: Bool, canAsk: Bool = false
     ) -> ReconcileRule.Decision {
-        let isAhead = isOwn && sequence > end
-        return ReconcileRule(
-            mine: mine, place: isAhead ? .ahead : sequence > common ? .parted : .common, isOwn: isOwn,
-            theirs: .unlisted(isQuarantined: isQuarantined, canAsk: canAsk)
-        ).decision
+        decide(mine, at: sequence, pulledTo: end, .unlisted(isQuarantined: isQuarantined, canAsk: canAsk))
+    }
+
+    private func decide(
+        _ mine: ReconcileRule.Mine, at sequence: UInt64, pulledTo limit: UInt64, _ theirs: ReconcileRule.Theirs
+    ) -> ReconcileRule.Decision {
+        let place: ReconcileRule.Place =
+            isOwn && sequence > limit ? .ahead : sequence > common ? .parted : .common
+        return ReconcileRule(mine: mine, place: place, isOwn: isOwn, theirs: theirs).decision
     }
 }

@@ -25,7 +25,7 @@ import Testing
 
     private func decide(
         _ theirs: KeyValueItem, over mine: KeyValueItem, _ history: HistoryRelation
-    ) -> ReconcileRule.Decision { KeyMerging.decide(theirs, over: mine, history) }
+    ) -> ReconcileRule.Decision { KeyValueModel.decide(theirs, over: mine, history) }
 
     @Test func theNewerStampIsTheLaterState() {
         let (older, newer) = (item("a", 1, at: 1, sequence: 3), item("a", 2, at: 2, sequence: 4))

@@ -86,7 +86,8 @@ import Testing
         epoch: UInt64 = 1, of held: ChangeToken = held, wentBack: Bool = false, isComparing: Bool = false
     ) -> HistoryRelation {
         HistoryRelation(
-            of: held, to: ChangeToken(epoch: epoch, sequence: 12), wentBack: wentBack, isComparing: isComparing, start: 5)
+            of: held, to: ChangeToken(epoch: epoch, sequence: 12), wentBack: wentBack, isComparing: isComparing,
+            start: 5)
     }
 
     @Test func eachEventHasItsCommonSequence() {

@@ -73,12 +73,6 @@ final class NotesModel: ScopeModel {
         return MergedChanges(news: ChangeNotification(reason: reason, changedKeys: changed))
     }
 
-    func merge(_ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges? {
-        for change in segment.changes { try put(Note(change), at: segment.token.sequence, in: rows, &state) }
-        return MergedChanges(
-            news: ChangeNotification(reason: .serverChange, changedKeys: segment.changes.map { ItemName($0.item) }))
-    }
-
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {
         try WireChange(serializedBytes: operation.payload)
     }

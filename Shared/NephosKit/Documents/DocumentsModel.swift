@@ -77,7 +77,6 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         let documents = DocumentTransaction(rows)
         let isFirst = !state.synced
         let history = pulled.history
-        var merged = MergedChanges()
         var changed = ToldNames(limit: MergedChanges.newsMax)
         var settling = SettlingItems()
         let offers = StagedOffers(in: rows)
@@ -118,40 +117,14 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         }
         for change in try lostFolders(among: folders, documents) { try offers.add(change, turn: .lostFolders) }
         try offer(offers, in: documents)
-        if !pulled.info.isEmpty {
+        if let info = pulled.info, !info.isEmpty {
             let former = state.info
-            state.info = pulled.info
+            state.info = info
             try heardLoss(state.info, after: former, in: rows)
         }
         try settleRefusals(by: settling, in: documents)
         downloads.look()
-        merged.news = news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst)
-        return merged
-    }
-
-    func merge(
-        _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
-    ) throws -> MergedChanges? {
-        let documents = DocumentTransaction(rows)
-        guard segment.changes.allSatisfy({ !$0.body.isEmpty || $0.deleted }) else { return nil }
-        let history = HistoryRelation(continuedTo: segment.token)
-        var changed = ToldNames(limit: MergedChanges.newsMax)
-        var settling = SettlingItems()
-        var offers: [WireDocumentChange] = []
-        for change in segment.changes {
-            let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
-            let theirs = DocumentTransaction.Synced(change, sequence: min(sequence, segment.token.sequence))
-            let mine = try documents.synced(theirs.name)
-            if Self.decide(theirs, over: mine, history) == .keep { continue }
-            if Self.isNews(theirs, after: mine) { changed.add(theirs.name) }
-            offers += try offerOfDoubt(over: theirs, documents)
-            try documents.put(theirs, replacing: mine, &state)
-            settling.add(theirs)
-        }
-        try offer(offers, in: documents)
-        try settleRefusals(by: settling, in: documents)
-        downloads.look()
-        return MergedChanges(news: news(.serverChange, changed, isFirst: false))
+        return MergedChanges(news: news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst))
     }
 
     /// Nobody knows which of two states is the later one. No removal can be offered, nor anything over one: an id is never used

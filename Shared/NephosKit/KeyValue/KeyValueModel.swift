@@ -48,63 +48,64 @@ final class KeyValueModel: ScopeModel {
     func merge(
         _ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState
     ) throws -> MergedChanges? {
-        let store = StoreTransaction(rows)
-        let isFirst = !state.synced
-        var merging = KeyMerging(store, pulled.history)
+        let (store, history, isFirst) = (StoreTransaction(rows), pulled.history, !state.synced)
+        // What the app saw of the keys that change, what the server has lost, and what a listing lacks that was deleted.
+        var before: [ItemName: KeyValueItem?] = [:]
+        var (offers, ended): ([KeyValueItem], [KeyValueItem]) = ([], [])
+        var newest = HybridTimestamp.zero
         try pulled.changes.forEach { change in
             let mine = try store.item(ItemName(change.item))
             // What cannot be read here does not keep the rest away, and what is here under its name stays: it is not
             // gone, only newer than this release. The digest tells that something is missing, and `verify` what.
-            guard let theirs = Self.item(change, upTo: pulled.token) else {
-                guard var mine, !pulled.history.isOwn else { return }
-                mine.sequence = min(mine.sequence, pulled.token.sequence)
+            guard var theirs = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)),
+                theirs.key == ItemName(change.item)
+            else {
+                guard var mine, !history.isOwn else { return }
+                mine.sequence = min(mine.sequence, history.end)
                 return try store.put(mine, &state)
             }
-            try merging.merge(theirs, over: mine, &state)
+            theirs.sequence = min(theirs.sequence, history.end)
+            newest = max(newest, theirs.timestamp)
+            let decision = Self.decide(theirs, over: mine, history)
+            if decision == .keep || mine == theirs { return }
+            if case .takeAndOffer = decision, let mine { offers.append(mine) }
+            if before.index(forKey: theirs.key) == nil { before[theirs.key] = .some(try store.visible(theirs.key)) }
+            try store.put(theirs, &state)
         }
         if pulled.isListing {
             try pulled.changes.forEachUnlisted(of: StoreTransaction.table) { key, isQuarantined in
                 guard let mine = try store.item(key) else { return }
-                try merging.mergeAbsence(of: mine, isQuarantined: isQuarantined, &state)
+                let decision = history.decideUnlisted(mine.held(), at: mine.sequence, isQuarantined: isQuarantined)
+                if decision == .keep { return }
+                if decision == .offer { offers.append(mine) } else { ended.append(mine) }
+                before[key] = .some(try store.visible(key))
+                try store.remove(mine, &state)
             }
-            for item in Self.remembered(merging.ended, pulled.history, now: engine.now) { try store.put(item, &state) }
+            for item in Self.remembered(ended, history, now: engine.now) {
+                newest = max(newest, item.timestamp)
+                try store.put(item, &state)
+            }
         }
-        try merging.observeClock()
-        try offer(merging.offers, in: store)
-        if !pulled.info.isEmpty {
-            guard let usage = try? WireKeyValueUsage(serializedBytes: pulled.info) else {
+        try Facts(rows.database).withClock { $0.observe(newest) }
+        try offer(offers, in: store)
+        if let info = pulled.info, !info.isEmpty {
+            guard let usage = try? WireKeyValueUsage(serializedBytes: info) else {
                 throw CloudError(.internalError, "What the server says of the store's limits cannot be read.")
             }
             state.limits = KeyValueLimits(usage)
         }
-        guard isFirst else {
-            return MergedChanges(news: try Self.news(merging.before, deletedKeys: pulled.isListing, in: store))
-        }
+        guard isFirst else { return MergedChanges(news: try Self.news(before, in: store)) }
         let items = try store.visibleItems().values.filter { $0.value != nil }.sorted { $0.key < $1.key }
         return MergedChanges(
             news: ChangeNotification(reason: .initialSyncChange, changedKeys: items.map(\.key), items: items))
     }
 
-    func merge(
-        _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
-    ) throws -> MergedChanges? {
-        let store = StoreTransaction(rows)
-        let items = segment.changes.compactMap { Self.item($0, upTo: segment.token) }
-        guard items.count == segment.changes.count else { return nil }
-        var merging = KeyMerging(store, HistoryRelation(continuedTo: segment.token))
-        for item in items { try merging.merge(item, over: store.item(item.key), &state) }
-        try merging.observeClock()
-        try offer(merging.offers, in: store)
-        return MergedChanges(news: try Self.news(merging.before, in: store))
-    }
-
-    /// Nil: it cannot be read here.
-    private static func item(_ change: WireChange, upTo token: ChangeToken) -> KeyValueItem? {
-        guard var item = try? KeyValueItem(WireKeyValueItem(serializedBytes: change.body)),
-            item.key == ItemName(change.item)
-        else { return nil }
-        item.sequence = min(item.sequence, token.sequence)
-        return item
+    static func decide(
+        _ theirs: KeyValueItem, over mine: KeyValueItem?, _ history: HistoryRelation
+    ) -> ReconcileRule.Decision {
+        history.decide(
+            mine?.held(beside: theirs) ?? .absent, at: mine?.sequence ?? 0, isLive: theirs.value != nil,
+            at: theirs.sequence, mine?.later(theirs) ?? .theirs)
     }
 
     // MARK: Remembering deletions
@@ -154,40 +155,23 @@ final class KeyValueModel: ScopeModel {
 
     // MARK: Telling
 
-    /// Which of these keys look different to the app now.
+    /// Which of these keys look different to the app now; one that is gone altogether counts as deleted.
     static func news(
         _ before: [ItemName: KeyValueItem?], in store: StoreTransaction
     ) throws -> ChangeNotification? {
         var items: [KeyValueItem] = []
+        var devices: Set<DeviceID?> = []
         for key in before.keys.sorted() {
-            let now = try store.visible(key)
-            if now?.value != before[key]??.value, let now { items.append(now) }
+            let (former, now) = (before[key] ?? nil, try store.visible(key))
+            guard now?.value != former?.value, var item = now ?? former else { continue }
+            if now == nil { item.value = nil }
+            items.append(item)
+            devices.insert(now?.deviceID)
         }
         guard !items.isEmpty else { return nil }
-        let device = items[0].deviceID
         return ChangeNotification(
             reason: .serverChange, changedKeys: items.map(\.key), items: items,
-            device: items.allSatisfy { $0.deviceID == device } ? device : nil)
-    }
-
-    /// The same; a key that is gone altogether counts as deleted.
-    private static func news(
-        _ before: [ItemName: KeyValueItem?], deletedKeys: Bool, in store: StoreTransaction
-    ) throws -> ChangeNotification? {
-        var notification = try news(before, in: store)
-        guard deletedKeys else { return notification }
-        var gone: [KeyValueItem] = []
-        for key in before.keys.sorted() where before[key]??.value != nil {
-            guard try store.visible(key) == nil, var item = before[key] ?? nil else { continue }
-            item.value = nil
-            gone.append(item)
-        }
-        guard !gone.isEmpty else { return notification }
-        if notification == nil { notification = ChangeNotification(reason: .serverChange, changedKeys: []) }
-        notification?.changedKeys += gone.map(\.key)
-        notification?.items += gone
-        notification?.device = nil
-        return notification
+            device: devices.count == 1 ? devices.first ?? nil : nil)
     }
 
     func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification] {
@@ -217,52 +201,6 @@ final class KeyValueModel: ScopeModel {
         }
         return notification
     }
-}
-
-/// Brings keys in, one by one.
-struct KeyMerging {
-    let store: StoreTransaction
-    let history: HistoryRelation
-    /// What the app saw of those that have changed.
-    private(set) var before: [ItemName: KeyValueItem?] = [:]
-    private(set) var offers: [KeyValueItem] = []
-    /// What a listing lacks, and was deleted.
-    private(set) var ended: [KeyValueItem] = []
-    private var newest = HybridTimestamp.zero
-
-    init(_ store: StoreTransaction, _ history: HistoryRelation) { (self.store, self.history) = (store, history) }
-
-    mutating func merge(_ theirs: KeyValueItem, over mine: KeyValueItem?, _ state: inout ScopeState) throws {
-        newest = max(newest, theirs.timestamp)
-        let decision = Self.decide(theirs, over: mine, history)
-        if decision == .keep || mine == theirs { return }
-        if case .takeAndOffer = decision, let mine { offers.append(mine) }
-        try note(theirs.key)
-        try store.put(theirs, &state)
-    }
-
-    static func decide(
-        _ theirs: KeyValueItem, over mine: KeyValueItem?, _ history: HistoryRelation
-    ) -> ReconcileRule.Decision {
-        history.decide(
-            mine?.held(beside: theirs) ?? .absent, at: mine?.sequence ?? 0, isLive: theirs.value != nil,
-            at: theirs.sequence, mine?.later(theirs) ?? .theirs)
-    }
-
-    mutating func mergeAbsence(of mine: KeyValueItem, isQuarantined: Bool, _ state: inout ScopeState) throws {
-        let decision = history.decideUnlisted(mine.held(), at: mine.sequence, isQuarantined: isQuarantined)
-        if decision == .keep { return }
-        if decision == .offer { offers.append(mine) } else { ended.append(mine) }
-        newest = max(newest, mine.timestamp.next)
-        try note(mine.key)
-        try store.remove(mine, &state)
-    }
-
-    private mutating func note(_ key: ItemName) throws {
-        if before.index(forKey: key) == nil { before[key] = .some(try store.visible(key)) }
-    }
-
-    func observeClock() throws { try Facts(store.database).withClock { $0.observe(newest) } }
 }
 
 extension KeyValueItem {

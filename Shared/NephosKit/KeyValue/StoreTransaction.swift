@@ -32,12 +32,11 @@ struct StoreTransaction {
     }
 
     /// All items, deleted ones included, in the order of their keys.
-    func items(after sequence: UInt64? = nil) throws -> [KeyValueItem] {
+    func items() throws -> [KeyValueItem] {
         try Row.fetchAll(
             cached(
                 "SELECT key, value, timestamp, device, sequence FROM items "
-                    + "WHERE account = ?1 AND store = ?2 AND sequence > ?3 ORDER BY key"),
-            arguments: [account, store, sequence.map { Int64(bitPattern: $0) } ?? .min]
+                    + "WHERE account = ?1 AND store = ?2 ORDER BY key"), arguments: [account, store]
         ).map(Self.item)
     }
 

@@ -6,14 +6,7 @@ import SwiftProtobuf
 
 extension WireReadChangesReply {
     /// The page's changes, and the names alone of what is in quarantine.
-    var staged: [WireChange] {
-        changes
-            + quarantined.map {
-                var change = WireChange()
-                change.item = $0
-                return change
-            }
-    }
+    var staged: [WireChange] { changes + quarantined.map { name in .with { $0.item = name } } }
 }
 
 extension WireChange {

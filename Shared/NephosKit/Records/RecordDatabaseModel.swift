@@ -90,20 +90,13 @@ final class RecordDatabaseModel: ContentKeeping {
             try refuseUnknown(in: rows)
         }
         try settle(before, keeping: Set(lost.map(\.name) + moved), in: rows)
-        state.info = pulled.info
-        if let info = try? WireDatabaseInfo(serializedBytes: pulled.info) {
-            try contentHealing.heard(ContentDamage(info), in: rows)
+        if let info = pulled.info {
+            state.info = info
+            if let info = try? WireDatabaseInfo(serializedBytes: info) {
+                try contentHealing.heard(ContentDamage(info), in: rows)
+            }
         }
         return MergedChanges(news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
-    }
-
-    func merge(
-        _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
-    ) throws -> MergedChanges? {
-        let before = try ids(in: rows)
-        guard let merged = try RecordItems(rows: rows).merge(segment, &state) else { return nil }
-        try settle(before, in: rows)
-        return MergedChanges(news: merged.news(.serverChange))
     }
 
     /// What the server calls the zones that it has.

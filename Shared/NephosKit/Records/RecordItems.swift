@@ -201,7 +201,9 @@ struct RecordItems {
         // What a restore has lost of deletions is told again.
         let ends = pulled.isListing && !history.isOwn ? try tombstones(after: history.common) : [:]
         var merged = Merged()
+        var hasDeletions = pulled.isListing
         try pulled.changes.forEach { change in
+            hasDeletions = hasDeletions || change.deleted
             let theirs = Item(change, sequence: min(change.sequence, pulled.token.sequence), type: type)
             let mine = try item(theirs.name)
             let end = mine?.body == nil ? ends[theirs.name] : nil
@@ -228,34 +230,7 @@ struct RecordItems {
             }
         }
         try forgetDeletions(upTo: pulled.token.sequence)
-        try forgetOldestTombstones()
-        return merged
-    }
-
-    /// Merges a stretch of the feed that continues the copy.
-    ///
-    /// - Returns: Nil: something in it has to be fetched.
-    func merge(_ segment: FeedSegment, _ state: inout ScopeState, type: (Data) -> String? = { _ in nil }) throws
-        -> Merged?
-    {
-        // What is told of a deletion is wanted too: with it, it can be repeated.
-        guard segment.changes.allSatisfy({ !$0.body.isEmpty }) else { return nil }
-        let history = HistoryRelation(continuedTo: segment.token)
-        var changes: [(theirs: Item, mine: Item?)] = []
-        for change in segment.changes {
-            let sequence = change.sequence == 0 ? segment.token.sequence : change.sequence
-            let theirs = Item(change, sequence: min(sequence, segment.token.sequence), type: type)
-            let mine = try item(theirs.name)
-            switch decide(theirs, over: mine, history) {
-            case .keep: continue
-            case .takeAndOffer: return nil
-            default: changes.append((theirs, mine))
-            }
-        }
-        var merged = Merged()
-        for (theirs, mine) in changes { try take(theirs, over: mine, &merged, &state) }
-        try forgetDeletions(upTo: segment.token.sequence)
-        if segment.changes.contains(where: \.deleted) { try forgetOldestTombstones() }
+        if hasDeletions { try forgetOldestTombstones() }
         return merged
     }
 

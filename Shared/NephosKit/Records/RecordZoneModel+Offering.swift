@@ -68,6 +68,7 @@ extension RecordTransaction {
     /// Queues what is offered before whatever waits. Saves go before deletions: what has left a record's children was
     /// moved before the record was deleted. Parents are saved before their children, and deleted after them.
     func offer(_ offers: StagedOffers, by engine: DeviceEngine) throws {
+        guard !offers.isEmpty else { return }
         try offers.rank(turn: Pending.savesTurn, upTo: RecordLimits.parentsMax, outermostFirst: true)
         try offers.rank(turn: Pending.deletionsTurn, upTo: RecordLimits.parentsMax, outermostFirst: false)
         // How many there will be says where the first one goes.

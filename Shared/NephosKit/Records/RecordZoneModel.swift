@@ -108,19 +108,8 @@ final class RecordZoneModel: ContentSending {
         try records.endRefusals(after: merged.changed)
         try records.offer(offers, by: engine)
         try trimAssets(in: rows)
-        if !pulled.info.isEmpty { state.info = pulled.info }
+        if let info = pulled.info, !info.isEmpty { state.info = info }
         return MergedChanges(news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
-    }
-
-    func merge(
-        _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
-    ) throws -> MergedChanges? {
-        guard try isStillThis(rows),
-            let merged = try RecordItems(rows: rows).merge(segment, &state, type: Self.type)
-        else { return nil }
-        try records(in: rows).endRefusals(after: merged.changed)
-        try trimAssets(in: rows)
-        return MergedChanges(news: merged.news(.serverChange))
     }
 
     /// Has the database's zones looked at anew.

@@ -82,7 +82,14 @@ extension ScopeDriver {
         case .ahead: return .ahead
         case .foreign: return .foreign
         }
-        guard let merged = try model.merge(segment, in: rows, &state) else { return .unreadable }
+        var changes = segment.changes
+        for index in changes.indices where changes[index].sequence == 0 {
+            changes[index].sequence = segment.token.sequence
+        }
+        let pulled = PulledChanges(
+            changes: .page(changes), token: segment.token, isListing: false,
+            history: HistoryRelation(continuedTo: segment.token))
+        guard let merged = try model.merge(pulled, in: rows, &state) else { return .unreadable }
         state.head = segment.token
         state.fetched = engine.loop.wallClock.now
         try rows.save(state)

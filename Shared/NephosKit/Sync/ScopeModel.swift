@@ -52,16 +52,10 @@ protocol ScopeModel: AnyObject {
     ) -> Bool
     /// The greatest sequence of an item: a push's reply may have brought one that is beyond the head.
     func greatestSequence(in rows: ScopeTransaction) throws -> UInt64
-    /// Merges what was pulled into the tables, and queues what the server has lost.
+    /// Merges what was pulled, or has come of the feed, into the tables, and queues what the server has lost.
     ///
     /// - Returns: Nil: it cannot be merged; fetch everything.
     func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges?
-    /// Merges a stretch of the feed that continues the copy.
-    ///
-    /// - Returns: Nil: something in it cannot be read.
-    func merge(
-        _ segment: FeedSegment, in rows: ScopeTransaction, _ state: inout ScopeState
-    ) throws -> MergedChanges?
 
     // MARK: Sending
 
@@ -195,7 +189,7 @@ struct LocalMigration {
     var sql: String
 }
 
-/// What a whole reading has brought.
+/// What a whole reading has brought, or a stretch of the feed that continues the copy.
 struct PulledChanges {
     /// One by one; of a listing, and of what took several pages, in the order of their names.
     var changes: Changes
@@ -205,8 +199,8 @@ struct PulledChanges {
     var isListing: Bool
     /// From where the copy is reconciled with it.
     var history: HistoryRelation
-    /// What the service says of the scope besides.
-    var info: Data
+    /// What the service says of the scope besides; nil: the feed has not told.
+    var info: Data?
 
     /// A reading may have more than fits into memory: one page of it may be here, all of it is on disk.
     enum Changes {
