@@ -348,6 +348,16 @@ package final class TestCloud {
         return disk.engine
     }
 
+    /// The service forgets what was deleted, so that each token that a device has of a scope has expired.
+    package func forgetDeletions(of service: ServiceName) throws {
+        crash(service)
+        try storage(of: service).write { transaction in
+            try transaction.execute(SQL("DELETE FROM feed_items WHERE deleted_at > 0"), [])
+            try transaction.execute(SQL("UPDATE feed_scopes SET floor = sequence, tombstones = 0"), [])
+        }
+        try start(service)
+    }
+
     // MARK: Clients
 
     package var roster: Roster { deployment.roster }

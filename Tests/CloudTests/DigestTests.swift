@@ -123,6 +123,30 @@ import struct Foundation.Data
         #expect(try counters()["quarantine.now"] == 0 && counters()["items.quarantined"] == 1)
     }
 
+    /// It reads everything, and is the last that has the value.
+    @Test func anExpiredTokenDropsNoKeyInQuarantine() throws {
+        let cloud = try TestCloud(seed: 23)
+        defer { cloud.close() }
+        let devices = try (0..<2).map { _ in try cloud.addDevice() }
+        for key: ItemName in ["bad", "gone", "good"] { try devices[0].set(key, "precious") }
+        #expect(cloud.settle())
+        devices[0].setOffline(true)
+        try devices[1].set("gone", nil)
+        cloud.network.run(for: .seconds(30))
+        devices[1].setOffline(true)
+        try damage("body", of: "feed_items", where: "name = 'bad'", in: cloud) { $0[$0.count - 1] ^= 1 }
+        #expect(try Guest(of: cloud).pull().get().changes.map(\.item) == ["good"])
+        cloud.network.run(for: .seconds(5))
+        try cloud.forgetDeletions(of: .keyValue)
+        devices[0].setOffline(false)
+        cloud.network.run(for: .seconds(60))
+        #expect(devices[0].values == ["bad": "precious", "good": "precious"])
+        #expect(try Guest(of: cloud).pull().get().changes.map(\.item).sorted() == ["bad", "good"])
+        devices[1].setOffline(false)
+        #expect(cloud.settle())
+        #expect(devices[1].values == devices[0].values)
+    }
+
     /// Two devices have it, and one of them has written it anew: each offers the same, which is one write.
     @Test func whatTwoDevicesBringBackIsOneWrite() throws {
         let cloud = try TestCloud(seed: 20)

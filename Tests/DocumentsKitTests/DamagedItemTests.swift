@@ -77,6 +77,27 @@ import Testing
         }
     }
 
+    /// The device reads everything, and is the last that has the file.
+    @Test func anExpiredTokenDropsNoFileInQuarantine() async throws {
+        try await withContainers { cloud in
+            let devices = try await devices(cloud)
+            devices[0].setOffline(true)
+            try await devices[1].container.remove(try await devices[1].container.trash(["g"]))
+            try await devices[1].settle()
+            try await cloud.damage("/Documents/folder/f", of: devices[1])
+            devices[1].setOffline(true)
+            let third = try await cloud.open()
+            #expect(try await third.paths() == ["/Documents/folder"])
+            third.setOffline(true)
+            pass(cloud)
+            try cloud.simulation.use { try $0.forgetDeletions(of: .documents) }
+            devices[0].setOffline(false)
+            pass(cloud)
+            for device in [devices[1], third] { device.setOffline(false) }
+            try await expectAlike(devices + [third], ["/Documents/folder", "/Documents/folder/f"])
+        }
+    }
+
     enum Change: CaseIterable { case edit, rename, trash, attributes }
 
     /// It is made, or listed, or what it was made to is there again as it was: nothing is lost without a word.

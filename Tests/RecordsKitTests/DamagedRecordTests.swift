@@ -92,6 +92,39 @@ import Testing
         }
     }
 
+    /// The device reads everything, and is the last that has the record.
+    ///
+    /// - Parameter isRead: Whether somebody has met the damaged row before.
+    @Test(arguments: [true, false]) func anExpiredTokenDropsNoRecordInQuarantine(_ isRead: Bool) async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            for name in ["bad", "gone", "good"] { try await one.database.save(Record(name, ["n": 1])) }
+            for device in [one, two] { try await device.settle() }
+            one.setOffline(true)
+            try await two.database.delete(RecordID("gone"))
+            try await two.settle()
+            two.setOffline(true)
+            try damage("bad", from: 2, cloud)
+            if isRead {
+                let three = try await cloud.open()
+                #expect(try await three.contents() == ["good": ["n": 1]])
+                three.setOffline(true)
+                pass(cloud)
+            }
+            try cloud.simulation.use { try $0.forgetDeletions(of: .records) }
+            one.setOffline(false)
+            pass(cloud)
+            two.setOffline(false)
+            for device in [one, two] {
+                try await device.settle()
+                #expect(try await device.contents() == ["bad": ["n": 1], "good": ["n": 1]])
+                #expect(try await device.database.refused().isEmpty)
+                #expect(try await device.database.conflicts().isEmpty)
+                #expect(try await device.proves())
+            }
+        }
+    }
+
     /// It waits while the record is in quarantine: what this device has of it goes before.
     @Test func aChangeThatWaitsIsMadeToWhatComesBack() async throws {
         try await withRecords { cloud in

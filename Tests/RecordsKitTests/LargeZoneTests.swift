@@ -33,7 +33,7 @@ import Testing
     /// A zone of `count` records at sequence 1, a listing of those whose number `isListed`, and what merging it has found.
     private func merge(
         _ count: Int, epoch: UInt64,
-        _ body: (RecordItems, ScopeState, RecordItems.Merged, [RecordItems.Lost]) throws -> Void,
+        _ body: (RecordItems, ScopeState, ToldNames, [RecordItems.Lost]) throws -> Void,
         isListed: (Int) -> Bool
     ) throws {
         let local = try LocalStore()
@@ -88,9 +88,9 @@ import Testing
                     let changed = (0..<count + 10).count { number in
                         isListed(number) ? number % 2 == 0 || number >= count : number < count
                     }
-                    #expect(merged.changed.names.count == min(changed, 1000))
-                    #expect(merged.changed.hasMore == (changed > 1000))
-                    #expect((merged.news(.serverChange)?.changedKeys.count ?? 0) == (changed > 1000 ? 0 : changed))
+                    #expect(merged.names.count == min(changed, 1000))
+                    #expect(merged.hasMore == (changed > 1000))
+                    #expect((merged.news()?.changedKeys.count ?? 0) == (changed > 1000 ? 0 : changed))
                 }, isListed: isListed)
         }
     }

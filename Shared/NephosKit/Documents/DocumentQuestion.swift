@@ -63,9 +63,9 @@ extension DocumentsModel {
             for name in gone { try documents.endDoubt(of: name) }
             for index in reply.unknown { try documents.setUnknown(items[Int(index)]) }
             if try !documents.hasQuestions() { try self.offerUnknown(in: documents) }
-            var told = ToldNames(limit: MergedChanges.newsMax)
+            var told = ToldNames()
             for name in gone { told.add(name) }
-            return self.news(.serverChange, told, isFirst: false)
+            return told.news()
         }
     }
 

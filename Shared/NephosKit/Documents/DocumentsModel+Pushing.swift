@@ -150,7 +150,7 @@ extension DocumentsModel {
     private func news(
         ofOthersThan offered: [DocumentID: WireDocumentItem], in documents: DocumentTransaction
     ) throws -> ChangeNotification? {
-        var changed = ToldNames(limit: MergedChanges.newsMax)
+        var changed = ToldNames()
         for (id, was) in offered {
             guard let now = try documents.document(id)?.wire else { continue }
             let isSame =
@@ -158,7 +158,7 @@ extension DocumentsModel {
                 && now.attributes == was.attributes && now.content.version == was.content.version
             if !isSame { changed.add(id.name) }
         }
-        return news(.serverChange, changed, isFirst: false)
+        return changed.news()
     }
 
     /// Bytes that the server had already make no version: what was made from them is made from the one that has them. And

@@ -77,7 +77,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         let documents = DocumentTransaction(rows)
         let isFirst = !state.synced
         let history = pulled.history
-        var changed = ToldNames(limit: MergedChanges.newsMax)
+        var changed = ToldNames()
         var settling = SettlingItems()
         let offers = StagedOffers(in: rows)
         var folders: Set<DocumentID> = []
@@ -124,12 +124,12 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         }
         try settleRefusals(by: settling, in: documents)
         downloads.look()
-        return MergedChanges(news: news(isFirst ? .initialSyncChange : .serverChange, changed, isFirst: isFirst))
+        return MergedChanges(news: changed.news(isFirst: isFirst))
     }
 
     /// Nobody knows which of two states is the later one. No removal can be offered, nor anything over one: an id is never used
     /// again.
-    private static func decide(
+    static func decide(
         _ theirs: DocumentTransaction.Synced, over mine: DocumentTransaction.Synced?, _ history: HistoryRelation
     ) -> ReconcileRule.Decision {
         history.decide(
@@ -141,12 +141,6 @@ final class DocumentsModel: ContentSending, ContentKeeping {
     private static func isNews(_ theirs: DocumentTransaction.Synced, after mine: DocumentTransaction.Synced?) -> Bool {
         guard mine?.body != theirs.body else { return false }
         return !(theirs.body == nil ? mine?.isComing ?? false : theirs.isComing)
-    }
-
-    func news(_ reason: ChangeReason, _ changed: ToldNames, isFirst: Bool) -> ChangeNotification? {
-        guard isFirst || !changed.isEmpty else { return nil }
-        // Who is told of so many looks at all.
-        return ChangeNotification(reason: reason, changedKeys: changed.hasMore ? [] : changed.names.sorted())
     }
 
     // MARK: Offering again

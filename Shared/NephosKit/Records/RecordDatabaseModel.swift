@@ -75,7 +75,7 @@ final class RecordDatabaseModel: ContentKeeping {
         // ends again, if nobody has used it since. Where another was made under its name since, what is here goes into
         // that one. A database has few of them.
         var (lost, ended, moved): ([WireNewZone], [WireEndedZone], [String]) = ([], [], [])
-        let merged = try RecordItems(rows: rows).merge(pulled, &state) { found in
+        let changed = try RecordItems(rows: rows).merge(pulled, &state) { found in
             switch found {
             case .lost(let zone) where zone.theirs != nil: moved.append(zone.mine.name.rawValue)
             case .lost(let zone): lost += [WireNewZone(zone.mine)].compactMap { $0 }
@@ -96,7 +96,7 @@ final class RecordDatabaseModel: ContentKeeping {
                 try contentHealing.heard(ContentDamage(info), in: rows)
             }
         }
-        return MergedChanges(news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
+        return MergedChanges(news: changed.news(isFirst: isFirst))
     }
 
     /// What the server calls the zones that it has.

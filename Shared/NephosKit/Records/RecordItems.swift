@@ -166,11 +166,6 @@ struct RecordItems {
 
     // MARK: Bringing in
 
-    /// What merging has found.
-    struct Merged {
-        var changed = ToldNames(limit: MergedChanges.newsMax)
-    }
-
     /// What the server has lost by a restore.
     enum Finding {
         /// What this device has.
@@ -193,14 +188,15 @@ struct RecordItems {
     /// - Parameters:
     ///   - type: A record's, by its body.
     ///   - found: Told, one by one, what the server has lost: that may be all that there is. It changes no items.
+    /// - Returns: What has changed here.
     func merge(
         _ pulled: PulledChanges, _ state: inout ScopeState, type: (Data) -> String? = { _ in nil },
         _ found: (Finding) throws -> Void
-    ) throws -> Merged {
+    ) throws -> ToldNames {
         let history = pulled.history
         // What a restore has lost of deletions is told again.
         let ends = pulled.isListing && !history.isOwn ? try tombstones(after: history.common) : [:]
-        var merged = Merged()
+        var changed = ToldNames()
         var hasDeletions = pulled.isListing
         try pulled.changes.forEach { change in
             hasDeletions = hasDeletions || change.deleted
@@ -217,38 +213,31 @@ struct RecordItems {
                 }
             default: break
             }
-            try take(theirs, over: mine, &merged, &state)
+            guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { return }
+            if mine?.body != theirs.body { changed.add(theirs.name) }
+            guard theirs.body == nil else { return try put(theirs, replacing: mine, &state) }
+            if let mine { try remove(mine, &state) }
+            try noteEnd(of: theirs)
         }
         if pulled.isListing {
             try pulled.changes.forEachUnlisted(of: Self.table) { name, isQuarantined in
                 guard let mine = try item(name) else { return }
                 let decision = history.decideUnlisted(mine.held, at: mine.sequence, isQuarantined: isQuarantined)
                 if decision == .keep { return }
-                if mine.body != nil { merged.changed.add(mine.name) }
+                if mine.body != nil { changed.add(mine.name) }
                 if decision == .offer { try found(.lost(Lost(mine: mine))) }
                 try remove(mine, &state)
             }
         }
         try forgetDeletions(upTo: pulled.token.sequence)
         if hasDeletions { try forgetOldestTombstones() }
-        return merged
+        return changed
     }
 
     private func decide(_ theirs: Item, over mine: Item?, _ history: HistoryRelation) -> ReconcileRule.Decision {
         history.decide(
             mine?.held ?? .absent, at: mine?.sequence ?? 0, isLive: theirs.body != nil, at: theirs.sequence,
             mine?.later(theirs, isOwn: history.isOwn) ?? .theirs)
-    }
-
-    private func take(_ theirs: Item, over mine: Item?, _ merged: inout Merged, _ state: inout ScopeState) throws {
-        guard mine?.body != theirs.body || mine?.sequence != theirs.sequence else { return }
-        if mine?.body != theirs.body { merged.changed.add(theirs.name) }
-        if theirs.body == nil {
-            if let mine { try remove(mine, &state) }
-            try noteEnd(of: theirs)
-        } else {
-            try put(theirs, replacing: mine, &state)
-        }
     }
 
     /// Deletions that the head has passed: nothing that was told before them comes after it.

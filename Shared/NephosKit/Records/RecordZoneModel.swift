@@ -102,14 +102,14 @@ final class RecordZoneModel: ContentSending {
         let records = records(in: rows)
         let offers = StagedOffers(in: rows)
         guard try isStillThis(rows) else { return nil }
-        let merged = try records.items.merge(pulled, &state, type: Self.type) {
+        let changed = try records.items.merge(pulled, &state, type: Self.type) {
             try self.stage($0, offers, in: records)
         }
         try records.endRefusals(after: merged.changed)
         try records.offer(offers, by: engine)
         try trimAssets(in: rows)
         if let info = pulled.info, !info.isEmpty { state.info = info }
-        return MergedChanges(news: merged.news(isFirst ? .initialSyncChange : .serverChange, isFirst: isFirst))
+        return MergedChanges(news: changed.news(isFirst: isFirst))
     }
 
     /// Has the database's zones looked at anew.
@@ -130,15 +130,6 @@ final class RecordZoneModel: ContentSending {
         let id = try ZoneTransaction(ScopeTransaction(rows.database, database)).id(of: zone)
         return id.map { place.scope(of: rows.scope.account, zoneID: $0).path.hasSameBytes(as: rows.scope.path) }
             ?? false
-    }
-}
-
-extension RecordItems.Merged {
-    /// - Parameter isFirst: Whether the app is told also where nothing has changed.
-    func news(_ reason: ChangeReason, isFirst: Bool = false) -> ChangeNotification? {
-        guard isFirst || !changed.isEmpty else { return nil }
-        // Who is told of so many looks at all.
-        return ChangeNotification(reason: reason, changedKeys: changed.hasMore ? [] : changed.names.sorted())
     }
 }
 

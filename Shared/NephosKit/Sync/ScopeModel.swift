@@ -257,9 +257,16 @@ struct ToldNames {
     private(set) var hasMore = false
     let limit: Int
 
-    init(limit: Int) { self.limit = limit }
+    init(limit: Int = MergedChanges.newsMax) { self.limit = limit }
 
     var isEmpty: Bool { names.isEmpty }
+
+    /// - Parameter isFirst: Of the first download an app is told also where nothing has changed.
+    func news(isFirst: Bool = false) -> ChangeNotification? {
+        guard isFirst || !isEmpty else { return nil }
+        return ChangeNotification(
+            reason: isFirst ? .initialSyncChange : .serverChange, changedKeys: hasMore ? [] : names.sorted())
+    }
 
     mutating func add(_ name: ItemName) {
         if names.count < limit { names.append(name) } else { hasMore = true }
