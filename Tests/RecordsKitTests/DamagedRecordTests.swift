@@ -125,6 +125,32 @@ import Testing
         }
     }
 
+    /// A listing of a public zone names nothing that not everybody may know of: it says that there is something.
+    @Test func anExpiredTokenDropsNoPublicRecord() async throws {
+        try await withRecords { cloud in
+            let (one, two) = (try await cloud.open(), try await cloud.open())
+            let database = try await one.session.recordContainer(app: RecordCloud.app).publicDatabase
+            let other = try await two.session.recordContainer(app: RecordCloud.app).publicDatabase
+            try await database.keepCopy()
+            for name in ["bad", "good"] { try await database.save(Record(name, ["n": 1])) }
+            try await database.waitUntilSent(timeout: .seconds(60))
+            try await database.waitUntilCurrent(timeout: .seconds(60))
+            one.setOffline(true)
+            try await other.save(Record("later", ["n": 1]))
+            try await other.waitUntilSent(timeout: .seconds(60))
+            try damage("bad", from: 0, cloud)
+            #expect(try await other.records([RecordID("bad")], from: .server).isEmpty)
+            pass(cloud)
+            try cloud.simulation.use { try $0.forgetDeletions(of: .records) }
+            one.setOffline(false)
+            pass(cloud)
+            for name in ["bad", "good", "later"] {
+                #expect(try await database.record(RecordID(name))?["n"] == 1)
+                #expect(try await other.records([RecordID(name)], from: .server).count == 1)
+            }
+        }
+    }
+
     /// It waits while the record is in quarantine: what this device has of it goes before.
     @Test func aChangeThatWaitsIsMadeToWhatComesBack() async throws {
         try await withRecords { cloud in

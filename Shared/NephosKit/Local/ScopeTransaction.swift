@@ -6,7 +6,7 @@ import SwiftProtobuf
 
 extension WireReadChangesReply {
     /// The page's changes, and the names alone of what is in quarantine.
-    var staged: [WireChange] { changes + quarantined.map { name in .with { $0.item = name } } }
+    var staged: [WireChange] { changes + quarantined.map { name in WireChange.with { $0.item = name } } }
 }
 
 extension WireChange {

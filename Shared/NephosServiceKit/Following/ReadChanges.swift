@@ -151,7 +151,7 @@ struct ReadChanges {
         private let sealedPlace: [UInt8]
         private var changes = FieldWriter()
         /// Of a listing: what is in no page because it does not open.
-        private var quarantined: [ItemName] = []
+        private let quarantined: [ItemName]
         private var moreQuarantined = false
 
         init(_ plan: Plan, from feed: any FeedReader) throws {
@@ -160,6 +160,7 @@ struct ReadChanges {
             let isListing = query.after.sequence == 0
             var changes = FieldWriter()
             var damage = ScopeDamage()
+            var quarantined: [ItemName] = []
             var digest = query.place?.digest ?? .empty
             var page = try feed.page(query, within: plan.bounds) { item in
                 var presented = PresentedItem()
@@ -186,7 +187,6 @@ struct ReadChanges {
                 damage.shares.append(share)
             }
             page.next?.digest = isListing ? digest : .empty
-            // Of a state that was read without a write between the pages its digest is known too.
             if isListing, page.isLast {
                 let isTold = plan.presenter.placeSeal == nil
                 let names = try QuarantinedItems.names(
@@ -194,6 +194,7 @@ struct ReadChanges {
                 moreQuarantined = isTold ? names.count > Self.quarantinedMax : !names.isEmpty
                 if isTold { quarantined += names.prefix(Self.quarantinedMax) }
             }
+            // Of a state that was read without a write between the pages its digest is known too.
             let isWhole = isListing && page.isLast && page.isUnmoved
             damage.isOutOfStep = !damage.shares.isEmpty || isWhole && digest != page.head.digest
             self.page = page
@@ -201,6 +202,7 @@ struct ReadChanges {
             sealedPlace = try page.next.flatMap { try plan.presenter.placeSeal?.seal($0) } ?? []
             self.changes = changes
             self.damage = damage
+            self.quarantined = quarantined
         }
 
         func encoded() -> Frame {
