@@ -2,6 +2,7 @@ import Foundation
 import NephosCore
 import NephosSync
 import NephosWire
+import SwiftProtobuf
 import Testing
 
 @testable import NephosKit
