@@ -80,25 +80,6 @@ extension Transfers {
         return WireStoreNodesReply()
     }
 
-    /// What a page of damaged chunks may cost, in calls: of some thousand rows that are looked at.
-    static let damagedReserve = 512
-
-    func listDamagedChunks(
-        _ request: WireListDamagedChunks, _ context: RequestContext, _ transaction: any HandlerTransaction
-    ) throws -> WireListDamagedChunksReply {
-        let place = try place(of: request.container, .finding, context.requireCaller(), transaction)
-        guard request.after.count <= ChunkID.byteCount else {
-            throw CloudError(.invalidArguments, "No page ends there.", details: ["argument": "after"])
-        }
-        let (chunks, next) = try UseStore.damaged(
-            in: place.container.rawValue, after: [UInt8](request.after), limit: DocumentLimits.damagedPageMax,
-            at: place.place, in: transaction)
-        var reply = WireListDamagedChunksReply()
-        reply.chunks = chunks.map { Data($0.bytes) }
-        reply.next = Data(next ?? [])
-        return reply
-    }
-
     /// - Throws: ``CloudError`` `.unknownItem`: the container has one of them not.
     func readNodes(
         _ request: WireReadNodes, _ context: RequestContext, _ transaction: any HandlerTransaction

@@ -189,9 +189,6 @@ public final class Transfers {
             WireStoreNodes.self, bytesMax: 2 * DocumentLimits.nodesBytesMax, remembersReply: false, idsAge: false,
             rows: { $0.count / ManifestNode.childBytes }, decoding: { try $0.decode(WireStoreNodes.self) },
             encoding: { [unowned self] in Frame(encoding: try storeNodes($0, $1, $2)) })
-        router.read(WireListDamagedChunks.self, reserves: Self.damagedReserve) { [unowned self] in
-            try listDamagedChunks($0, $1, $2)
-        }
         router.read(WireReadNodes.self, access: readers, reserves: Self.nodesReserve) { [unowned self] in
             try readNodes($0, $1, $2)
         }
@@ -280,16 +277,11 @@ public final class Transfers {
         return try SumStore.sum(of: scope.path.rawValue, at: place, in: transaction)
     }
 
-    /// Chunks that the container's contents rest on, and that were found damaged.
-    ///
-    /// - Returns: The first of them, and whether there may be more.
-    public func damagedChunks(
-        of scope: ScopeName, in transaction: any HandlerTransaction
-    ) throws -> (chunks: [ChunkID], hasMore: Bool) {
+    /// How many of the chunks were found damaged that the container's contents rest on. Of this container alone: its
+    /// readers learn nothing of what they may not read.
+    public func lostChunks(of scope: ScopeName, in transaction: any HandlerTransaction) throws -> Int {
         let place = HoldStore.Place(owner: scope.owner, partition: scope.partition)
-        let (chunks, next) = try UseStore.damaged(
-            in: scope.path.rawValue, limit: DocumentLimits.damagedChunksMax, at: place, in: transaction)
-        return (chunks, next != nil)
+        return try UseStore.lostCount(in: scope.path.rawValue, at: place, in: transaction)
     }
 
     /// Contents were given back: what nothing uses any more is removed from now on.

@@ -161,44 +161,26 @@ struct UseStore {
         return nil
     }
 
-    private static let selectDamaged = SQL(
+    private static let countLost = SQL(
         """
-        SELECT damaged.id, CAST(COALESCE(content_uses.use_count, 0) AS BIGINT) FROM (
-            SELECT id FROM content_damaged WHERE \(key) AND id > ?3 ORDER BY id LIMIT ?5) AS damaged
+        SELECT COUNT(content_uses.chunk), COUNT(*) FROM (
+            SELECT id FROM content_damaged WHERE \(key) ORDER BY id LIMIT ?4) AS damaged
         LEFT JOIN content_uses ON content_uses.partition_number = ?1 AND content_uses.owner = ?2
-            AND content_uses.chunk = damaged.id AND content_uses.is_node = 0 AND content_uses.container = ?4
-        ORDER BY damaged.id
+            AND content_uses.chunk = damaged.id AND content_uses.is_node = 0 AND content_uses.container = ?3
+            AND content_uses.use_count > 0
         """)
-    /// Of an owner's damaged chunks so many are looked at in one go, a millisecond; and so often.
-    private static let damagedStep: Int64 = 1024
-    private static let damagedSteps = 8
+    /// Of an owner's damaged chunks so many are looked at: some milliseconds.
+    private static let countedMax: Int64 = 8192
 
-    /// Bytes of an id that say where a page ends which none of the container's chunks ends: no app learns ids of what it
-    /// does not list, and no two chunks have them in common.
-    private static let damagedPlaceBytes = 8
-
-    /// Chunks that the container uses, and that were found damaged, in the order of their ids.
-    ///
-    /// - Parameter after: Where the page before has ended; empty: this is the first.
-    /// - Returns: Some of them; and where the next page begins, if there may be more: there are, or the owner has so many
-    ///   that not all were looked at.
-    static func damaged(
-        in container: String, after: [UInt8] = [], limit: Int, at place: HoldStore.Place,
-        in transaction: any ReadTransaction
-    ) throws -> (chunks: [ChunkID], next: [UInt8]?) {
-        var found: [ChunkID] = []
-        var last = after
-        for _ in 0..<damagedSteps {
-            let values = place.values + [.blob(last), .text(container), .integer(damagedStep)]
-            let some = try transaction.all(selectDamaged, values) { (id: $0.blob(0), uses: $0.integer(1)) }
-            for chunk in some where chunk.uses > 0 {
-                guard found.count < limit else { return (found, found.last?.bytes) }
-                if let id = ChunkID(bytes: chunk.id) { found.append(id) }
-            }
-            guard some.count == damagedStep, let end = some.last else { return (found, nil) }
-            last = end.id
-        }
-        return (found, Array(last.prefix(damagedPlaceBytes)))
+    /// How many chunks the container uses that were found damaged. Where not all were looked at it is one more: whoever
+    /// hears that there are none would have nothing to do.
+    static func lostCount(
+        in container: String, at place: HoldStore.Place, in transaction: any ReadTransaction
+    ) throws -> Int {
+        let values = place.values + [.text(container), .integer(countedMax)]
+        return try transaction.first(countLost, values) {
+            Int(clamping: $0.integer(0)) + ($0.integer(1) == countedMax ? 1 : 0)
+        } ?? 0
     }
 
     /// Containers that use it, two of them.

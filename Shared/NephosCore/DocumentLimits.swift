@@ -83,10 +83,6 @@ public enum DocumentLimits {
     public static let endedMax = 1_000_000
     /// Ids of chunks and nodes that are asked about in one request.
     public static let missingMax = 1024
-    /// Damaged chunks that a container's info names.
-    public static let damagedChunksMax = 256
-    /// Damaged chunks of one page.
-    public static let damagedPageMax = 1024
     /// Nodes that are read in one request.
     public static let nodesReadMax = 32
     /// Digests of a folder's items in one page; and items of which they are asked for themselves.

@@ -162,7 +162,7 @@ struct DeploymentStatus: Encodable {
             "keys, records or documents are in quarantine: their rows did not open")
         return [
             chunks.isEmpty
-                ? "" : chunks + "Devices heal what they have the files of (nephos docs status); look at the disk.",
+                ? "" : chunks + "Devices that have the files send them again (nephos docs status); look at the disk.",
             items.isEmpty
                 ? ""
                 : items

@@ -79,7 +79,7 @@ private struct ContainerReport: Encodable {
             trashed,
             waiting,
             waitingBytes, refused
-        case conflicts, conflictCount, damaged, damagedHere, damagedChunks, contentMissing, leaving, paused
+        case conflicts, conflictCount, damaged, damagedChunks, contentMissing, leaving, paused
     }
 
     private static let shownMax = 20
@@ -88,14 +88,14 @@ private struct ContainerReport: Encodable {
     private let status: ContainerStatus
     private let standing: Standing
     /// Nil: nothing is, or nobody was asked.
-    private let damaged: DamagedContents?
+    private let damaged: [DocumentEntry]?
     /// What the devices are called that send something.
     private let names: [DeviceID: String]
     /// Where this part stands; it may be in step where something elsewhere in the container is not.
     private let state: Standing.State
 
     init(
-        path: String, _ status: ContainerStatus, _ standing: Standing, damaged: DamagedContents?,
+        path: String, _ status: ContainerStatus, _ standing: Standing, damaged: [DocumentEntry]?,
         names: [DeviceID: String]
     ) {
         self.names = names
@@ -109,7 +109,7 @@ private struct ContainerReport: Encodable {
             state =
                 !status.refused.isEmpty
                 ? .refused : !status.waiting.isEmpty ? .pending : path == "/" ? standing.state : .inSync
-        case .damaged where path != "/" && damaged.map({ $0.items.isEmpty && !$0.hasMore }) ?? false: state = .inSync
+        case .damaged where path != "/" && damaged?.isEmpty ?? false: state = .inSync
         default: state = standing.state
         }
     }
@@ -160,10 +160,7 @@ private struct ContainerReport: Encodable {
         try container.encode(status.paused.map(DocumentRow.init), forKey: .paused)
         try container.encode(status.conflicts.map(DocumentRow.init), forKey: .conflicts)
         try container.encode(status.conflictCount, forKey: .conflictCount)
-        try container.encodeIfPresent(damaged?.items.map(DocumentRow.init), forKey: .damaged)
-        try container.encodeIfPresent(
-            damaged.map { damaged in damaged.items.filter { damaged.damagedHere.contains($0.id) }.map(\.path) },
-            forKey: .damagedHere)
+        try container.encodeIfPresent(damaged?.map(DocumentRow.init), forKey: .damaged)
         try container.encode(status.damagedChunkCount, forKey: .damagedChunks)
         try container.encode(status.scope.isContentMissing, forKey: .contentMissing)
     }
@@ -244,9 +241,7 @@ private struct ContainerReport: Encodable {
         guard let damaged else {
             return ["The server cannot read some of the content any more. Which, it says when it can be asked."]
         }
-        let more = damaged.hasMore ? ["There is more; it is named once these are whole."] : []
-        guard !damaged.items.isEmpty else {
-            guard more.isEmpty else { return more }
+        guard !damaged.isEmpty else {
             return [
                 path == "/"
                     ? "The server cannot read some of the content of former versions any more; no file's as it is now."
@@ -254,12 +249,9 @@ private struct ContainerReport: Encodable {
                         + "maybe a former version's. See: nephos docs status"
             ]
         }
-        return Self.shown(damaged.items) { item in
-            let isHere = damaged.damagedHere.contains(item.id)
-            return "\(inLine(item.path)) is damaged on the server" + (isHere ? ", and so is this device's copy" : "")
-        } + more + [
-            "A device that has such a file heals it once it synchronises. Else put it again with nephos docs put, restore "
-                + "it from a backup, or put another content."
+        return Self.shown(damaged) { "\(inLine($0.path)) is damaged on the server" } + [
+            "A device that has such a file sends it again within about an hour, while nephos agent or an app runs there. "
+                + "Else put it again with nephos docs put, restore it from a backup, or put another content."
         ]
     }
 
@@ -274,6 +266,6 @@ private struct ContainerReport: Encodable {
     func end() throws(ExitStatus) {
         if !isOthersOutOfStep { try standing.end() }
         if !status.paused.isEmpty { throw ExitStatus.outOfStep }
-        if let damaged, !damaged.items.isEmpty || damaged.hasMore { throw ExitStatus.outOfStep }
+        if let damaged, !damaged.isEmpty { throw ExitStatus.outOfStep }
     }
 }

@@ -27,7 +27,6 @@ struct Asked {
             try await scope.waitUntilCurrent(timeout: limit, isImpatient: true)
             isHeard = true
             try await scope.waitUntilSent(timeout: limit, isImpatient: true)
-            await scope.waitUntilHealed(within: limit)
             status = try await Self.compared(scope, within: limit)
         } catch {
             ending = error

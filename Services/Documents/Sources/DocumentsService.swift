@@ -209,7 +209,7 @@ public final class DocumentsService: CloudService {
             trashRetention: container.trashRetention(rules.containerClass),
             versionRetention: container.versionRetention(rules.containerClass),
             classBytesMax: configuration.room(of: rules.containerClass).bytesMax,
-            damaged: try transfers.damagedChunks(of: scope, in: transaction),
+            lostChunks: try transfers.lostChunks(of: scope, in: transaction),
             isContentMissing: transfers.isContentMissing)
     }
 

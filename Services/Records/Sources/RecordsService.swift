@@ -243,7 +243,7 @@ public final class RecordsService: CloudService {
             let database = try openDatabase(container, .private, caller, transaction).scope
             return DatabasePresenter(
                 opener: try database.opener(), digestKey: try database.digestKey() ?? [],
-                damaged: try transfers.damagedChunks(of: database.scope, in: transaction),
+                lostChunks: try transfers.lostChunks(of: database.scope, in: transaction),
                 isContentMissing: transfers.isContentMissing)
         }
         let zone = try openZone(zoneID, of: container, .private, caller, transaction).scope

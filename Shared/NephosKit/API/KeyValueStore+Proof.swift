@@ -53,8 +53,8 @@ public struct Verification: Sendable {
     public var hasMore = false
     /// Writes that the server does not have yet.
     public var pending: Int
-    /// Chunks of contents that the server cannot read any more, as far as it names them: of a container. Its items are the
-    /// same on both sides all the same.
+    /// Chunks of contents that the server cannot read any more: of a container or a records database. Its items are the same
+    /// on both sides all the same.
     public var damagedChunkCount = 0
     /// The server has said that it finds none of its contents: only its operator can bring them back.
     public var isContentMissing = false

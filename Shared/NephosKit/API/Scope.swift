@@ -189,18 +189,6 @@ public struct Scope: Sendable {
         try await perform { $0.wait(for: .sent, timeout: timeout, isImpatient: isImpatient, $1) }
     }
 
-    /// Waits until this process has sent again what it has of the contents that the server has lost, as far as the server
-    /// has said so.
-    ///
-    /// - Parameter limit: How long at most. What is not sent by then goes the next time.
-    package func waitUntilHealed(within limit: Duration) async {
-        let healed = try? await perform { driver, completion in
-            driver.waitUntilHealed(timeout: limit) { completion(.success($0)) }
-        }
-        // What is damaged still the server has to say anew.
-        if healed == true { try? await waitUntilCurrent(within: limit, isImpatient: true) }
-    }
-
     // MARK: Changes
 
     /// What changes from outside, and the end of each fetch, from now on. This device's own writes are not among it.

@@ -72,6 +72,7 @@ struct ContentRequest {
 ///
 /// What gets a ``ScopeTransaction`` runs inside one.
 protocol ContentSending: ScopeModel {
+    var uploads: ContentUploads { get }
     /// Requests that have to wait, the oldest first, but for those that are paused. It is asked for each time that
     /// something is sent.
     func unstored(in rows: ScopeTransaction) throws -> [UnstoredRequest]

@@ -19,6 +19,8 @@ final class ContentUpload {
     var operation: OutboxOperation
     let account: AccountID?
     let isShort: Bool
+    /// Its contents are offered again; no request waits for them.
+    let isOffer: Bool
     var request: ContentRequest
     /// Names it among the account's uploads. The same each time, also in another process.
     var transfer: Data
@@ -70,11 +72,14 @@ final class ContentUpload {
     /// The service was in the way; it is gone on with after the pause.
     var isIdle = false
 
-    init(_ operation: OutboxOperation, _ account: AccountID?, _ request: ContentRequest, isShort: Bool) {
+    init(
+        _ operation: OutboxOperation, _ account: AccountID?, _ request: ContentRequest, isShort: Bool,
+        isOffer: Bool = false
+    ) {
         self.operation = operation
         self.account = account
         self.request = request
-        self.isShort = isShort
+        (self.isShort, self.isOffer) = (isShort, isOffer)
         transfer = request.transfer(of: operation)
     }
 
@@ -109,6 +114,15 @@ final class ContentUpload {
 
     /// The container whose turn it is: the service opens an upload, and goes on with it, for what may be stored there.
     var turn: String { containers.first ?? request.container }
+
+    /// Notes where the chunks of a content are that is here.
+    func place(_ chunks: [CutChunk], of version: DocumentID) {
+        var offset = 0
+        for chunk in chunks {
+            places[chunk.id] = Place(version: version, offset: offset, length: chunk.length)
+            offset += chunk.length
+        }
+    }
 
     /// Has the container asked about a node.
     func add(_ nodes: [Data], to container: String) {
@@ -179,7 +193,11 @@ final class ContentUpload {
     }
 
     /// Reads chunks, and compresses them if that saves enough. On any thread.
-    static func make(_ batch: [Outgoing], under ticket: BulkTicket, in folder: ContentFolder) -> Made {
+    ///
+    /// - Parameter isChecked: Each is compared with its hash.
+    static func make(
+        _ batch: [Outgoing], under ticket: BulkTicket, in folder: ContentFolder, isChecked: Bool
+    ) -> Made {
         let coder = ChunkCoder()
         var made = Made()
         var file: (version: DocumentID, handle: FileHandle)?
@@ -193,11 +211,31 @@ final class ContentUpload {
                         outgoing.number, under: ticket, bytes: place.length, by: outgoing.isPlain ? nil : coder
                     ) { room in
                         try read(place, of: descriptor, named: folder.file(place.version), into: room)
+                        if isChecked { try check(room, of: outgoing) }
                         return outgoing.chunk
                     })
             }
         } catch { made.failure = error }
         return made
+    }
+
+    /// Reads a chunk once more, and compares it with its hash.
+    ///
+    /// - Throws: ``Unreadable``: it is not here as it was put; ``CloudError``: the home cannot be read.
+    static func check(_ outgoing: Outgoing, in folder: ContentFolder) throws {
+        let place = outgoing.place
+        let file = try openFile(place.version, in: folder)
+        let room = UnsafeMutableRawBufferPointer.allocate(byteCount: max(1, place.length), alignment: 16)
+        defer { room.deallocate() }
+        let bytes = UnsafeMutableRawBufferPointer(rebasing: room[..<place.length])
+        try read(place, of: file.fileDescriptor, named: folder.file(place.version), into: bytes)
+        try check(bytes, of: outgoing)
+    }
+
+    private static func check(_ bytes: UnsafeMutableRawBufferPointer, of outgoing: Outgoing) throws {
+        guard ChunkID(hashing: UnsafeRawBufferPointer(bytes)) == outgoing.chunk else {
+            throw Unreadable.changed(outgoing.place.version)
+        }
     }
 
     private static func openFile(_ version: DocumentID, in folder: ContentFolder) throws -> FileHandle {

@@ -36,6 +36,7 @@ extension ContentUploads {
     /// - Parameter ofItself: It is the home, or this content, that is in the way; not the service.
     func failed(_ upload: ContentUpload, _ error: CloudError, ofItself: Bool = false) {
         guard isOn(upload) else { return }
+        guard !upload.isOffer else { return putOffOffer(error) }
         guard !engine.stopped, let driver = model.driver, driver.scope?.account == upload.account else {
             return drop(upload)
         }

@@ -5,6 +5,7 @@ internal import NephosWire
 /// The chunks that a service lacks, on their way to it.
 extension ContentUploads {
     func send(_ upload: ContentUpload) {
+        if !upload.isOffer { engine.yieldOffers() }
         // What it holds has come to the container another way, and would take room for nothing.
         guard upload.storedBytes == 0 || upload.holdsSome || upload.hasServed else { return takeOtherTransfer(upload) }
         upload.left = upload.missing.filter { upload.places[$0] != nil }.sorted { left, right in
@@ -31,9 +32,11 @@ extension ContentUploads {
             client.onProgress = { [weak self, weak client, weak upload] in
                 guard let self, let client, let upload, isOn(upload), upload.client === client else { return }
                 upload.progress.bytesDone = client.progress.bytesDone
-                noteProgress(of: upload)
-                if engine.loop.monotonicNow - upload.announced >= Self.announcePause { announce(upload) }
-                tell(client.progress.waiting, of: upload)
+                if !upload.isOffer {
+                    noteProgress(of: upload)
+                    if engine.loop.monotonicNow - upload.announced >= Self.announcePause { announce(upload) }
+                    tell(client.progress.waiting, of: upload)
+                }
                 // Without a chunk on its way nobody else would hear of it.
                 if let ended = client.ended, upload.storing == 0 { failed(upload, ended) }
             }
@@ -74,7 +77,9 @@ extension ContentUploads {
     private func takeBatch(of upload: ContentUpload, _ client: BulkClient) -> [ContentUpload.Outgoing] {
         var batch: [ContentUpload.Outgoing] = []
         var bytes = 0
-        while upload.pacing == nil, batch.count < Self.batchCountMax, let chunk = upload.left.last,
+        // Of what is offered each chunk goes by itself: one that cannot be read keeps no other.
+        let countMax = upload.isOffer ? 1 : Self.batchCountMax
+        while upload.pacing == nil, batch.count < countMax, let chunk = upload.left.last,
             let place = upload.places[chunk], batch.isEmpty || bytes + place.length <= Self.batchBytesMax,
             hasRoom(for: place, behind: bytes, of: upload, client)
         {
@@ -99,16 +104,19 @@ extension ContentUploads {
         do throws(CloudError) {
             let folder = try ContentFolder(home: engine.local.home)
             let ticket = client.ticket
-            let number = upload.begin(batch)
+            let (number, isChecked) = (upload.begin(batch), upload.isOffer)
             engine.loop.offload(to: .content) { [fault = engine.options.fault] in
                 try fault?("content.read")
-                return ContentUpload.make(batch, under: ticket, in: folder)
+                return ContentUpload.make(batch, under: ticket, in: folder, isChecked: isChecked)
             } then: { [weak self, weak upload] result in
                 guard let self, let upload, isOn(upload), upload.client === client, upload.end(number) else { return }
                 switch result {
                 case .success(let made):
                     for (outgoing, chunk) in zip(batch, made.chunks) { store(chunk, outgoing, upload, client) }
                     guard let failure = made.failure else { return fill(upload) }
+                    if upload.isOffer, folder.isThere {
+                        return skipOffered(batch[0], upload, isGone: failure is ContentUpload.Unreadable)
+                    }
                     guard let failure = failure as? ContentUpload.Unreadable else {
                         return failed(upload, CloudError(wrapping: failure), ofItself: true)
                     }
@@ -127,15 +135,20 @@ extension ContentUploads {
             switch result {
             case .failure(let error): refused(outgoing, upload, client, error)
             case .success:
-                upload.storing -= 1
                 failures = 0
-                upload.missing.remove(outgoing.chunk)
                 upload.holdsSome = true
                 upload.storedBytes = upload.storedBytes.addingClamped(
                     UInt64(BulkLimits.counted(outgoing.place.length)))
-                if upload.left.isEmpty, upload.storing == 0 { finish(upload) }
+                settle(outgoing, upload)
             }
         }
+    }
+
+    /// The chunk is sent, or is not to be sent any more.
+    func settle(_ outgoing: ContentUpload.Outgoing, _ upload: ContentUpload) {
+        upload.storing -= 1
+        upload.missing.remove(outgoing.chunk)
+        if upload.left.isEmpty, upload.storing == 0 { finish(upload) }
     }
 
     private func fill(_ upload: ContentUpload, after wait: Duration) {
@@ -165,22 +178,18 @@ extension ContentUploads {
     private func refused(
         _ outgoing: ContentUpload.Outgoing, _ upload: ContentUpload, _ client: BulkClient, _ error: CloudError
     ) {
+        if upload.isOffer, client.ended == nil { return skipOffered(outgoing, upload, isGone: false) }
         guard error.code == .invalidArguments else { return failed(upload, error) }
         // Either it is another here, too, or it became one on its way.
         do throws(CloudError) {
             let folder = try ContentFolder(home: engine.local.home)
-            let place = outgoing.place
-            let kept = KeptPlace(
-                file: place.version, chunk: CutChunk(id: outgoing.chunk, length: place.length), offset: place.offset)
             engine.loop.offload(to: .content) {
-                folder.read(kept)
+                try ContentUpload.check(outgoing, in: folder)
             } then: { [weak self, weak upload] result in
                 guard let self, let upload, isOn(upload), upload.client === client else { return }
                 switch result {
-                case .success(.whole): sendAgain(outgoing, upload)
-                case .success(.damaged) where folder.isThere: lose(upload, .changed(place.version))
-                case .success:
-                    failed(upload, folder.unreadable(place.version), ofItself: true)
+                case .success: sendAgain(outgoing, upload)
+                case .failure(let failure as ContentUpload.Unreadable): lose(upload, failure)
                 case .failure(let error): failed(upload, CloudError(wrapping: error), ofItself: true)
                 }
             }

@@ -42,6 +42,12 @@ final class ContentUploads {
     var times = AttemptTimes()
     /// What nothing moves for while nothing is running.
     var waiting: CloudError?
+    /// What is here, offered again beside what waits; see ``note(_:in:)``.
+    var offering: ContentOffering?
+    /// When it is begun, or gone on with.
+    var nextOffer: (at: Duration, timer: any LoopTimer)?
+    /// Whether the service has said what it has lost since this began.
+    var hasHeardLoss = false
 
     init(_ model: any ContentSending) { self.model = model }
 
@@ -63,7 +69,10 @@ final class ContentUploads {
     /// Whether contents of any request are.
     var isBusy: Bool { running.contains { !$0.isIdle } }
 
-    func isOn(_ upload: ContentUpload?) -> Bool { running.contains { $0 === upload } }
+    func isOn(_ upload: ContentUpload?) -> Bool {
+        guard let upload else { return false }
+        return running.contains { $0 === upload } || offering?.upload === upload
+    }
 
     // MARK: Beginning
 
@@ -94,6 +103,7 @@ final class ContentUploads {
         let ended = running
         running = []
         for upload in ended { letGo(upload) }
+        endOffering()
         closeSpare()
         (failures, waiting) = (0, nil)
         times = AttemptTimes()
@@ -196,15 +206,10 @@ final class ContentUploads {
                 continue
             }
             if !model.requestsTakeNodes { upload.add(try CutChunk.nodes(of: content.chunks), to: content.container) }
-            var offset = 0
-            for chunk in content.chunks {
-                if known[content.container, default: []].insert(chunk.id).inserted {
-                    upload.unasked[content.container, default: []].append(chunk.id)
-                }
-                upload.places[chunk.id] = ContentUpload.Place(
-                    version: content.version, offset: offset, length: chunk.length)
-                offset += chunk.length
+            for chunk in content.chunks where known[content.container, default: []].insert(chunk.id).inserted {
+                upload.unasked[content.container, default: []].append(chunk.id)
             }
+            upload.place(content.chunks, of: content.version)
         }
         upload.add(request.nodes, to: request.container)
         upload.containers = Set(upload.unasked.keys).union([request.container]).sorted()
@@ -243,14 +248,18 @@ final class ContentUploads {
             case .success(let reply):
                 let left = Array(ids.dropFirst(asked.count))
                 upload.unasked[container] = left.isEmpty ? nil : left
-                for id in reply.missing.compactMap({ Int($0) < asked.count ? asked[Int($0)] : nil }) {
+                func chunks(at positions: [UInt32]) -> [ChunkID] {
+                    positions.compactMap { Int($0) < asked.count ? asked[Int($0)] : nil }
+                }
+                upload.damaged.formUnion(chunks(at: reply.damaged))
+                // A chunk that no content of the container rests on is not offered.
+                for id in chunks(at: upload.isOffer ? reply.damaged : reply.missing) {
                     if upload.places[id] == nil, upload.borrowed[id] == nil {
                         upload.missingNodes.insert(id)
                     } else {
                         upload.missing.insert(id)
                     }
                 }
-                for index in reply.damaged where Int(index) < asked.count { upload.damaged.insert(asked[Int(index)]) }
                 upload.holdsSome = upload.holdsSome || !reply.held.isEmpty
                 upload.storedBytes = reply.storedBytes
                 goOn(upload)
@@ -261,6 +270,7 @@ final class ContentUploads {
     // MARK: Ends
 
     func finish(_ upload: ContentUpload) {
+        guard !upload.isOffer else { return finishOffer() }
         // What it holds may be all that the container lacks.
         let isNeeded = upload.isOpen || upload.storedBytes > 0 || !upload.request.transferID.isEmpty
         upload.request.transferID = isNeeded ? upload.transfer : Data()

@@ -16,7 +16,7 @@ struct DocumentDraft {
     /// Folders that are there and were looked up: many files lie in one.
     private var folders: [DocumentPath: DocumentTransaction.Place] = [:]
     /// Manifest nodes that the server has lost, as it was asked: of contents that are to be put.
-    var lostLists: Set<ChunkID> = []
+    var lostParts: Set<ChunkID> = []
     /// Files that are there and were put.
     private var replaced: Set<DocumentID> = []
     /// What it has made itself.
@@ -211,11 +211,9 @@ struct DocumentDraft {
     /// Whether the server has lost some of these bytes, and nothing waits here that brings them: then they go there again,
     /// as another version.
     private func heals(_ content: StagedContent, _ item: HeldDocument) throws -> Bool {
-        let damage = try documents.damage()
-        // Of more than are named it may be any.
-        guard
-            damage.hasMore || content.chunks.contains(where: { damage.chunks.contains($0.id) })
-                || !lostLists.isEmpty && content.nodes.contains(where: { lostLists.contains(ContentUpload.id($0)) })
+        guard !lostParts.isEmpty,
+            content.chunks.contains(where: { lostParts.contains($0.id) })
+                || content.nodes.contains(where: { lostParts.contains(ContentUpload.id($0)) })
         else { return false }
         return try !documents.holdsContent(item.wire.content.version)
     }

@@ -170,7 +170,7 @@ extension DocumentTransaction {
         var removed: [(file: DocumentID, length: UInt64)] = []
         for row in rows where !roots.contains(row["root"] as Data) {
             guard let file = DocumentID(bytes: row["file"] as Data) else { continue }
-            guard try !mayHeal(with: row["root"], what: curable()) else {
+            guard try !mayBeLastCopy() else {
                 try weighCopy(in: file)
                 continue
             }
@@ -227,7 +227,7 @@ extension DocumentTransaction {
     ///
     /// - Parameter owner: Whom it came for.
     func isWanted(copyOf root: Data, for owner: DocumentID?) throws -> Bool {
-        if try mayHeal(with: root, what: curable()) { return true }
+        if try mayBeLastCopy() { return true }
         if let owner, try wants(owner, root) { return true }
         return try handOver(root, from: owner)
     }
@@ -256,53 +256,23 @@ extension DocumentTransaction {
 
     // MARK: What the server may have lost
 
-    /// Contents of which the server has lost nothing, as it has said just now.
-    func setWhole(_ roots: Set<Data>) { known.whole = roots }
-
-    /// What of all that the server has lost may be here, as far as that is known: of what it does not name nothing, once
-    /// that was found out.
-    private func curable() throws -> ContentDamage {
-        if let curable = known.curable { return curable }
-        var curable = try damage()
-        if let next = curable.next, try LostChunks(rows).hasNone(beyond: next) { curable.hasMore = false }
-        known.curable = curable
-        return curable
+    /// Whether what is here may be the last copy of something that the server has lost: nothing goes until it was offered.
+    func mayBeLastCopy() throws -> Bool {
+        if let isLast = known.isLastCopy { return isLast }
+        let isLast = try ContentOffers(rows).isPending(loss())
+        known.isLastCopy = isLast
+        return isLast
     }
 
-    /// Whether the server may have lost bytes of a content that is here, and nobody may have them but this copy.
-    private func mayHeal(with root: Data, what damage: ContentDamage) throws -> Bool {
-        guard damage.isAnything, !known.whole.contains(root) else { return false }
-        return try Data.fetchOne(
-            cached("SELECT chunks FROM document_copies WHERE account = ?1 AND container = ?2 AND root = ?3"),
-            arguments: arguments(root)
-        ).map { damage.mayConcern(CutChunk.decode($0)) } ?? false
-    }
-
-    /// The same of what is here of an item's contents.
-    func mayHeal(with item: HeldDocument) throws -> Bool { try !healing(with: item, what: curable()).isEmpty }
-
-    /// Roots of those of an item's contents that are here of which that is so.
-    private func healing(with item: HeldDocument, what damage: ContentDamage) throws -> [Data] {
-        guard damage.isAnything else { return [] }
-        let own = item.wire.content.isInline ? [] : [item.wire.content.root]
-        let copies = try Data.fetchAll(
-            cached("SELECT root FROM document_copies WHERE account = ?1 AND container = ?2 AND item = ?3"),
-            arguments: arguments(item.id.description))
-        return try Set(own + copies).filter { try mayHeal(with: $0, what: damage) }.sorted {
-            $0.lexicographicallyPrecedes($1)
-        }
-    }
-
-    /// The same of several items, with the chunks of each: for who asks the server about them, also of what it may have lost
-    /// since it was found out that nothing of it is here.
-    func healing(with items: [HeldDocument]) throws -> [(root: Data, chunks: [CutChunk])] {
-        let damage = try damage()
-        return try Set(items.flatMap { try healing(with: $0, what: damage) }).map { root in
-            let chunks = try Data.fetchOne(
-                cached("SELECT chunks FROM document_copies WHERE account = ?1 AND container = ?2 AND root = ?3"),
-                arguments: arguments(root))
-            return (root, CutChunk.decode(chunks ?? Data()))
-        }
+    /// Files of contents that are here whole, copies and those that wait, with their chunks: behind this one, in the order
+    /// of the files.
+    func keptContents(after file: Data) throws -> RowCursor {
+        try Row.fetchCursor(
+            cached(
+                "SELECT file, chunks FROM document_copies WHERE account = ?1 AND container = ?2 AND file > ?3 "
+                    + "UNION ALL SELECT version, chunks FROM document_contents "
+                    + "WHERE account = ?1 AND container = ?2 AND version > ?3 AND source IS NULL ORDER BY file"),
+            arguments: arguments(file))
     }
 
     // MARK: What is found out anew

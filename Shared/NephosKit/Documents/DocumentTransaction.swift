@@ -17,7 +17,7 @@ struct DocumentTransaction {
             LocalMigration(
                 name: "documents",
                 sql: [tables, copies, sharers, pauses, moves, refusals, doubts, mergers, localFiles].joined())
-        ] + LostChunks.migrations
+        ] + ContentOffers.migrations
 
     // A removed item is kept without a body: a late answer must not bring it back. `name_key` is what a name clashes by, as
     // the container compares names; `kind` what an item is, or was before it was removed. `sendings` counts how often the
@@ -76,11 +76,9 @@ struct DocumentTransaction {
         /// When this is read, by the server's clock as far as that is known; nil: it does not matter.
         var now: Timestamp?
         var rule: DocumentNameRule?
-        var damage: ContentDamage?
-        /// What of that what is here is to be kept for.
-        var curable: ContentDamage?
-        /// Roots of contents of which the server has lost nothing, as it has said when it was asked.
-        var whole: Set<Data> = []
+        var loss: ContentLoss?
+        /// Whether what is here may be the last copy of something that the server has lost.
+        var isLastCopy: Bool?
         var hasDoubts: Bool?
         /// This one.
         var device: DeviceID?
@@ -96,12 +94,11 @@ struct DocumentTransaction {
     }
 
     /// What the server has said last of contents that it cannot read any more.
-    func damage() throws -> ContentDamage {
-        if let damage = known.damage { return damage }
-        let info = try WireContainerInfo(serializedBytes: rows.state().info)
-        let damage = ContentDamage(info)
-        known.damage = damage
-        return damage
+    func loss() throws -> ContentLoss {
+        if let loss = known.loss { return loss }
+        let loss = ContentLoss(try WireContainerInfo(serializedBytes: rows.state().info))
+        known.loss = loss
+        return loss
     }
 
     /// What a name clashes by in this container.

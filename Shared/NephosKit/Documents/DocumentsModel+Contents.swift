@@ -1,4 +1,5 @@
 internal import Foundation
+internal import GRDB
 internal import NephosCore
 internal import NephosWire
 internal import SwiftProtobuf
@@ -75,23 +76,25 @@ extension DocumentsModel {
 
     // MARK: What the service has lost
 
-    var contentPlace: ContentPlace { .documents(name, app: app) }
+    func loss(in rows: ScopeTransaction) throws -> ContentLoss { try DocumentTransaction(rows).loss() }
 
-    func damage(in rows: ScopeTransaction) throws -> ContentDamage { try DocumentTransaction(rows).damage() }
+    func keptContents(after file: Data, in rows: ScopeTransaction) throws -> RowCursor {
+        try DocumentTransaction(rows).keptContents(after: file)
+    }
 
-    func foundNothingLost(in rows: ScopeTransaction) throws { try DocumentTransaction(rows).weighCopies() }
+    func endedOffering(in rows: ScopeTransaction) throws { try DocumentTransaction(rows).weighCopies() }
 
     /// - Parameters:
     ///   - info: What the service says of the container, a `ContainerInfo`.
     ///   - former: What it said before; empty: nothing.
-    func heardLoss(_ info: Data, after former: Data, in rows: ScopeTransaction) throws {
+    func noteLoss(_ info: Data, after former: Data, in rows: ScopeTransaction) throws {
         guard let info = try? WireContainerInfo(serializedBytes: info) else { return }
-        let damage = ContentDamage(info)
+        let loss = ContentLoss(info)
         // Copies were kept for it that may go now.
-        if let former = try? ContentDamage(WireContainerInfo(serializedBytes: former)), former != damage {
+        if let former = try? ContentLoss(WireContainerInfo(serializedBytes: former)), former != loss {
             try DocumentTransaction(rows).weighCopies()
         }
-        try contentHealing.heard(damage, in: rows)
+        try uploads.note(loss, in: rows)
     }
 
     // MARK: Comparing

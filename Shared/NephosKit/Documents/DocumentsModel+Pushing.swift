@@ -63,7 +63,6 @@ extension DocumentsModel {
     }
 
     func hasten() {
-        contentHealing.hasten()
         uploads.hasten()
         downloads.hasten()
     }

@@ -9,7 +9,7 @@ internal import SwiftProtobuf
 
 /// Ubiquity containers as a model: the names and places of everything in a container are here whole; contents are the
 /// server's to keep.
-final class DocumentsModel: ContentSending, ContentKeeping {
+final class DocumentsModel: ContentKeeping {
     static var migrations: [LocalMigration] { DocumentTransaction.migrations }
 
     let app: AppID
@@ -19,8 +19,6 @@ final class DocumentsModel: ContentSending, ContentKeeping {
     unowned let engine: DeviceEngine
     private(set) lazy var uploads = ContentUploads(self)
     private(set) lazy var downloads = ContentDownloads(self)
-    private(set) lazy var contentHealing = ContentHealing(self)
-    var healing: ContentHealing? { contentHealing }
 
     init(app: AppID, container: String, engine: DeviceEngine) {
         self.app = app
@@ -51,7 +49,6 @@ final class DocumentsModel: ContentSending, ContentKeeping {
     func ended() {
         uploads.end()
         downloads.end()
-        contentHealing.end()
     }
 
     // MARK: Bringing in
@@ -120,7 +117,7 @@ final class DocumentsModel: ContentSending, ContentKeeping {
         if let info = pulled.info, !info.isEmpty {
             let former = state.info
             state.info = info
-            try heardLoss(state.info, after: former, in: rows)
+            try noteLoss(state.info, after: former, in: rows)
         }
         try settleRefusals(by: settling, in: documents)
         downloads.look()

@@ -8,20 +8,34 @@ extension UbiquityContainer {
     /// How long an answer may take: it is put all the same.
     private static let listsTimeout: Duration = .seconds(5)
 
-    /// Manifest nodes of these contents that the server has lost, of those that are where they are to be put. Nothing is
-    /// asked where changes by other devices do not arrive, and of more than one request may name.
+    /// Manifest nodes of these contents that the server has lost, of those that are where they are to be put; and chunks
+    /// of them, where it has lost some. Where changes by other devices do not arrive nothing is asked, nor about more nodes
+    /// than one request may name; chunks of which it does not say anything then are taken for lost.
     ///
     /// - Parameter limit: How long to wait until the server is heard; nil: not at all.
-    func lostLists(of sources: [StagedSource], within limit: Duration? = nil) async -> Set<ChunkID> {
-        let ids = try? read { documents in
-            try sources.flatMap { source -> [ChunkID] in
-                guard let content = source.content, content.depth > 0, let root = content.root,
-                    case .item(let item)? = try documents.place(source.path), root.isRoot(of: item.wire.content)
-                else { return [] }
-                return content.nodes.map(ContentUpload.id)
-            }
+    func lostParts(of sources: [StagedSource], within limit: Duration? = nil) async -> Set<ChunkID> {
+        let (nodes, chunks) =
+            (try? read { documents in
+                let isAnyLost = try documents.loss().lostChunks > 0
+                let contents = try sources.compactMap { source -> StagedContent? in
+                    guard let content = source.content, let root = content.root,
+                        case .item(let item)? = try documents.place(source.path), root.isRoot(of: item.wire.content)
+                    else { return nil }
+                    return content
+                }
+                return (
+                    contents.flatMap { $0.nodes.map(ContentUpload.id) },
+                    isAnyLost ? Array(Set(contents.flatMap { $0.chunks.map(\.id) })) : []
+                )
+            }) ?? ([], [])
+        var lost = await lost(among: nodes, within: limit)
+        guard !chunks.isEmpty else { return lost }
+        guard await isHeard(within: limit) else { return lost.union(chunks) }
+        for start in stride(from: 0, to: chunks.count, by: DocumentLimits.missingMax) {
+            let some = Array(chunks[start..<min(start + DocumentLimits.missingMax, chunks.count)])
+            lost.formUnion(await missing(among: some) ?? Set(some))
         }
-        return await lost(among: ids ?? [], within: limit)
+        return lost
     }
 
     /// Without those of which the server has lost the list of the chunks: these are read, and put again.

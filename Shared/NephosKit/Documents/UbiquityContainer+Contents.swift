@@ -189,11 +189,11 @@ extension UbiquityContainer {
                     })
             }
             try folder.flush(staged.compactMap(\.content))
-            let lost = await lostLists(of: staged)
+            let lost = await lostParts(of: staged)
             // An app that says what it takes for granted knows what the content was made from.
             let basis = conditions.isEmpty ? PutBasis.recordOrNewest : .newest
             let (result, unchanged) = try await change(conditions) { draft in
-                draft.lostLists = lost
+                draft.lostParts = lost
                 let puts = try staged.map { source in
                     if let content = source.content { try folder.require(content) }
                     return try draft.put(source, basis, makesFolders: makesFolders)

@@ -132,17 +132,15 @@ extension UbiquityContainer {
     ///
     /// - Throws: ``CloudError`` `.constraintViolation` when the file's content has not been sent (wait until it is), is in
     ///   conflict (resolve it), or is kept downloaded for the sake of a folder (``unpin(_:)`` that), or when the server has
-    ///   lost bytes of it, or may have (it gets them from here by itself); `.unknownItem`; else as ``item(at:)`` does.
+    ///   lost chunks of the container's content, and was not offered yet what this device has of it; `.unknownItem`; else as
+    ///   ``item(at:)`` does.
     @discardableResult
     public func evict(_ path: some DocumentAddressing) async throws(CloudError) -> DocumentEviction {
         let folder = try ContentFolder(home: session.local.home)
-        let whole = try await wholeContents(
-            of: read { try $0.healing(with: $0.damage().isAnything ? $0.files(at: path) : []) })
         var (eviction, files) = (DocumentEviction(), [DocumentID]())
         try session.local.write { database in
             (eviction, files) = (DocumentEviction(), [])
             let documents = try documents(database)
-            documents.setWhole(whole)
             let place = try documents.path(path)
             guard let top = try documents.place(place) else { throw try documents.noItem(at: place) }
             let items = try documents.files(at: path)
@@ -279,10 +277,11 @@ extension DocumentTransaction {
                 .constraintViolation, "The content is in conflict with another. Resolve that, then drop it.",
                 details: details)
         }
-        if try mayHeal(with: item) {
+        if try !item.wire.content.isInline && mayBeLastCopy() {
             return CloudError(
                 .constraintViolation,
-                "The server has lost bytes of the content, or may have: what is here brings them back. Drop it once the server has them.",
+                "The server has lost some of the container's content, and this device has not offered it its copies yet. "
+                    + "Drop it later.",
                 details: details)
         }
         guard let pin = try pin(over: item.id), pin != item.id else { return nil }

@@ -29,11 +29,11 @@ extension UbiquityContainer {
         guard !item.isPending else { return .unsent }
         if let status = try file.status(followsLinks: false), status.st_mode & S_IFMT == S_IFLNK { return .link }
         let (content, attributes) = (item.wire.content, item.wire.attributes.extended)
-        let damage = try read { try $0.damage() }
+        let loss = try read { try $0.loss() }
         let read = await Session.elsewhere { try Self.read(file, content, attributes) }
         do {
             guard let (stamp, chunks) = try read.get() else { return .changed }
-            if damage.mayConcern(chunks), !content.isInline, await mayHaveLost(chunks, damage) { return .lost }
+            if loss.isAny, !content.isInline, await mayHaveLost(chunks, loss) { return .lost }
             guard try await Session.elsewhere({ try Self.remove(file, ifStill: stamp) }).get() else { return .changed }
             // The file is gone. A record that stays costs a question.
             try? forgetRecord(of: file)
@@ -42,30 +42,14 @@ extension UbiquityContainer {
     }
 
     /// What was said last may be over.
-    private func mayHaveLost(_ chunks: [CutChunk], _ damage: ContentDamage) async -> Bool {
-        guard !damage.isAllMissing else { return true }
+    private func mayHaveLost(_ chunks: [CutChunk], _ loss: ContentLoss) async -> Bool {
+        guard !loss.isAllMissing else { return true }
         var left = Array(Set(chunks.map(\.id)))[...]
         while !left.isEmpty {
             guard await lacks(Array(left.prefix(DocumentLimits.missingMax))) == false else { return true }
             left = left.dropFirst(DocumentLimits.missingMax)
         }
         return false
-    }
-
-    /// Those of the contents of which the server has lost nothing, whatever it said last. Once it does not answer, no more.
-    func wholeContents(of contents: [(root: Data, chunks: [CutChunk])]) async -> Set<Data> {
-        var whole: Set<Data> = []
-        for (root, chunks) in contents where !chunks.isEmpty {
-            var left = Array(Set(chunks.map(\.id)))[...]
-            var hasAll = true
-            while hasAll, !left.isEmpty {
-                guard let lacks = await lacks(Array(left.prefix(DocumentLimits.missingMax))) else { return whole }
-                hasAll = !lacks
-                left = left.dropFirst(DocumentLimits.missingMax)
-            }
-            if hasAll { whole.insert(root) }
-        }
-        return whole
     }
 
     /// Reads a local file.

@@ -118,9 +118,9 @@ extension UbiquityContainer {
                 return try documents.entries(try unchanged.map { try draft.putOne(.unchanged($0), prepared, false) })
             }
         }
-        let lost = await lostLists(of: prepared.staged, within: prepared.asksWithin)
+        let lost = await lostParts(of: prepared.staged, within: prepared.asksWithin)
         let (results, bytesThere) = try await change { draft in
-            draft.lostLists = lost
+            draft.lostParts = lost
             let puts = try prepared.sources.map { source -> Result<PutDocument, CloudError> in
                 switch source {
                 case .failure(let error): .failure(error)
@@ -168,8 +168,7 @@ extension UbiquityContainer {
     {
         try read { documents in
             // The server may have lost bytes of one of them, and get them here.
-            let damage = try documents.damage()
-            guard damage.chunks.isEmpty, !damage.hasMore else { return [:] }
+            guard try documents.loss().lostChunks == 0 else { return [:] }
             var found: [Int: UnchangedFile] = [:]
             var keys = LocalFileKeys()
             var draft = draft(of: documents)

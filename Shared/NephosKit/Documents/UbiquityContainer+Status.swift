@@ -47,11 +47,9 @@ public struct ContainerStatus: Sendable {
     public var refused: [RefusedWrite] = []
     /// Files of which two contents were written at once, and nobody has said which stays.
     public var conflicts: [DocumentEntry] = []
-    /// Chunks of the container's contents that the server cannot read any more, as far as it named them; see
+    /// Chunks of the container's contents that the server cannot read any more; of very many a part. See
     /// ``UbiquityContainer/damagedItems(of:timeout:)``.
     public var damagedChunkCount = 0
-    /// There are more of them than it named.
-    public var hasMoreDamage = false
 
     /// Items that are here as the server has told them.
     public var inStepCount: Int { fileCount + folderCount - waiting.count { !$0.item.isTrashed } }
@@ -127,8 +125,7 @@ extension DocumentTransaction {
                     after: status.waiting.last { Preparation(rawValue: $0.reason)?.isByChoice != true }?.blocker))
         }
         status.leaving = try leaving().filter { try isPart($0, of: path) }.compactMap { try entry($0) }
-        let damage = try damage()
-        (status.damagedChunkCount, status.hasMoreDamage) = (damage.countAtLeast, damage.hasMore)
+        status.damagedChunkCount = try loss().lostChunks
         status.refused = scope.refused.filter { Self.isPart($0.key.rawValue, of: path) }
         return status
     }

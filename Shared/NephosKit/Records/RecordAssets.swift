@@ -67,6 +67,13 @@ struct RecordAssets {
         }
     }
 
+    /// Files of assets that are here, and their chunks: behind this file, in the order of the files.
+    func keptContents(after file: Data) throws -> RowCursor {
+        try Row.fetchCursor(
+            cached("SELECT file, chunks FROM record_assets WHERE account = ?1 AND file > ?2 ORDER BY file"),
+            arguments: [account, file])
+    }
+
     private func arguments(_ asset: WireRecordAsset) -> StatementArguments {
         [account, asset.root, Int64(clamping: asset.length), Int64(asset.depth)]
     }
@@ -152,19 +159,20 @@ struct RecordAssets {
         try folder.bound(of: setting(database), byDefault: defaultBytesMax, held: held(database).bytes)
     }
 
-    /// What the service cannot read of the assets of each account's records, as it said last.
-    private static func damage(_ database: Database) throws -> [String: [ContentDamage]] {
-        let rows = try Row.fetchAll(
+    /// Accounts that may have the last copy here of something that the service has lost: nothing of them goes until it was
+    /// offered.
+    private static func lastCopies(_ database: Database) throws -> Set<String> {
+        let scopes = try Row.fetchAll(
             database.cachedStatement(
-                sql: "SELECT account, info FROM scopes WHERE service = ?1 AND instr(scope, '/') = 0"),
+                sql: "SELECT account, scope, info FROM scopes WHERE service = ?1 AND instr(scope, '/') = 0"),
             arguments: [ServiceName.records.rawValue])
-        var damage: [String: [ContentDamage]] = [:]
-        for row in rows {
-            guard let info = try? WireDatabaseInfo(serializedBytes: row["info"] as Data) else { continue }
-            let told = ContentDamage(info)
-            if told.isAnything { damage[row["account"] as String, default: []].append(told) }
-        }
-        return damage
+        return try Set(
+            scopes.compactMap { scope -> String? in
+                guard let info = try? WireDatabaseInfo(serializedBytes: scope["info"] as Data) else { return nil }
+                let account: String = scope["account"]
+                let place = RecordPlace.database(scope["scope"]).scope(of: AccountID(account))
+                return try ContentOffers(ScopeTransaction(database, place)).isPending(ContentLoss(info)) ? account : nil
+            })
     }
 
     /// Removes rows until no more stays than may: what no record here names any more, and then what was used longest ago.
@@ -175,23 +183,20 @@ struct RecordAssets {
         var (bytes, count) = try held(database)
         let bound = try bound(database, folder)
         guard count > 0 else { return [] }
-        let damage = try damage(database)
+        let lastCopies = try lastCopies(database)
         var files: [DocumentID] = []
         var last: (used: Int64, row: Int64) = (.min, 0)
         while count > 0 {
             let rows = try Row.fetchAll(
                 database.cachedStatement(
-                    sql: "SELECT a.rowid, a.account, a.file, a.length, a.used, a.chunks\(unneeded) "
+                    sql: "SELECT a.rowid, a.account, a.file, a.length, a.used\(unneeded) "
                         + "AND (a.used, a.rowid) > (?2, ?3) ORDER BY a.used, a.rowid LIMIT ?1"),
                 arguments: [batchCount, last.used, last.row])
             guard !rows.isEmpty else { break }
             for row in rows {
                 last = (row["used"], row["rowid"])
                 guard last.used == unnamed || bytes > bound || count > countMax else { return files }
-                if last.used != unnamed, let told = damage[row["account"] as String] {
-                    let chunks = CutChunk.decode(row["chunks"])
-                    guard !told.contains(where: { $0.mayConcern(chunks) }) else { continue }
-                }
+                guard last.used == unnamed || !lastCopies.contains(row["account"]) else { continue }
                 try database.cachedStatement(sql: "DELETE FROM record_assets WHERE rowid = ?1")
                     .execute(arguments: [row["rowid"] as Int64])
                 bytes -= min(bytes, UInt64(clamping: row["length"] as Int64))

@@ -170,11 +170,7 @@ extension RecordDatabase {
     /// is told.
     func mayHaveLostAssets() throws(CloudError) -> Bool {
         guard !isPublic else { return true }
-        let damage = try read { database in
-            try RecordDatabaseModel.damage(
-                in: ScopeTransaction(database, RecordPlace.database(container).scope(of: account)))
-        }
-        return !damage.chunks.isEmpty || damage.hasMore
+        return try read { try ContentLoss(ofDatabase: zones($0).rows).lostChunks > 0 }
     }
 
     /// Copies the assets of records that are about to be saved into the home, flushed.

@@ -15,7 +15,7 @@ public struct DamagedAssets: Sendable {
 
     /// The first ``placesMax`` of them, zone by zone, by the records' names.
     public var places: [Place] = []
-    /// Whether there are more, or the server has lost more than it named.
+    /// Whether there are more, or may be.
     public var hasMore = false
 
     /// How many are named at most.
@@ -23,8 +23,8 @@ public struct DamagedAssets: Sendable {
 }
 
 extension RecordDatabase {
-    /// The assets of the account's own records that the server cannot read any more, as it said last, as far as their zones
-    /// were downloaded here. Of long ones it is asked which chunks they have; nothing is asked while it has lost nothing.
+    /// The assets of the account's own records that the server cannot read any more, as far as their zones were downloaded
+    /// here. It is asked about all chunks of all of them; nothing is asked while it has lost nothing.
     ///
     /// A device that has such an asset sends what is lost by itself; whoever has its file elsewhere saves it again.
     ///
@@ -34,31 +34,20 @@ extension RecordDatabase {
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`; `.networkUnavailable` and the like.
     public func damagedAssets(timeout: Duration = .seconds(30)) async throws(CloudError) -> DamagedAssets {
         guard !isPublic else { return DamagedAssets() }
-        let told = try read { try RecordDatabaseModel.damage(in: zones($0).rows) }
-        let place = ContentPlace.records(container, app: app)
         let deadline = ContinuousClock.now + timeout
-        let damage = try await session.whole(told, of: place, timeout)
-        guard !damage.chunks.isEmpty else { return DamagedAssets(hasMore: damage.hasMore) }
-        let (candidates, hasMore) = try read { try assetPlaces($0) }
-        var damaged = DamagedAssets(hasMore: damage.hasMore || hasMore)
-        // An asset that many records have is asked about once.
-        var known: [WireRecordAsset: Bool] = [:]
-        for (candidate, asset) in candidates {
-            guard ContinuousClock.now < deadline, damaged.places.count < DamagedAssets.placesMax else {
-                damaged.hasMore = true
-                break
-            }
-            let isDamaged: Bool
-            if let found = known[asset] {
-                isDamaged = found
-            } else {
-                isDamaged = try await session.rests(
-                    asset.root, depth: asset.depth, length: asset.length, on: damage, of: place, timeout)
-            }
-            known[asset] = isDamaged
-            if isDamaged { damaged.places.append(candidate) }
+        let (candidates, hasMore) = try read { database in
+            try ContentLoss(ofDatabase: zones(database).rows).lostChunks > 0 ? assetPlaces(database) : ([], false)
         }
-        return damaged
+        // An asset that many records have is asked about once.
+        let assets = Array(Set(candidates.map(\.asset)))
+        let (lost, looked) = try await session.lost(
+            among: assets.map { Session.ContentRoot(root: $0.root, depth: $0.depth, length: $0.length) },
+            of: .records(container, app: app), timeout, until: deadline)
+        let damaged = Set(lost.map { assets[$0] })
+        let places = candidates.filter { damaged.contains($0.asset) }.map(\.place)
+        return DamagedAssets(
+            places: Array(places.prefix(DamagedAssets.placesMax)),
+            hasMore: hasMore || looked < assets.count || places.count > DamagedAssets.placesMax)
     }
 
     /// Places of assets that are looked at.

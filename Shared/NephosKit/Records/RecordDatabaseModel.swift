@@ -15,8 +15,7 @@ final class RecordDatabaseModel: ContentKeeping {
     /// The container's id.
     let name: String
     unowned let engine: DeviceEngine
-    private(set) lazy var contentHealing = ContentHealing(self)
-    var healing: ContentHealing? { contentHealing }
+    private(set) lazy var uploads = ContentUploads(self)
 
     init(app: AppID, container: String, engine: DeviceEngine) {
         self.app = app
@@ -37,21 +36,20 @@ final class RecordDatabaseModel: ContentKeeping {
         CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": name])
     }
 
-    func ended() { contentHealing.end() }
-    func hasten() { contentHealing.hasten() }
+    func ended() { uploads.end() }
 
     // MARK: What the service has lost
 
-    var contentPlace: ContentPlace { .records(name, app: app) }
+    func loss(in rows: ScopeTransaction) throws -> ContentLoss { try ContentLoss(ofDatabase: rows) }
 
-    func damage(in rows: ScopeTransaction) throws -> ContentDamage { try Self.damage(in: rows) }
+    /// Of all assets of the account: of which container one is no row says, and the service answers for this one alone.
+    func keptContents(after file: Data, in rows: ScopeTransaction) throws -> RowCursor {
+        try RecordAssets(database: rows.database, account: rows.account).keptContents(after: file)
+    }
 
-    func foundNothingLost(in rows: ScopeTransaction) throws {}
-
-    /// Of the assets of all zones, as the service has said last.
-    static func damage(in rows: ScopeTransaction) throws -> ContentDamage {
-        let info = try WireDatabaseInfo(serializedBytes: rows.state().info)
-        return ContentDamage(info)
+    /// What may stay is bounded again.
+    func endedOffering(in rows: ScopeTransaction) throws {
+        engine.loop.schedule(after: .zero) { [weak self] in self?.engine.trimAssetsSoon() }
     }
 
     // MARK: Bringing in
@@ -93,7 +91,7 @@ final class RecordDatabaseModel: ContentKeeping {
         if let info = pulled.info {
             state.info = info
             if let info = try? WireDatabaseInfo(serializedBytes: info) {
-                try contentHealing.heard(ContentDamage(info), in: rows)
+                try uploads.note(ContentLoss(info), in: rows)
             }
         }
         return MergedChanges(news: changed.news(isFirst: isFirst))
@@ -391,5 +389,23 @@ extension RecordPlace {
     /// 32 lowercase hexadecimal digits.
     static func zoneID(_ random: DocumentID) -> String {
         random.wire.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+}
+
+/// A database's requests bring no contents: those that are here are offered again alone.
+extension RecordDatabaseModel {
+    func unstored(in rows: ScopeTransaction) throws -> [UnstoredRequest] { [] }
+    func unstoredBytes(at position: Int64, in rows: ScopeTransaction) throws -> UInt64 { 0 }
+    func waitingContents(at position: Int64, in rows: ScopeTransaction) throws -> [WaitingContent] { [] }
+    func contentRequest(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> ContentRequest {
+        ContentRequest(container: name)
+    }
+    func keep(_ request: ContentRequest, with operation: inout OutboxOperation, in rows: ScopeTransaction) throws {}
+    func setPercent(_ percent: Int, at position: Int64, in rows: ScopeTransaction) throws {}
+    func markStored(at position: Int64, in rows: ScopeTransaction) throws {}
+    func forgetContent(_ version: DocumentID, in rows: ScopeTransaction) throws {}
+    func blame(_ version: DocumentID, of operation: OutboxOperation, for error: inout CloudError) {}
+    func storeAhead(_ request: ContentRequest, _ completion: @escaping (Result<Void, CloudError>) -> Void) {
+        completion(.success(()))
     }
 }

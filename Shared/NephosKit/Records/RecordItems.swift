@@ -36,7 +36,7 @@ struct RecordItems {
         [
             LocalMigration(
                 name: "records", sql: [tables, tombstones, RecordTransaction.parts, RecordAssets.tables].joined())
-        ] + LostChunks.migrations
+        ] + ContentOffers.migrations
 
     private static let tables = """
         CREATE TABLE record_items (

@@ -61,19 +61,19 @@ extension ScopeDriver {
                     return verify(
                         timeout: timeout, readsAll: readsAll, attemptsLeft: max(1, attemptsLeft - 1), completion)
                 }
-                let (pending, damage) = try read { (try $0.operationCount(), try self.contentDamage(in: $0)) }
+                let (pending, loss) = try read { (try $0.operationCount(), try self.contentLoss(in: $0)) }
                 completion(
                     .success(
                         Verification(
                             token: found.head, localDigest: found.localDigest, serverDigest: found.serverDigest,
                             differences: found.differences, hasMore: found.hasMore, pending: pending,
-                            damagedChunkCount: damage.countAtLeast, isContentMissing: damage.isAllMissing)))
+                            damagedChunkCount: loss.lostChunks, isContentMissing: loss.isAllMissing)))
             } catch { completion(.failure(error)) }
         }
     }
 
-    func contentDamage(in rows: ScopeTransaction) throws -> ContentDamage {
-        try (model as? any ContentKeeping)?.damage(in: rows) ?? ContentDamage()
+    func contentLoss(in rows: ScopeTransaction) throws -> ContentLoss {
+        try (model as? any ContentKeeping)?.loss(in: rows) ?? ContentLoss()
     }
 
     private static let nothing = Verification(
@@ -139,9 +139,9 @@ extension ScopeDriver {
         var verification = Verification(
             token: token, localDigest: state.digest, serverDigest: SetDigest(bytes: last.digest) ?? .empty,
             differences: [], pending: try rows.operationCount())
-        let damage = try contentDamage(in: rows)
-        verification.damagedChunkCount = damage.countAtLeast
-        verification.isContentMissing = damage.isAllMissing
+        let loss = try contentLoss(in: rows)
+        verification.damagedChunkCount = loss.lostChunks
+        verification.isContentMissing = loss.isAllMissing
         func note(_ name: ItemName, _ kind: Verification.Difference.Kind) {
             guard verification.differences.count < Verification.differencesMax else {
                 return verification.hasMore = true

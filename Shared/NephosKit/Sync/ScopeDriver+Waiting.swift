@@ -25,26 +25,6 @@ extension ScopeDriver {
         return number
     }
 
-    /// Completes once this process sends nothing again any more of what the server has lost.
-    ///
-    /// - Parameter completion: Gets whether it has sent something, or another device was seen to have done so; false also
-    ///   where another process of the home sees to it, or time is up.
-    func waitUntilHealed(timeout: Duration, _ completion: @escaping (Bool) -> Void) {
-        guard !isHeld, let healing = model.healing else { return completion(false) }
-        var isOver = false
-        let timer = engine.loop.schedule(after: timeout) {
-            guard !isOver else { return }
-            isOver = true
-            completion(false)
-        }
-        healing.wait { healed in
-            guard !isOver else { return }
-            isOver = true
-            timer.cancel()
-            completion(healed)
-        }
-    }
-
     /// Ends one that waits, if it still does.
     func endWaiter(_ number: Int, _ result: Result<Void, CloudError>) { perform(sync.endWaiter(number, result)) }
 
@@ -126,14 +106,14 @@ extension ScopeDriver {
         limit: Int, withRefused: Bool = true
     ) throws(CloudError) -> (status: StoreStatus, positions: [Int64]) {
         let place = model.place(in: engine.session)
-        let (state, pending, preparations, refused, leftBehind, damage) = try engine.local.read { database in
+        let (state, pending, preparations, refused, leftBehind, loss) = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
             let operations = try rows.operations(limit: limit)
             let pending = try operations.map { ($0, try model.items(of: $0, in: rows)) }
             return (
                 try rows.state(), pending, try model.preparations(among: operations, in: rows),
                 withRefused ? try model.refusals(in: rows) : [], try model.leftBehind(in: rows),
-                try self.contentDamage(in: rows)
+                try self.contentLoss(in: rows)
             )
         }
         let (isHeld, problem, isGone) = (isHeld, problem, isGone)
@@ -151,7 +131,7 @@ extension ScopeDriver {
             budget: isHeld ? told.writeBudget : sync.outbox.pacing.budget,
             isFollowing: isGone || (isHeld ? told.isFollowing : engine.router.isFollowing(self)),
             followingProblem: isHeld ? told.followingError : engine.router.problem(of: self), leftBehind: leftBehind,
-            damagedChunkCount: damage.countAtLeast, isContentMissing: damage.isAllMissing,
+            damagedChunkCount: loss.lostChunks, isContentMissing: loss.isAllMissing,
             fetched: state.fetched.milliseconds > 0 ? state.fetched : nil)
         return (status, pending.map(\.0.position))
     }

@@ -67,8 +67,6 @@ protocol ScopeModel: AnyObject {
     func heldByChoice(in rows: ScopeTransaction) throws -> Int
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func hasten()
-    /// Sends again what the service has lost of contents; nil: it has none.
-    var healing: ContentHealing? { get }
     /// The positions of those that must neither overtake another nor be overtaken.
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64>
     /// The positions of those that only make room on the server's disk, and are about nothing that those before them are
@@ -147,7 +145,6 @@ extension ScopeModel {
     }
     func heldByChoice(in rows: ScopeTransaction) throws -> Int { 0 }
     func hasten() {}
-    var healing: ContentHealing? { nil }
     func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func makingRoom(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
     func ended() {}

@@ -157,40 +157,6 @@ public nonisolated struct WireFindMissingReply: Sendable {
   public init() {}
 }
 
-/// Chunks that contents of a container rest on, and of which the service found that it cannot read them any more, in the
-/// order of their ids: where the container's info names only the first of them.
-public nonisolated struct WireListDamagedChunks: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  /// As in OpenTransfer.
-  public var container: String = String()
-
-  /// Those behind this; empty: from the first.
-  public var after: Data = Data()
-
-  public var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  public init() {}
-}
-
-public nonisolated struct WireListDamagedChunksReply: Sendable {
-  // SwiftProtobuf.Message conformance is added in an extension below. See the
-  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
-  // methods supported on all messages.
-
-  /// 32 bytes each, 1024 at most.
-  public var chunks: [Data] = []
-
-  /// What to go on after; empty: there are no more. It is more than `after`, also where the page has no chunks.
-  public var next: Data = Data()
-
-  public var unknownFields = SwiftProtobuf.UnknownStorage()
-
-  public init() {}
-}
-
 /// Manifest nodes that the container has.
 public nonisolated struct WireReadNodes: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -496,76 +462,6 @@ nonisolated extension WireFindMissingReply: SwiftProtobuf.Message, SwiftProtobuf
     if lhs.held != rhs.held {return false}
     if lhs.storedBytes != rhs.storedBytes {return false}
     if lhs.damaged != rhs.damaged {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension WireListDamagedChunks: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  public static let protoMessageName: String = _protobuf_package + ".ListDamagedChunks"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}container\0\u{1}after\0")
-
-  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeSingularStringField(value: &self.container) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.after) }()
-      default: break
-      }
-    }
-  }
-
-  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.container.isEmpty {
-      try visitor.visitSingularStringField(value: self.container, fieldNumber: 1)
-    }
-    if !self.after.isEmpty {
-      try visitor.visitSingularBytesField(value: self.after, fieldNumber: 2)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  public static func ==(lhs: WireListDamagedChunks, rhs: WireListDamagedChunks) -> Bool {
-    if lhs.container != rhs.container {return false}
-    if lhs.after != rhs.after {return false}
-    if lhs.unknownFields != rhs.unknownFields {return false}
-    return true
-  }
-}
-
-nonisolated extension WireListDamagedChunksReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
-  public static let protoMessageName: String = _protobuf_package + ".ListDamagedChunksReply"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}chunks\0\u{1}next\0")
-
-  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
-    while let fieldNumber = try decoder.nextFieldNumber() {
-      // The use of inline closures is to circumvent an issue where the compiler
-      // allocates stack space for every case branch when no optimizations are
-      // enabled. https://github.com/apple/swift-protobuf/issues/1034
-      switch fieldNumber {
-      case 1: try { try decoder.decodeRepeatedBytesField(value: &self.chunks) }()
-      case 2: try { try decoder.decodeSingularBytesField(value: &self.next) }()
-      default: break
-      }
-    }
-  }
-
-  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.chunks.isEmpty {
-      try visitor.visitRepeatedBytesField(value: self.chunks, fieldNumber: 1)
-    }
-    if !self.next.isEmpty {
-      try visitor.visitSingularBytesField(value: self.next, fieldNumber: 2)
-    }
-    try unknownFields.traverse(visitor: &visitor)
-  }
-
-  public static func ==(lhs: WireListDamagedChunksReply, rhs: WireListDamagedChunksReply) -> Bool {
-    if lhs.chunks != rhs.chunks {return false}
-    if lhs.next != rhs.next {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -1480,13 +1480,10 @@ public nonisolated struct WireContainerInfo: Sendable {
 
   public var folderCountMax: UInt32 = 0
 
-  /// Chunks, 32 bytes each, that contents of the container rest on, and of which the service found that it cannot read
-  /// them any more: 256 at most. Whoever has a content with one of them sends that content again (FindMissing says that
-  /// it is missing).
-  public var damagedChunks: [Data] = []
-
-  /// There are more of them than are named.
-  public var moreDamaged: Bool = false
+  /// How many chunks the service has lost of those that contents of the container rest on: of this container alone, so that
+  /// the number says nothing of what the reader may not read. Of very many it is a part. A device that hears a number above
+  /// 0 offers the contents that it has whole again: FindMissing names the lost chunks, and it sends those.
+  public var lostChunks: UInt32 = 0
 
   /// What the container's items count, with their contents, versions and those in the trash, in bytes: on the plan, or
   /// on the bound of its class.
@@ -3935,7 +3932,7 @@ nonisolated extension WireListItemDigestsReply.Entry: SwiftProtobuf.Message, Swi
 
 nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".ContainerInfo"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}damaged_chunks\0\u{3}more_damaged\0\u{3}counted_bytes\0\u{3}container_class\0\u{3}read_only\0\u{3}class_bytes_max\0\u{3}trash_days\0\u{3}version_days\0\u{3}content_missing\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}name_rule\0\u{3}item_count\0\u{3}item_count_max\0\u{3}folder_count_max\0\u{3}lost_chunks\0\u{4}\u{2}counted_bytes\0\u{3}container_class\0\u{3}read_only\0\u{3}class_bytes_max\0\u{3}trash_days\0\u{3}version_days\0\u{3}content_missing\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -3947,8 +3944,7 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
       case 2: try { try decoder.decodeSingularUInt32Field(value: &self.itemCount) }()
       case 3: try { try decoder.decodeSingularUInt32Field(value: &self.itemCountMax) }()
       case 4: try { try decoder.decodeSingularUInt32Field(value: &self.folderCountMax) }()
-      case 5: try { try decoder.decodeRepeatedBytesField(value: &self.damagedChunks) }()
-      case 6: try { try decoder.decodeSingularBoolField(value: &self.moreDamaged) }()
+      case 5: try { try decoder.decodeSingularUInt32Field(value: &self.lostChunks) }()
       case 7: try { try decoder.decodeSingularUInt64Field(value: &self.countedBytes) }()
       case 8: try { try decoder.decodeSingularEnumField(value: &self.containerClass) }()
       case 9: try { try decoder.decodeSingularBoolField(value: &self.readOnly) }()
@@ -3974,11 +3970,8 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if self.folderCountMax != 0 {
       try visitor.visitSingularUInt32Field(value: self.folderCountMax, fieldNumber: 4)
     }
-    if !self.damagedChunks.isEmpty {
-      try visitor.visitRepeatedBytesField(value: self.damagedChunks, fieldNumber: 5)
-    }
-    if self.moreDamaged != false {
-      try visitor.visitSingularBoolField(value: self.moreDamaged, fieldNumber: 6)
+    if self.lostChunks != 0 {
+      try visitor.visitSingularUInt32Field(value: self.lostChunks, fieldNumber: 5)
     }
     if self.countedBytes != 0 {
       try visitor.visitSingularUInt64Field(value: self.countedBytes, fieldNumber: 7)
@@ -4009,8 +4002,7 @@ nonisolated extension WireContainerInfo: SwiftProtobuf.Message, SwiftProtobuf._M
     if lhs.itemCount != rhs.itemCount {return false}
     if lhs.itemCountMax != rhs.itemCountMax {return false}
     if lhs.folderCountMax != rhs.folderCountMax {return false}
-    if lhs.damagedChunks != rhs.damagedChunks {return false}
-    if lhs.moreDamaged != rhs.moreDamaged {return false}
+    if lhs.lostChunks != rhs.lostChunks {return false}
     if lhs.countedBytes != rhs.countedBytes {return false}
     if lhs.containerClass != rhs.containerClass {return false}
     if lhs.readOnly != rhs.readOnly {return false}

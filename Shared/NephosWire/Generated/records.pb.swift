@@ -1549,11 +1549,8 @@ public nonisolated struct WireDatabaseInfo: Sendable {
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
   // methods supported on all messages.
 
-  /// As in ContainerInfo: chunks that the assets of the database's records rest on, and that cannot be read any more.
-  public var damagedChunks: [Data] = []
-
-  /// There are more of them than are named, or may be (ListDamagedChunks).
-  public var moreDamaged: Bool = false
+  /// As in ContainerInfo: of the chunks that the assets of the database's records rest on.
+  public var lostChunks: UInt32 = 0
 
   /// As in ContainerInfo.
   public var contentMissing: Bool = false
@@ -4256,7 +4253,7 @@ nonisolated extension WireRecordHistoryEntry: SwiftProtobuf.Message, SwiftProtob
 
 nonisolated extension WireDatabaseInfo: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".DatabaseInfo"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}damaged_chunks\0\u{3}more_damaged\0\u{3}content_missing\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}lost_chunks\0\u{3}content_missing\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -4264,30 +4261,25 @@ nonisolated extension WireDatabaseInfo: SwiftProtobuf.Message, SwiftProtobuf._Me
       // allocates stack space for every case branch when no optimizations are
       // enabled. https://github.com/apple/swift-protobuf/issues/1034
       switch fieldNumber {
-      case 1: try { try decoder.decodeRepeatedBytesField(value: &self.damagedChunks) }()
-      case 2: try { try decoder.decodeSingularBoolField(value: &self.moreDamaged) }()
-      case 3: try { try decoder.decodeSingularBoolField(value: &self.contentMissing) }()
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.lostChunks) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.contentMissing) }()
       default: break
       }
     }
   }
 
   public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
-    if !self.damagedChunks.isEmpty {
-      try visitor.visitRepeatedBytesField(value: self.damagedChunks, fieldNumber: 1)
-    }
-    if self.moreDamaged != false {
-      try visitor.visitSingularBoolField(value: self.moreDamaged, fieldNumber: 2)
+    if self.lostChunks != 0 {
+      try visitor.visitSingularUInt32Field(value: self.lostChunks, fieldNumber: 1)
     }
     if self.contentMissing != false {
-      try visitor.visitSingularBoolField(value: self.contentMissing, fieldNumber: 3)
+      try visitor.visitSingularBoolField(value: self.contentMissing, fieldNumber: 2)
     }
     try unknownFields.traverse(visitor: &visitor)
   }
 
   public static func ==(lhs: WireDatabaseInfo, rhs: WireDatabaseInfo) -> Bool {
-    if lhs.damagedChunks != rhs.damagedChunks {return false}
-    if lhs.moreDamaged != rhs.moreDamaged {return false}
+    if lhs.lostChunks != rhs.lostChunks {return false}
     if lhs.contentMissing != rhs.contentMissing {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true

@@ -20,8 +20,8 @@ struct ContainerPresenter: ScopePresenter {
     let versionRetention: Duration
     /// 0: it counts on the plan.
     let classBytesMax: UInt64
-    /// Chunks that contents rest on and that were found damaged: the first of them, and whether there are more.
-    let damaged: (chunks: [ChunkID], hasMore: Bool)
+    /// Chunks that contents rest on and that were found damaged.
+    let lostChunks: Int
     /// No content can be fetched at all.
     let isContentMissing: Bool
 
@@ -46,8 +46,7 @@ struct ContainerPresenter: ScopePresenter {
         info.itemCount = UInt32(clamping: head.liveCount)
         info.itemCountMax = UInt32(DocumentLimits.itemCountMax)
         info.folderCountMax = UInt32(DocumentLimits.folderCountMax)
-        info.damagedChunks = damaged.chunks.map { Data($0.bytes) }
-        info.moreDamaged = damaged.hasMore
+        info.lostChunks = UInt32(clamping: lostChunks)
         info.contentMissing = isContentMissing
         return try info.serializedBytes()
     }

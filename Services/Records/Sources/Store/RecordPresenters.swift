@@ -12,8 +12,8 @@ struct DatabasePresenter: ScopePresenter {
     /// Empty: nothing was ever written to it.
     let digestKey: [UInt8]
     var isPublic = false
-    /// Chunks that assets rest on and that were found damaged: the first of them, and whether there are more.
-    var damaged: (chunks: [ChunkID], hasMore: Bool) = ([], false)
+    /// Chunks that assets rest on and that were found damaged.
+    var lostChunks = 0
     /// No asset can be fetched at all.
     var isContentMissing = false
 
@@ -22,8 +22,7 @@ struct DatabasePresenter: ScopePresenter {
     /// A `DatabaseInfo`.
     func info(_ head: ScopeHead) throws -> [UInt8] {
         var info = WireDatabaseInfo()
-        info.damagedChunks = damaged.chunks.map { Data($0.bytes) }
-        info.moreDamaged = damaged.hasMore
+        info.lostChunks = UInt32(clamping: lostChunks)
         info.contentMissing = isContentMissing
         return try info.serializedBytes()
     }
