@@ -102,7 +102,7 @@ final class DamageNotes {
     private func tell(_ found: [Owner: Found], _ host: any ServiceRuntime) {
         for (owner, found) in found.sorted(by: { $0.key.rawValue < $1.key.rawValue }) {
             host.report(
-                "Chunks of content cannot be read any more. A device that has the files heals them once it "
+                "Chunks of content cannot be read any more. A device that has the files sends them again once it "
                     + "synchronises. Else put them again, or restore a backup",
                 details: [
                     "account": owner.rawValue, "chunks": "\(found.count)",

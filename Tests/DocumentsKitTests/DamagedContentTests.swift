@@ -38,11 +38,11 @@ import Testing
             _ = try? await two.container.read("whole")
             _ = try await one.container.scope.verify()
             let status = try await one.container.status()
-            #expect(status.damagedChunkCount >= 1 && !status.hasMoreDamage)
+            #expect(status.damagedChunkCount >= 1)
             let damaged = try await one.container.damagedItems()
-            #expect(damaged.items.map(\.path).contains("/Documents/f"))
+            #expect(damaged.map(\.path).contains("/Documents/f"))
             let elsewhere = try await one.container.damagedItems(of: "whole")
-            #expect(!elsewhere.items.map(\.path).contains("/Documents/f"))
+            #expect(!elsewhere.map(\.path).contains("/Documents/f"))
             // On a plan that has no room for anything.
             try cloud.setPlan(bytes: 1000)
             try await one.container.put(content, at: "f")
@@ -53,7 +53,7 @@ import Testing
             try await two.settle()
             #expect(try await two.container.read("f") == content)
             _ = try await one.container.scope.verify()
-            #expect(!(try await one.container.damagedItems()).items.map(\.path).contains("/Documents/f"))
+            #expect(!(try await one.container.damagedItems()).map(\.path).contains("/Documents/f"))
             #expect(try await one.container.status().conflicts.isEmpty)
         }
     }

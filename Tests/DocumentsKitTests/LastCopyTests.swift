@@ -26,10 +26,9 @@ import Testing
             try SegmentDamage.damageAll(in: cloud.root)
             await #expect(throws: CloudError.self) { try await two.container.read("f") }
             _ = try await two.container.scope.verify()
-            let damage = try await two.container.damage()
-            #expect(!damage.chunks.isEmpty)
+            #expect(try two.container.lostCount() > 0)
             // As it hears of it in a moment in which it cannot send.
-            try one.container.setDamage(damage)
+            try one.container.setLoss(try two.container.lostCount())
             try await body(cloud, one, content)
         }
     }
@@ -42,11 +41,11 @@ import Testing
             #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: id) == .lost)
             #expect(try Data(contentsOf: URL(fileURLWithPath: file)) == content)
             // Once it is there again the file goes, also where that was not told yet.
-            let damage = try await one.container.damage()
+            let lost = try one.container.lostCount()
             one.setOffline(false)
             try await one.settle()
-            await one.container.scope.waitUntilHealed(within: .seconds(60))
-            try one.container.setDamage(damage)
+            cloud.simulation.advance(by: .seconds(30))
+            try one.container.setLoss(lost)
             #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: id) == .removed)
         }
     }
@@ -60,9 +59,7 @@ import Testing
             let id = try await one.container.put(file: file, at: "f").id
             try await one.settle()
             one.setOffline(true)
-            var damage = ContentDamage()
-            (damage.isAllMissing, damage.hasMore) = (isAllMissing, !isAllMissing)
-            try one.container.setDamage(damage)
+            try one.container.setLoss(isAllMissing ? 0 : 1, isAllMissing: isAllMissing)
             #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: id) == .lost)
             await #expect(throws: CloudError.self) { try await one.container.evict("f") }
             try one.session.setContentCache(maxBytes: 0)
@@ -74,12 +71,12 @@ import Testing
         try await withLoss { cloud, one, content in
             let failure = await #expect(throws: CloudError.self) { try await one.container.evict("f") }
             #expect(failure?.code == .constraintViolation && failure?.details["path"] == "/Documents/f")
-            #expect(try await one.container.evict("/Documents").kept.map(\.path) == ["/Documents/f"])
+            #expect(try await one.container.evict("/Documents").kept.map(\.path).contains("/Documents/f"))
             try one.session.setContentCache(maxBytes: 0)
             #expect(try await one.container.read("f") == content)
             one.setOffline(false)
             try await one.settle()
-            await one.container.scope.waitUntilHealed(within: .seconds(60))
+            cloud.simulation.advance(by: .seconds(30))
             let two = try await cloud.open()
             try await two.settle()
             #expect(try await two.container.read("f") == content)
@@ -105,16 +102,15 @@ import Testing
 }
 
 extension UbiquityContainer {
-    fileprivate func damage() async throws -> ContentDamage { try read { try $0.damage() } }
+    fileprivate func lostCount() throws -> Int { try read { try $0.loss() }.lostChunks }
 
     /// As if the service had said so.
-    fileprivate func setDamage(_ damage: ContentDamage) throws {
+    fileprivate func setLoss(_ count: Int, isAllMissing: Bool = false) throws {
         try session.local.write { database in
             let rows = try documents(database).rows
             var state = try rows.state()
             var info = try WireContainerInfo(serializedBytes: state.info)
-            info.damagedChunks = damage.chunks.map { Data($0.bytes) }
-            (info.moreDamaged, info.contentMissing) = (damage.hasMore, damage.isAllMissing)
+            (info.lostChunks, info.contentMissing) = (UInt32(count), isAllMissing)
             state.info = try info.serializedData()
             try rows.save(state)
         }

@@ -40,7 +40,7 @@ import Testing
                         database, DocumentsModel.place(of: one.container.id, in: try Facts(database).session))
                     var state = try rows.state()
                     var info = try WireContainerInfo(serializedBytes: state.info)
-                    info.damagedChunks = isDamaged ? [Data(repeating: 7, count: 32)] : []
+                    info.lostChunks = isDamaged ? 1 : 0
                     state.info = try info.serializedData()
                     try rows.save(state)
                 }

@@ -46,20 +46,20 @@ import Testing
         try here.closeUpload(here.put(bytes, as: [.create(ContainerDevice.makeID(), "a", bytes.content())]))
         house.cloud.network.run(for: .seconds(5))
         let used = try house.used()
-        #expect(try info(here).damagedChunks.isEmpty)
+        #expect(try info(here).lostChunks == 0)
         try house.damageSegments()
         // The last of them; whoever cannot read it finds it.
         #expect(throws: CloudError.self) { try here.fetch(bytes.ids[1]) }
         house.cloud.network.run(for: .seconds(1))
         #expect(try find(bytes.ids, here) == [[1], [1]])
-        #expect(try info(here).damagedChunks == [Data(bytes.ids[1].bytes)])
+        #expect(try info(here).lostChunks == 1)
         // What would rest on it is refused as if it were not there.
         let other = TestContent(ids: [bytes.ids[1]], lengths: [70_000])
         expect(.unknownItem) { try here.apply([.create(ContainerDevice.makeID(), "b", other.content())]) }
         let upload = try here.store(bytes)
         #expect(try find(bytes.ids, here) == [[], []])
         #expect(try here.fetch(bytes.ids[1]) == bytes.chunks[1])
-        #expect(try info(here).damagedChunks.isEmpty)
+        #expect(try info(here).lostChunks == 0)
         try here.closeUpload(upload)
         house.cloud.network.run(for: .seconds(5))
         #expect(try house.used() == used)
@@ -126,50 +126,9 @@ import Testing
                 _ = try transaction.execute(note, [.blob(id), .blob(bytes.ids[0].bytes)])
             }
         }
-        let info = try info(here)
-        // Not all of very many are looked at, and then it says so.
-        #expect(info.moreDamaged == (count > 8192))
-        #expect(info.damagedChunks == (count > 8192 ? [] : [Data(bytes.ids[0].bytes)]))
-        #expect(try list(here) == [bytes.ids[0]])
-    }
-
-    /// All of them, page by page.
-    private func list(_ device: ContainerDevice) throws -> [ChunkID] {
-        var request = WireListDamagedChunks()
-        request.container = device.container
-        var chunks: [ChunkID] = []
-        for _ in 0..<20 {
-            let page = try device.call("ListDamagedChunks", request, as: WireListDamagedChunksReply.self)
-            #expect(page.chunks.count <= DocumentLimits.damagedPageMax)
-            chunks += page.chunks.compactMap { ChunkID(bytes: [UInt8]($0)) }
-            guard !page.next.isEmpty else { return chunks }
-            #expect(request.after.lexicographicallyPrecedes(page.next))
-            request.after = page.next
-        }
-        Issue.record("The list does not end.")
-        return chunks
-    }
-
-    @Test func aListOfDamagedChunksGoesOnToItsEnd() throws {
-        let contents = [600, DocumentLimits.damagedPageMax - 597].enumerated().map {
-            TestContent(seed: UInt64(2 + $0), chunks: Array(repeating: 5000, count: $1))
-        }
-        for (number, bytes) in contents.enumerated() {
-            try here.put(bytes, as: [.create(ContainerDevice.makeID(), "\(number)", bytes.content())])
-            for chunk in bytes.ids { try damage(chunk) }
-        }
-        let ids = contents.flatMap(\.ids)
-        #expect(try list(here) == ids.sorted { $0.bytes.lexicographicallyPrecedes($1.bytes) })
-        var request = WireListDamagedChunks()
-        request.container = "T.elsewhere"
-        expect(.missingEntitlement) {
-            try here.call("ListDamagedChunks", request, as: WireListDamagedChunksReply.self)
-        }
-        request.container = here.container
-        request.after = Data(count: 33)
-        expect(.invalidArguments) {
-            try here.call("ListDamagedChunks", request, as: WireListDamagedChunksReply.self)
-        }
+        // Not all of very many are looked at, and then there may be one.
+        #expect(try info(here).lostChunks == 1)
+        #expect(try find(bytes.ids, here) == [[0], [0]])
     }
 
     /// An app learns nothing of what is damaged in a container that it does not list.
@@ -180,21 +139,18 @@ import Testing
         let other = try house.device(app: "T.other")
         other.container = "T.elsewhere"
         #expect(try find(bytes.ids, other) == [[0], []])
-        #expect(try info(other).damagedChunks.isEmpty)
-        #expect(try info(here).damagedChunks.count == 1)
+        #expect(try info(other).lostChunks == 0)
+        #expect(try info(here).lostChunks == 1)
     }
 
-    @Test func noMoreAreNamedThanTheBound() throws {
-        let count = DocumentLimits.damagedChunksMax + 2
-        let bytes = TestContent(seed: 2, chunks: Array(repeating: 5000, count: count))
+    @Test func lostChunksAreCountedUntilTheyAreSentAgain() throws {
+        let bytes = TestContent(seed: 2, chunks: Array(repeating: 5000, count: 300))
         try here.put(bytes, as: [.create(ContainerDevice.makeID(), "a", bytes.content())])
         for chunk in bytes.ids { try damage(chunk) }
-        let all = try info(here)
-        #expect(all.damagedChunks.count == DocumentLimits.damagedChunksMax && all.moreDamaged)
-        #expect(try here.missing(bytes.ids).count == count)
+        #expect(try info(here).lostChunks == 300)
+        #expect(try here.missing(bytes.ids).count == 300)
         try here.store(bytes)
-        let none = try info(here)
-        #expect(none.damagedChunks.isEmpty && !none.moreDamaged)
+        #expect(try info(here).lostChunks == 0)
     }
 
     /// A node lies in a row, and is found by its hash.

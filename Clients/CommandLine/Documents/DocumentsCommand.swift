@@ -74,6 +74,9 @@ struct DocumentsCommand: AsyncParsableCommand {
         @Option(name: .long, help: "The app (default: the one that signed in).") var app: String?
         @Option(name: .long, help: "The container (default: the first that the app lists).") var container: String?
 
+        /// How long a command goes on with contents that the server has lost and this device has.
+        private static let offerPatience: Duration = .seconds(5)
+
         /// Opens the container, with its names on this device as new as the server tells.
         ///
         /// - Parameters:
@@ -96,6 +99,9 @@ struct DocumentsCommand: AsyncParsableCommand {
                 try SentDocuments.tell(
                     ofConflicts: try await container.conflicting(versions),
                     renamed: try await container.renamed(since: names ?? [:]))
+                if let limit = refresh.limit {
+                    await container.scope.waitUntilOffered(within: min(limit, Self.offerPatience))
+                }
                 return result
             }
         }

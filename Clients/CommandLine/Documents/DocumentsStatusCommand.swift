@@ -250,8 +250,8 @@ private struct ContainerReport: Encodable {
             ]
         }
         return Self.shown(damaged) { "\(inLine($0.path)) is damaged on the server" } + [
-            "A device that has such a file sends it again within about an hour, while nephos agent or an app runs there. "
-                + "Else put it again with nephos docs put, restore it from a backup, or put another content."
+            "A device that has such a file sends it again once it synchronises. Else put it again with nephos docs put, "
+                + "restore it from a backup, or put another content."
         ]
     }
 

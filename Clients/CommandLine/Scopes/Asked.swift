@@ -27,6 +27,7 @@ struct Asked {
             try await scope.waitUntilCurrent(timeout: limit, isImpatient: true)
             isHeard = true
             try await scope.waitUntilSent(timeout: limit, isImpatient: true)
+            await scope.waitUntilOffered(within: limit)
             status = try await Self.compared(scope, within: limit)
         } catch {
             ending = error

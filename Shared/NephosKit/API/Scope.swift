@@ -189,6 +189,22 @@ public struct Scope: Sendable {
         try await perform { $0.wait(for: .sent, timeout: timeout, isImpatient: isImpatient, $1) }
     }
 
+    /// Waits while this process offers the server what it has of the contents that the server has lost; then until the
+    /// server has said what is lost still.
+    package func waitUntilOffered(within limit: Duration) async {
+        let end = ContinuousClock.now + limit
+        var wasOffering = false
+        while ContinuousClock.now < end {
+            let isOffering = try? await perform { driver, completion in
+                completion(.success((driver.model as? any ContentKeeping)?.uploads.isOffering ?? false))
+            }
+            guard isOffering == true else { break }
+            wasOffering = true
+            try? await Task.sleep(for: .milliseconds(20))
+        }
+        if wasOffering { try? await waitUntilCurrent(within: limit, isImpatient: true) }
+    }
+
     // MARK: Changes
 
     /// What changes from outside, and the end of each fetch, from now on. This device's own writes are not among it.

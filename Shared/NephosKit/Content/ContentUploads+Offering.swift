@@ -54,6 +54,11 @@ extension ContentUploads {
         offerSoon(after: max(wait, isNews ? engine.backoff(attempts: Self.hearingAttempts) : .zero))
     }
 
+    /// Whether contents are offered now, or in a moment.
+    var isOffering: Bool {
+        offering?.upload != nil || nextOffer.map { $0.at <= engine.loop.monotonicNow + Self.offerPause } ?? false
+    }
+
     private func offerSoon(after wait: Duration) {
         let time = engine.loop.monotonicNow + wait
         guard nextOffer.map({ time < $0.at }) ?? true else { return }

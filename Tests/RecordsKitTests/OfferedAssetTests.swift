@@ -7,8 +7,8 @@ import Testing
 
 @testable import NephosKit
 
-/// What the server's disk has lost of records' assets comes back.
-@Suite struct AssetHealingTests {
+/// Chunks that the server's disk has lost of records' assets come back from a device that has the asset.
+@Suite struct OfferedAssetTests {
     typealias Device = RecordCloud.Device
 
     private func save(_ content: Data, _ database: RecordDatabase) async throws {
@@ -54,38 +54,111 @@ import Testing
             try await reader.settle()
             let sent = try receivedChunks(cloud)
             try await lose(reader.database, cloud)
+            try await reader.database.waitUntilCurrent(timeout: .seconds(60))
+            #expect(try await reader.database.scope.verify().damagedChunkCount == 1)
+            let damaged = try await reader.database.damagedAssets()
+            #expect(damaged.places.map(\.field) == ["photo"] && !damaged.hasMore)
             cloud.simulation.advance(by: .seconds(30))
             #expect(try receivedChunks(cloud) - sent == 1)
+            #expect(try await data(reader.database) == content)
+            for device in [keeper, reader] {
+                #expect(try await device.database.scope.verify().damagedChunkCount == 0)
+                #expect(try await device.database.damagedAssets().places.isEmpty)
+            }
+        }
+    }
+
+    /// With the next process at once, on a plan that has no room for anything.
+    @Test func aRestartedDeviceSendsWhatIsLostAlsoOverItsPlan() async throws {
+        try await withRecords { cloud in
+            let (keeper, reader) = try await devices(of: cloud)
+            let content = SplitMix64.bytes(60_000, seed: 5)
+            try await save(content, keeper.database)
+            try await keeper.settle()
+            try await reader.settle()
+            try cloud.setPlan(bytes: 1000)
+            keeper.session.close()
+            try await lose(reader.database, cloud)
+            let sent = try receivedChunks(cloud)
+            cloud.simulation.advance(by: .seconds(60))
+            #expect(try receivedChunks(cloud) == sent)
+            let again = try await cloud.open(home: cloud.root + "/" + keeper.name)
+            cloud.simulation.advance(by: .seconds(2))
+            #expect(try receivedChunks(cloud) - sent == 1)
+            #expect(try await data(reader.database) == content)
+            #expect(try await again.database.scope.verify().damagedChunkCount == 0)
+        }
+    }
+
+    @Test func anAssetThatSomebodySavesIsSentFirst() async throws {
+        try await withRecords { cloud in
+            let (keeper, reader) = try await devices(of: cloud)
+            let content = SplitMix64.bytes(60_000, seed: 5)
+            try await save(content, keeper.database)
+            try await keeper.settle()
+            try await reader.settle()
+            keeper.session.setTransferLimits(TransferLimits(upload: 100_000))
+            var film = NephosKit.Record("film", [:])
+            film["photo"] = try RecordAsset(SplitMix64.bytes(3_000_000, seed: 6))
+            try await keeper.database.save(film)
+            try await lose(reader.database, cloud)
+            cloud.simulation.advance(by: .seconds(20))
+            await #expect(throws: CloudError.self) { try await data(reader.database) }
+            try await keeper.database.waitUntilSent(timeout: .seconds(60))
+            cloud.simulation.advance(by: .seconds(70))
             #expect(try await data(reader.database) == content)
         }
     }
 
-    /// What the server has lost goes from nowhere else, however little may stay.
-    @Test func whatTheServerHasLostStaysHere() async throws {
+    /// No device has it: what is here is asked about once, and the server names what it lacks.
+    @Test func anAssetThatNoDeviceHasStaysLost() async throws {
+        try await withRecords { cloud in
+            let (keeper, reader) = try await devices(of: cloud)
+            try keeper.session.setAssetCache(maxBytes: 0)
+            try await save(SplitMix64.bytes(60_000, seed: 5), keeper.database)
+            try await keeper.settle()
+            try await reader.settle()
+            try await lose(reader.database, cloud)
+            let sent = try receivedChunks(cloud)
+            func requests(during time: Duration) -> UInt64 {
+                cloud.simulation.use { cloud in
+                    let before = cloud.requestCount(.records)
+                    cloud.network.run(for: time)
+                    return cloud.requestCount(.records) - before
+                }
+            }
+            cloud.simulation.advance(by: .seconds(60))
+            let idle = requests(during: .seconds(600))
+            #expect(requests(during: .seconds(7200)) <= 12 * idle + 2)
+            #expect(try receivedChunks(cloud) == sent)
+            #expect(try await keeper.database.scope.verify().damagedChunkCount == 1)
+            #expect(try await keeper.database.damagedAssets().places.count == 1)
+        }
+    }
+
+    /// What the server has lost goes from nowhere else, however little may stay, until it was offered.
+    @Test func aLostAssetStaysHereUntilItWasOffered() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()
             let content = SplitMix64.bytes(60_000, seed: 5)
             try await save(content, here.database)
-            var other = NephosKit.Record("b", [:])
-            other["photo"] = try RecordAsset(SplitMix64.bytes(50_000, seed: 6))
-            try await here.database.save(other)
             try await here.settle()
             here.setOffline(true)
-            func tell(_ chunks: [ChunkID]) throws {
+            func tell(_ lostChunks: UInt32) throws {
                 let local = here.session.local
                 let place = RecordPlace.database(RecordCloud.container).scope(of: here.database.account)
                 try local.write { database in
                     let rows = ScopeTransaction(database, place)
                     var (state, info) = (try rows.state(), WireDatabaseInfo())
-                    info.damagedChunks = chunks.map { Data($0.bytes) }
+                    info.lostChunks = lostChunks
                     state.info = try info.serializedData()
                     try rows.save(state)
                 }
             }
-            try tell([[UInt8](content).withUnsafeBytes { ChunkID(hashing: $0) }])
+            try tell(1)
             try here.session.setAssetCache(maxBytes: 0)
             #expect(try here.session.assetCache().bytes == 60_000)
-            try tell([])
+            try tell(0)
             try here.session.setAssetCache(maxBytes: 0)
             #expect(try here.session.assetCache().bytes == 0)
         }
