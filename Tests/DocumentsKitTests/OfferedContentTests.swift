@@ -108,15 +108,17 @@ import Testing
         try await withContainers { cloud in
             let reader = try await cloud.open()
             try reader.session.setContentCache(maxBytes: 0)
-            let isFailing = Atomic(false)
+            let isFailing = Mutex(false)
             let keeper = try await cloud.open { step in
-                if step == "content.read", isFailing.load(ordering: .relaxed) { throw CloudError(.storageFailure, "No.") }
+                if step == "content.read", isFailing.withLock { $0 } {
+                    throw CloudError(.storageFailure, "No.")
+                }
             }
             for device in [keeper, reader] { try await device.settle() }
             let content = SplitMix64.bytes(60_000, seed: 5)
             try await keeper.container.put(content, at: "f")
             for device in [keeper, reader] { try await device.settle() }
-            isFailing.store(true, ordering: .relaxed)
+            isFailing.withLock { $0 = true }
             try await damage("f", reader, cloud)
             let sent = try receivedChunks(cloud)
             cloud.simulation.advance(by: .seconds(60))
@@ -165,7 +167,7 @@ import Testing
             // Some of it has come, and stays, when it is stopped.
             try reader.session.setContentCache(maxBytes: nil)
             reader.session.setTransferLimits(TransferLimits(download: 200_000))
-            try await reader.container.startDownloading("f")
+            _ = try await reader.container.startDownloading("f")
             cloud.simulation.advance(by: .seconds(8))
             let percent = try await reader.container.item(at: "f")?.download.percent ?? 0
             #expect(percent > 0 && percent < 100)

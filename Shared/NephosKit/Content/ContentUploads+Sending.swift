@@ -5,7 +5,6 @@ internal import NephosWire
 /// The chunks that a service lacks, on their way to it.
 extension ContentUploads {
     func send(_ upload: ContentUpload) {
-        if !upload.isOffer { engine.yieldOffers() }
         // What it holds has come to the container another way, and would take room for nothing.
         guard upload.storedBytes == 0 || upload.holdsSome || upload.hasServed else { return takeOtherTransfer(upload) }
         upload.left = upload.missing.filter { upload.places[$0] != nil }.sorted { left, right in
@@ -18,8 +17,9 @@ extension ContentUploads {
             $0 + (upload.damaged.contains($1) ? 0 : BulkLimits.counted(upload.places[$1]?.length ?? 0))
         }
         upload.progress = UploadProgress(bytesTotal: bytes)
-        upload.isOpen = true
         do {
+            if upload.isOffer { try noteOffer(upload) } else { engine.yieldOffers() }
+            upload.isOpen = true
             let purpose = BulkClient.Purpose(
                 upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)),
                 container: upload.turn)

@@ -15,7 +15,7 @@ struct DocumentDraft {
     private(set) var unchanged: [DocumentID] = []
     /// Folders that are there and were looked up: many files lie in one.
     private var folders: [DocumentPath: DocumentTransaction.Place] = [:]
-    /// Manifest nodes that the server has lost, as it was asked: of contents that are to be put.
+    /// Chunks and manifest nodes that the server has lost, as it was asked: of contents that are to be put.
     var lostParts: Set<ChunkID> = []
     /// Files that are there and were put.
     private var replaced: Set<DocumentID> = []

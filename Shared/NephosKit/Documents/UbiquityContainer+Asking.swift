@@ -25,17 +25,12 @@ extension UbiquityContainer {
                 }
                 return (
                     contents.flatMap { $0.nodes.map(ContentUpload.id) },
-                    isAnyLost ? Array(Set(contents.flatMap { $0.chunks.map(\.id) })) : []
+                    isAnyLost ? Set(contents.flatMap { $0.chunks.map(\.id) }) : []
                 )
             }) ?? ([], [])
-        var lost = await lost(among: nodes, within: limit)
+        let lost = await lost(among: nodes, within: limit)
         guard !chunks.isEmpty else { return lost }
-        guard await isHeard(within: limit) else { return lost.union(chunks) }
-        for start in stride(from: 0, to: chunks.count, by: DocumentLimits.missingMax) {
-            let some = Array(chunks[start..<min(start + DocumentLimits.missingMax, chunks.count)])
-            lost.formUnion(await missing(among: some) ?? Set(some))
-        }
-        return lost
+        return lost.union(await isHeard(within: limit) ? missing(among: chunks) ?? chunks : chunks)
     }
 
     /// Without those of which the server has lost the list of the chunks: these are read, and put again.
@@ -60,20 +55,21 @@ extension UbiquityContainer {
         return await missing(among: ids) ?? []
     }
 
-    /// Whether the server lacks one of these, of which it has had all; nil: it does not say.
-    ///
-    /// - Parameter ids: ``DocumentLimits/missingMax`` at most.
-    func lacks(_ ids: [ChunkID]) async -> Bool? {
-        await missing(among: ids).map { !$0.isEmpty }
-    }
-
-    private func missing(among ids: [ChunkID]) async -> Set<ChunkID>? {
-        var request = WireFindMissing()
-        request.container = id
-        request.ids = ids.map { Data($0.bytes) }
-        let reply = try? await session.call(
-            .documents, request, as: WireFindMissingReply.self, app: app, timeout: Self.listsTimeout, account: account)
-        return reply.map { Set($0.missing.compactMap { Int($0) < ids.count ? ids[Int($0)] : nil }) }
+    /// Those of these that the server lacks, of which it has had all; nil: it does not say.
+    func missing(among ids: some Collection<ChunkID>) async -> Set<ChunkID>? {
+        var (missing, left) = (Set<ChunkID>(), Array(ids)[...])
+        while !left.isEmpty {
+            let asked = Array(left.prefix(DocumentLimits.missingMax))
+            var request = WireFindMissing()
+            (request.container, request.ids) = (id, asked.map { Data($0.bytes) })
+            let reply = try? await session.call(
+                .documents, request, as: WireFindMissingReply.self, app: app, timeout: Self.listsTimeout,
+                account: account)
+            guard let reply else { return nil }
+            missing.formUnion(reply.missing.compactMap { Int($0) < asked.count ? asked[Int($0)] : nil })
+            left = left.dropFirst(asked.count)
+        }
+        return missing
     }
 
     private func isHeard(within limit: Duration?) async -> Bool {

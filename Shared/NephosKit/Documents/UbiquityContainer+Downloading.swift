@@ -277,7 +277,7 @@ extension DocumentTransaction {
                 .constraintViolation, "The content is in conflict with another. Resolve that, then drop it.",
                 details: details)
         }
-        if try !item.wire.content.isInline && mayBeLastCopy() {
+        if try mayBeLastCopy() && (hasCopy(of: item.wire.content.root) || hasCopy(ofItem: item.id)) {
             return CloudError(
                 .constraintViolation,
                 "The server has lost some of the container's content, and this device has not offered it its copies yet. "

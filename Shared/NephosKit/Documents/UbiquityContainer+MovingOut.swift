@@ -44,12 +44,7 @@ extension UbiquityContainer {
     /// What was said last may be over.
     private func mayHaveLost(_ chunks: [CutChunk], _ loss: ContentLoss) async -> Bool {
         guard !loss.isAllMissing else { return true }
-        var left = Array(Set(chunks.map(\.id)))[...]
-        while !left.isEmpty {
-            guard await lacks(Array(left.prefix(DocumentLimits.missingMax))) == false else { return true }
-            left = left.dropFirst(DocumentLimits.missingMax)
-        }
-        return false
+        return await missing(among: Set(chunks.map(\.id)))?.isEmpty != true
     }
 
     /// Reads a local file.
