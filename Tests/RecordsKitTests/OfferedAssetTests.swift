@@ -100,8 +100,9 @@ import Testing
             keeper.session.setTransferLimits(TransferLimits(upload: 100_000))
             var film = NephosKit.Record("film", [:])
             film["photo"] = try RecordAsset(SplitMix64.bytes(3_000_000, seed: 6))
+            try SegmentDamage.damageAll(in: cloud.root + "-assets")
             try await keeper.database.save(film)
-            try await lose(reader.database, cloud)
+            await #expect(throws: CloudError.self) { try await data(reader.database) }
             cloud.simulation.advance(by: .seconds(20))
             await #expect(throws: CloudError.self) { try await data(reader.database) }
             try await keeper.database.waitUntilSent(timeout: .seconds(60))

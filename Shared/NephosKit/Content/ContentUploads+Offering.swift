@@ -129,16 +129,18 @@ extension ContentUploads {
     }
 
     private func endPass(_ pass: ContentOffering) {
-        guard pass.isComplete, let driver = model.driver, let keeping = model as? any ContentKeeping else {
-            // From the beginning.
-            offering = ContentOffering(lost: pass.lost)
-            return offerSoon(after: Self.failurePause)
-        }
-        offering = nil
+        // If something failed, again from the beginning.
+        offering = pass.isComplete ? nil : ContentOffering(lost: pass.lost)
+        guard let driver = model.driver, let keeping = model as? any ContentKeeping else { return }
         do throws(CloudError) {
-            try driver.write { rows in
-                try ContentOffers(rows).save(ContentOffers.Pass(lost: pass.lost, ended: engine.now))
-                try keeping.endedOffering(in: rows)
+            if pass.isComplete {
+                let now = engine.now
+                try driver.write { rows in
+                    try ContentOffers(rows).save(ContentOffers.Pass(lost: pass.lost, ended: now))
+                    try keeping.endedOffering(in: rows)
+                }
+            } else {
+                offerSoon(after: Self.failurePause)
             }
         } catch { return putOffOffer(error) }
         // The service says what is lost still.
