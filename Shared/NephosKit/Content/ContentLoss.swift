@@ -1,6 +1,7 @@
 internal import Foundation
 internal import NephosCore
 internal import NephosWire
+internal import SwiftProtobuf
 
 /// What the server has said last of a container's contents that it cannot read any more.
 struct ContentLoss: Equatable, Sendable {

@@ -15,7 +15,7 @@ extension UbiquityContainer {
     /// - Parameter limit: How long to wait until the server is heard; nil: not at all.
     func lostParts(of sources: [StagedSource], within limit: Duration? = nil) async -> Set<ChunkID> {
         let (nodes, chunks) =
-            (try? read { documents in
+            (try? read { documents -> ([ChunkID], Set<ChunkID>) in
                 let isAnyLost = try documents.loss().lostChunks > 0
                 let contents = try sources.compactMap { source -> StagedContent? in
                     guard let content = source.content, let root = content.root,
