@@ -225,8 +225,8 @@ import Testing
             """)
         let insertStore = SQL(
             """
-            INSERT INTO key_history_stores (id, account, store, bytes, next, packed, packed_bytes, oldest)
-            VALUES (1, 'acct_gone', 'default', 435200, 1, 0, 0, ?1)
+            INSERT INTO key_history_stores (id, account, store, bytes, next, oldest)
+            VALUES (1, 'acct_gone', 'default', 435200, 1, ?1)
             """)
         let old = SimulatedNetwork.epoch.milliseconds - 31 * 86_400_000
         try disk.write { transaction in

@@ -81,9 +81,6 @@ struct KeyHistoryTests {
         (KeyHistory.anyOfStore, 2, "key_history_by_key (store_id=?)", 0),
         (KeyHistory.agedOfStore, 4, "PRIMARY KEY (own=? AND store_id=?)", 0),
         (KeyHistory.oldestStore, 1, "key_history_stores_by_oldest (oldest<?)", 0),
-        (KeyHistory.packedOfStore, 1, "PRIMARY KEY (store_id=?)", 0),
-        (KeyHistory.nextPackedStore, 1, "PRIMARY KEY (store_id>?)", 0),
-        (KeyHistory.firstPacked, 1, "PRIMARY KEY (store_id=?)", 0),
     ]) func entriesAreFoundWhereTheyLie(statement: SQL, count: Int, index: String, sorts: Int) throws {
         let house = try KeyValueHouse()
         let values = [SQLValue](repeating: .integer(1), count: count)

@@ -17,7 +17,6 @@ public final class KeyValueService: CloudService {
     var clock = ServiceClock()
     private(set) weak var runtime: (any ServiceRuntime)?
     let digestKeys = DigestKeys()
-    let unpacker = HistoryUnpacker()
 
     public init(configuration: KeyValueConfiguration) {
         self.configuration = configuration
@@ -29,7 +28,6 @@ public final class KeyValueService: CloudService {
         // Joins the first group, before its requests.
         host.submit { [unowned self] in try recallClock($0) }
         pruneHistory(host)
-        unpacker.start(host)
     }
 
     func finish(_ reply: SnapshotReply) -> Frame { runtime?.finish(reply) ?? reply.frame }

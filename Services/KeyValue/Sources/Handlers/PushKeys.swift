@@ -10,8 +10,7 @@ extension KeyValueService {
     /// - Throws: ``CloudError`` `.quotaExceeded` (nothing was stored; the device
     ///   is also told by an event), `.limitExceeded` (split the push), `.invalidArguments`,
     ///   `.missingEntitlement`; `.serviceBusy` once, when the device's head shows that this database is an old copy,
-    ///   or what seals the store is damaged, and for a large push while much that such have replaced is still being put
-    ///   away.
+    ///   or what seals the store is damaged.
     func pushKeys(
         _ request: PushRequest, _ context: RequestContext, _ transaction: any HandlerTransaction
     ) throws -> Frame {
@@ -35,7 +34,6 @@ extension KeyValueService {
             guard !transaction.isShortOfRoom || request.writes.allSatisfy({ $0.value == nil }) else {
                 throw CloudError.diskFull
             }
-            try makeReadyForHistory(of: request, in: store)
             let canonical = try request.canonical()
             // To decode, sort and encode 16 bytes costs about as much as a row.
             transaction.charge(rows: canonical.reshapedBytes / 16)
@@ -49,14 +47,6 @@ extension KeyValueService {
             transaction.publishRegardless(try KeyValueEvents.quotaViolation(violation.keys, in: store, context))
             throw violation.error
         }
-    }
-
-    /// What a large push replaces is kept in two steps, the second of which comes later; see ``HistoryUnpacker``.
-    private func makeReadyForHistory(of request: PushRequest, in store: KeyStore) throws {
-        // While the disk is full nothing is kept.
-        guard request.writes.count > KeyHistory.addedAtOnceMax, !store.transaction.isShortOfRoom else { return }
-        try KeyHistory.checkRoom(of: store.scope, in: store.transaction)
-        store.transaction.afterCommit { [unpacker] in unpacker.wake() }
     }
 }
 

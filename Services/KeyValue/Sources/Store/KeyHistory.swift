@@ -20,18 +20,10 @@ enum KeyHistory {
     /// Beyond so many bytes in all, the oldest that the same device replaced go.
     static let ownBytesPerStoreMax = 4 << 20
     private static let entryBytes = 256
-    /// Entries of a push that get their rows at once. Those of a larger one are packed.
-    static let addedAtOnceMax = 32
-    /// Packed entries in one row, which are unpacked in one step: a millisecond, and a flush.
-    static let packedPerRowMax = 64
-    /// With more packed entries, a store takes no large push until some have their rows.
-    static let packedMax = 2000
-    /// Bytes of packed entries, alike.
-    static let packedBytesMax = 2 << 20
     static let pruneInterval: Duration = .seconds(600)
     /// Between two steps of one round.
     static let prunePause: Duration = .milliseconds(20)
-    /// Entries removed for each one that is added, so that no request waits long.
+    /// Entries of a key that are removed for each one that is added, so that no request waits long.
     private static let pruneStep = 8
 
     struct Entry: Sendable {
@@ -52,13 +44,9 @@ enum KeyHistory {
     /// A store's row: what its entries add up to.
     struct Store {
         var id: Int64
-        /// Of the entries that have their rows.
         var bytes: Int64
         /// Of the next entry.
         var number: Int64
-        /// Entries that are still packed, and their bytes.
-        var packed: Int64
-        var packedBytes: Int64
         /// None of its entries was recorded before.
         var oldest: Int64
 
@@ -66,27 +54,22 @@ enum KeyHistory {
             id = row.integer(0)
             bytes = row.integer(1)
             number = row.integer(2)
-            packed = row.integer(3)
-            packedBytes = row.integer(4)
-            oldest = row.integer(5)
+            oldest = row.integer(3)
         }
     }
 
-    private static let storeColumns = "id, bytes, next, packed, packed_bytes, oldest"
+    private static let storeColumns = "id, bytes, next, oldest"
     private static let storeOf = SQL(
         "SELECT \(storeColumns) FROM key_history_stores WHERE account = ?1 AND store = ?2")
-    static let storeByID = SQL("SELECT \(storeColumns), account, store FROM key_history_stores WHERE id = ?1")
     static let oldestStore = SQL(
         "SELECT \(storeColumns) FROM key_history_stores WHERE oldest < ?1 ORDER BY oldest LIMIT 1")
     private static let insertStore = SQL(
         """
-        INSERT INTO key_history_stores (id, account, store, bytes, next, packed, packed_bytes, oldest)
-        VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM key_history_stores), ?1, ?2, 0, 1, 0, 0, ?3)
+        INSERT INTO key_history_stores (id, account, store, bytes, next, oldest)
+        VALUES ((SELECT COALESCE(MAX(id), 0) + 1 FROM key_history_stores), ?1, ?2, 0, 1, ?3)
         """)
     private static let saveStore = SQL(
-        """
-        UPDATE key_history_stores SET bytes = ?2, next = ?3, packed = ?4, packed_bytes = ?5, oldest = ?6 WHERE id = ?1
-        """)
+        "UPDATE key_history_stores SET bytes = ?2, next = ?3, oldest = ?4 WHERE id = ?1")
     private static let storeOfAccount = SQL("SELECT id FROM key_history_stores WHERE account = ?1 ORDER BY id LIMIT 1")
     private static let removeStore = SQL("DELETE FROM key_history_stores WHERE id = ?1")
 
@@ -144,27 +127,23 @@ enum KeyHistory {
         "SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 LIMIT ?2")
     private static let remove = SQL("DELETE FROM key_history WHERE own = ?2 AND store_id = ?1 AND number = ?3")
 
-    /// Adds entries, and removes what there are too many of. An entry that is there already is left as it is.
-    ///
-    /// More than ``addedAtOnceMax`` are packed, and get their rows in steps after it (``unpack(of:in:)``).
+    /// Adds entries, and removes those beyond the bounds. An entry that is there already is left as it is.
     static func add(_ entries: [Entry], to scope: ScopeName, in transaction: any HandlerTransaction) throws {
         guard !entries.isEmpty else { return }
         var store = try openStore(scope, in: transaction)
         let first = store.number
-        if entries.count > addedAtOnceMax {
-            try pack(entries, into: &store, in: transaction)
-        } else {
-            for entry in entries where try insert(entry, as: store.number, into: &store, in: transaction) {
-                store.number += 1
-            }
+        for entry in entries where try insert(entry, as: store.number, into: &store, in: transaction) {
+            store.number += 1
         }
         guard store.number > first else { return }
-        try removeSurplus(of: &store, in: transaction)
+        try removeOldest(of: &store, own: true, beyond: Int64(ownBytesPerStoreMax), in: transaction)
+        // By now the others' are all that is left.
+        try removeOldest(of: &store, own: false, beyond: Int64(bytesPerStoreMax), in: transaction)
         try save(store, in: transaction)
     }
 
     /// - Returns: False when it is there already.
-    static func insert(
+    private static func insert(
         _ entry: Entry, as number: Int64, into store: inout Store, in transaction: any Transaction
     ) throws -> Bool {
         let key: [SQLValue] = [.integer(store.id), .text(entry.loser.key.rawValue), .integer(entry.isOwn ? 1 : 0)]
@@ -189,19 +168,11 @@ enum KeyHistory {
         return true
     }
 
-    /// Removes the oldest of what is beyond the store's bounds.
-    static func removeSurplus(of store: inout Store, in transaction: any Transaction) throws {
-        try removeOldest(of: &store, own: true, beyond: Int64(ownBytesPerStoreMax), in: transaction)
-        // By now the others' are all that is left.
-        try removeOldest(of: &store, own: false, beyond: Int64(bytesPerStoreMax), in: transaction)
-    }
-
-    static func save(_ store: Store, in transaction: any Transaction) throws {
+    private static func save(_ store: Store, in transaction: any Transaction) throws {
         try transaction.execute(
             saveStore,
             [
-                .integer(store.id), .integer(store.bytes), .integer(store.number), .integer(store.packed),
-                .integer(store.packedBytes), .integer(store.oldest),
+                .integer(store.id), .integer(store.bytes), .integer(store.number), .integer(store.oldest),
             ])
     }
 
@@ -215,7 +186,7 @@ enum KeyHistory {
         return store
     }
 
-    static func find(_ scope: ScopeName, in transaction: any ReadTransaction) throws -> Store? {
+    private static func find(_ scope: ScopeName, in transaction: any ReadTransaction) throws -> Store? {
         try transaction.first(storeOf, values(scope)) { Store($0) }
     }
 
@@ -224,22 +195,15 @@ enum KeyHistory {
     }
 
     /// Removes one after the other until no more than so many bytes are left, or nothing that could go.
-    ///
-    /// - Parameter countMax: No more than so many.
-    /// - Returns: How many went.
-    @discardableResult
-    static func removeOldest(
-        of store: inout Store, own: Bool, beyond bytesMax: Int64, countMax: Int = .max, in transaction: any Transaction
-    ) throws -> Int {
-        var count = 0
-        while store.bytes > bytesMax, count < countMax {
+    private static func removeOldest(
+        of store: inout Store, own: Bool, beyond bytesMax: Int64, in transaction: any Transaction
+    ) throws {
+        while store.bytes > bytesMax {
             let removed = try removeAll(
                 oldestOfStore, [.integer(store.id), .integer(own ? 1 : 0), .integer(1)], in: transaction)
             guard removed.count > 0 else { break }
-            count += 1
             store.bytes -= removed.bytes
         }
-        return count
     }
 
     /// Removes the oldest entries from before the time, at most `limit` of them.
@@ -299,7 +263,6 @@ enum KeyHistory {
     static func remove(_ account: AccountID, limit: Int, in transaction: any Transaction) throws -> Bool {
         guard let store = try transaction.first(storeOfAccount, [.text(account.rawValue)], { $0.integer(0) })
         else { return false }
-        try transaction.execute(removePacked, [.integer(store)])
         let removed = try removeAll(anyOfStore, [.integer(store), .integer(Int64(limit))], in: transaction)
         if removed.count < limit { try transaction.execute(removeStore, [.integer(store)]) }
         return true
@@ -312,22 +275,14 @@ enum KeyHistory {
         var number: Int64
         /// Bytes of its value.
         var size: Int
-        /// The entry itself, when it has no row yet.
-        var packed: Entry?
     }
 
     /// The places of a store's entries, newest first; those of one key, if one is given.
-    ///
-    /// One that is packed and also there already is listed twice, until it would get its row.
     static func places(
         of scope: ScopeName, key: ItemName?, conflictsOnly: Bool = false, skip: Int = 0, limit: Int,
         in transaction: any ReadTransaction
     ) throws -> [Place] {
         guard let store = try find(scope, in: transaction) else { return [] }
-        let packed =
-            store.packed == 0
-            ? []
-            : try packedPlaces(of: store, key, conflictsOnly: conflictsOnly, limit: skip + limit, in: transaction)
         let statement =
             switch (key == nil, conflictsOnly) {
             case (true, false): ofStore
@@ -343,20 +298,17 @@ enum KeyHistory {
         // Not by OFFSET, so that those that are passed over are counted.
         try transaction.query(statement, values) { row in
             passed += 1
-            guard passed > skip || !packed.isEmpty else { return true }
+            guard passed > skip else { return true }
             places.append(
                 Place(
                     store: row.integer(0), own: row.integer(1), number: row.integer(2), size: Int(row.integer(3))))
             return true
         }
-        guard !packed.isEmpty else { return places }
-        // What was written after a large push has its row before what that has replaced.
-        return Array((places + packed).sorted { $0.number > $1.number }.dropFirst(skip).prefix(limit))
+        return places
     }
 
     static func entry(at place: Place, in transaction: any ReadTransaction) throws -> Entry? {
-        if let packed = place.packed { return packed }
-        return try transaction.first(
+        try transaction.first(
             entryAt, [.integer(place.store), .integer(place.own), .integer(place.number)]
         ) { row in
             Entry(

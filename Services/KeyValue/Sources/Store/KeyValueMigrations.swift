@@ -15,9 +15,6 @@ enum KeyValueMigrations {
                     bytes BIGINT NOT NULL,
                     -- The number of the next entry.
                     next BIGINT NOT NULL,
-                    -- Entries that have no rows of their own yet, and their bytes, which are not among the others.
-                    packed BIGINT NOT NULL,
-                    packed_bytes BIGINT NOT NULL,
                     -- When the first of its entries was recorded, or earlier; with none, never.
                     oldest BIGINT NOT NULL,
                     UNIQUE (account, store))
@@ -43,17 +40,6 @@ enum KeyValueMigrations {
                     size BIGINT NOT NULL,
                     sealed BLOB,
                     PRIMARY KEY (own, store_id, number)) WITHOUT ROWID
-                """,
-                // What a large push has replaced, some entries to a row, until they get rows of their own. Its number
-                // is that of its first entry.
-                """
-                CREATE TABLE key_history_packed (
-                    store_id BIGINT NOT NULL,
-                    number BIGINT NOT NULL,
-                    count BIGINT NOT NULL,
-                    bytes BIGINT NOT NULL,
-                    entries BLOB NOT NULL,
-                    PRIMARY KEY (store_id, number)) WITHOUT ROWID
                 """,
                 // With the size, so that what is beyond a key's bound is found without looking at the rows before it.
                 """
