@@ -15,7 +15,6 @@ public struct ContentUses {
     private let transaction: any HandlerTransaction
     private let app: AppID
     private let device: DeviceID
-    private let now: Timestamp
 
     /// - Parameters:
     ///   - siblings: Other containers of the same thing.
@@ -23,7 +22,7 @@ public struct ContentUses {
     ///   - app: On whose account in the ledger counts what is added; and of which device.
     init(
         _ container: ItemName, besides siblings: Set<String> = [], at place: HoldStore.Place, ledger: StorageLedger,
-        on room: StorageRoom, app: AppID, device: DeviceID, now: Timestamp, in transaction: any HandlerTransaction
+        on room: StorageRoom, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
     ) {
         store = UseStore(
             place: place, container: container.rawValue, siblings: siblings, transaction: transaction)
@@ -33,7 +32,6 @@ public struct ContentUses {
         self.transaction = transaction
         self.app = app
         self.device = device
-        self.now = now
     }
 
     // MARK: Reading
@@ -185,7 +183,7 @@ public struct ContentUses {
     /// Nil: it has ended, or is another app's. Of a repeat all may be in use already, and nothing of the upload is needed.
     private func openUpload(_ id: ReservationID) throws -> Reservation? {
         guard let reservation = try ledger.reservation(id, of: store.place.owner, in: transaction),
-            !reservation.hasEnded(at: now), reservation.app == app
+            !reservation.hasEnded, reservation.app == app
         else { return nil }
         // What is in it would count on the other from then on, where there may be no room for it.
         guard reservation.room.name == charges.room.name else { throw CloudError.otherRoom }

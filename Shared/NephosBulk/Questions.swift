@@ -24,7 +24,7 @@ extension Transfers {
         // Looking for what is not there is work too.
         let rows = (upload == nil ? 2 : 4) + (source == nil ? 0 : 1) + UseStore.rows(lookingIn: place.siblings)
         transaction.charge(rows: rows * Set(ids).count)
-        let found = try uses(at: place.of(upload), now: context.now, in: transaction)
+        let found = try uses(at: place.of(upload), in: transaction)
             .missing(ids, in: upload, besides: source)
         var reply = WireFindMissingReply()
         reply.missing = found.missing.map { UInt32($0) }
@@ -74,7 +74,7 @@ extension Transfers {
         }
         let bytes = request.nodes.reduce(0) { $0 + $1.count + DocumentLimits.rowBytes }
         try adding(UInt64(bytes), by: caller.account, to: own.owner, in: own.partition, at: context.now, transaction) {
-            try uses(at: own, now: context.now, in: transaction).take(
+            try uses(at: own, in: transaction).take(
                 [], nodes: request.nodes.map { [UInt8]($0) }, from: upload.id)
         }
         return WireStoreNodesReply()
@@ -86,7 +86,7 @@ extension Transfers {
     ) throws -> WireReadNodesReply {
         let caller = try context.requireCaller()
         let place = try place(of: request.container, .reading, caller, transaction)
-        let uses = try uses(at: place, now: context.now, in: transaction)
+        let uses = try uses(at: place, in: transaction)
         var reply = WireReadNodesReply()
         reply.nodes = try Self.chunks(request.ids, max: DocumentLimits.nodesReadMax).map { Data(try uses.node($0)) }
         return reply

@@ -44,7 +44,7 @@ extension Transfers {
     ) throws -> Receiving.Committed {
         guard !transaction.isShortOfRoom else { throw CloudError.diskFull }
         let now = host.loop.wallClock.now
-        var fillings = Fillings(ledger: host.storage, transaction: transaction, now: now)
+        var fillings = Fillings(ledger: host.storage, transaction: transaction)
         var added: [Owner: [StoredChunk]] = [:]
         var placed: Set<Placed> = []
         var healed: Set<Placed> = []
@@ -99,7 +99,7 @@ extension Transfers {
         }
         // Of what was put and is refused here nothing else would tell that it is dead.
         try ChunkIndex.noteLengths(with: batch.groups.flatMap(\.chunks), in: transaction)
-        try fillings.save(until: host.retentionStart.advanced(by: configuration.retention))
+        try fillings.save(until: expiry(host))
         return Receiving.Committed(
             errors: errors, standings: fillings.standings,
             writings: try writings(of: batch, at: now, host, in: transaction), repeated: repeated)
@@ -138,14 +138,12 @@ extension Transfers {
 private struct Fillings {
     let ledger: StorageLedger
     let transaction: any HandlerTransaction
-    let now: Timestamp
     private var known: [Upload: Reservation?] = [:]
     private var added: [Upload: UInt64] = [:]
 
-    init(ledger: StorageLedger, transaction: any HandlerTransaction, now: Timestamp) {
+    init(ledger: StorageLedger, transaction: any HandlerTransaction) {
         self.ledger = ledger
         self.transaction = transaction
-        self.now = now
     }
 
     /// Nil: the upload has ended.
@@ -155,7 +153,7 @@ private struct Fillings {
             reservation = found
         } else {
             let found = try ledger.reservation(upload.id, of: upload.owner, in: transaction)
-            reservation = found.flatMap { $0.hasEnded(at: now) ? nil : $0 }
+            reservation = found.flatMap { $0.hasEnded ? nil : $0 }
             known.updateValue(reservation, forKey: upload)
         }
         return reservation.map {

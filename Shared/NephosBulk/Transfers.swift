@@ -20,8 +20,8 @@ public final class Transfers {
         public var writtenADayLeast: UInt64 = 256 << 20
         /// Bytes that devices have sent and that are not stored yet, of all together.
         public var roomBytes = 64 << 20
-        /// How long an upload that nobody goes on with is kept.
-        public var retention: Duration = .seconds(24 * 3600)
+        /// How long an upload is kept after its last chunk.
+        public var retention: Duration = .seconds(3600)
         /// How often uploads that have ended are looked for.
         public var sweepInterval: Duration = .seconds(60)
         /// How often segments that are mostly dead are looked for.
@@ -245,23 +245,23 @@ public final class Transfers {
     ///   - room: On what the container counts.
     ///   - app: For whom in the ledger counts what is added; and of which device.
     public func uses(
-        of scope: ScopeName, on room: StorageRoom = .plan, app: AppID, device: DeviceID, now: Timestamp,
+        of scope: ScopeName, on room: StorageRoom = .plan, app: AppID, device: DeviceID,
         in transaction: any HandlerTransaction
     ) throws -> ContentUses {
         guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
         return ContentUses(
             scope.path, at: HoldStore.Place(owner: scope.owner, partition: scope.partition), ledger: host.storage,
-            on: room, app: app, device: device, now: now, in: transaction)
+            on: room, app: app, device: device, in: transaction)
     }
 
     /// The same of a place.
     public func uses(
-        at place: ContentPlace, now: Timestamp, in transaction: any HandlerTransaction
+        at place: ContentPlace, in transaction: any HandlerTransaction
     ) throws -> ContentUses {
         guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
         return ContentUses(
             place.container, besides: place.siblings, at: place.place, ledger: host.storage, on: place.room,
-            app: place.app, device: place.device, now: now, in: transaction)
+            app: place.app, device: place.device, in: transaction)
     }
 
     func place(
@@ -306,7 +306,7 @@ public final class Transfers {
             // It says itself on what it counts.
             let uses = ContentUses(
                 ItemName(container), at: place, ledger: host.storage, on: .plan, app: AppID(""), device: DeviceID(""),
-                now: host.loop.wallClock.now, in: transaction)
+                in: transaction)
             work += try uses.end(UseStore.Part(id: chunk, isNode: isNode))
         }
         // What has ended may have been all that used others.
@@ -339,7 +339,7 @@ public final class Transfers {
             let reservation = try host.storage.reserve(
                 request.uploadBytes, under: upload.id, for: place.owner, at: place.partition, on: place.room,
                 app: place.app, device: caller.device, account: caller.account,
-                until: host.retentionStart.advanced(by: configuration.retention), now: context.now, in: transaction)
+                until: expiry(host), in: transaction)
             standing = Upload.Standing(reserved: reservation.bytes, filled: reservation.filled)
             writing = try self.writing(
                 of: caller.account, to: place.owner, in: place.partition, at: context.now, host, in: transaction)
@@ -353,7 +353,7 @@ public final class Transfers {
             }
             reply.reservedBytes = reservation.bytes
             reply.storedBytes = reservation.filled
-            reply.keptMilliseconds = UInt64(clamping: reservation.expires.since(context.now).milliseconds)
+            reply.keptMilliseconds = UInt64(clamping: reservation.expires.since(host.purgeTime).milliseconds)
         } else if request.uploadBytes > 0 {
             throw CloudError(.invalidArguments, "An upload has an id.", details: ["argument": "transfer_id"])
         }
@@ -368,6 +368,11 @@ public final class Transfers {
         transaction.afterCommit { [standing, writing] in bulk.add(ticket, standing, writing) }
         return reply
     }
+
+    /// When an upload ends that is used now.
+    ///
+    /// While the purge clock catches up with the wall clock it runs twice as fast: an upload then ends earlier, and never later.
+    func expiry(_ host: any ServiceRuntime) -> Timestamp { host.purgeTime.advanced(by: configuration.retention) }
 
     private func close(
         _ request: WireCloseTransfer, _ context: RequestContext, in transaction: any HandlerTransaction

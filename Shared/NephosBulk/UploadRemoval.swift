@@ -115,9 +115,8 @@ final class UploadRemoval {
     ///
     /// - Returns: Whether there was one.
     private func endExpired(_ host: any ServiceRuntime, in transaction: any HandlerTransaction) throws -> Bool {
-        let latest = host.retentionStart.advanced(by: transfers.configuration.retention)
-        let (now, storage) = (host.purgeTime, host.storage)
-        guard let expired = try storage.expiredReservation(at: now, latest: latest, in: transaction) else {
+        let (now, latest) = (host.purgeTime, transfers.expiry(host))
+        guard let expired = try host.storage.expiredReservation(at: now, latest: latest, in: transaction) else {
             return false
         }
         try host.storage.end(expired, in: transaction)

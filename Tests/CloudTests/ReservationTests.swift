@@ -60,7 +60,7 @@ private final class Keeper: CloudService, @unchecked Sendable {
         try keeper.run(on: cloud) {
             made = try $0.reserve(
                 bytes, under: id, for: owner, app: AppID("app"), device: DeviceID("dev"),
-                until: now.advanced(by: hour), now: now, in: $1)
+                until: now.advanced(by: hour), in: $1)
         }
         return try #require(made)
     }
@@ -151,7 +151,7 @@ private final class Keeper: CloudService, @unchecked Sendable {
         try keeper.run(on: cloud) { try $0.end(filled, in: $1) }
         #expect(try used() == 600)
         let ended = try #require(try find())
-        #expect(ended.hasEnded(at: now))
+        #expect(ended.hasEnded)
         #expect(throws: CloudError.self) { _ = try reserve(1000) }
         try keeper.run(on: cloud) { try $0.empty(ended, by: 200, isEmpty: false, in: $1) }
         #expect(try used() == 400)
@@ -205,7 +205,7 @@ private final class Keeper: CloudService, @unchecked Sendable {
                 func reserve(_ device: Int) throws {
                     _ = try ledger.reserve(
                         0, under: id, for: owner, app: AppID("app"), device: DeviceID("dev\(device)"),
-                        until: now.advanced(by: hour), now: now, in: transaction)
+                        until: now.advanced(by: hour), in: transaction)
                 }
                 // A hundred of each device.
                 if number % 100 == 0, number > 0 {

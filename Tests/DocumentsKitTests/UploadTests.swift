@@ -219,13 +219,33 @@ import Testing
     @Test(arguments: [false, true]) func anUploadThatHasEndedIsBegunAnew(isClosed: Bool) async throws {
         try await withContainers { cloud in
             let (home, _) = try await putHalf(10, cloud)
-            if !isClosed { await cloud.simulation.run { $0.network.run(for: .seconds(24 * 3600 + 10)) } }
+            if !isClosed {
+                await cloud.simulation.run { $0.network.run(for: .seconds(3600 + 90)) }
+                #expect(try cloud.uploadCount() == 0)
+            }
             let again = try await cloud.open(home)
             if isClosed {
                 _ = try await total(again)
                 try cloud.closeUploads(again)
             }
             try await expectFilm(10, again, cloud)
+            #expect(try cloud.uploadCount() == 0)
+        }
+    }
+
+    /// As on a laptop that was shut: the process is the same.
+    @Test func aLargeUploadGoesOnAfterAnHourOffline() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            setSlow(.milliseconds(300), cloud)
+            try await one.container.put(SplitMix64.bytes(20 << 20, seed: 1), at: "film")
+            _ = try await send(10 << 20, one)
+            one.setOffline(true)
+            await cloud.simulation.run { $0.network.run(for: .seconds(3600 + 90)) }
+            #expect(try cloud.uploadCount() == 0)
+            one.setOffline(false)
+            try await expectFilm(20, one, cloud)
             #expect(try cloud.uploadCount() == 0)
         }
     }
@@ -487,11 +507,19 @@ extension ContainerCloud {
     }
 
     private static let countUploads = SQL("SELECT COUNT(*) FROM storage_reservations")
+    private static let sumUsed = SQL("SELECT CAST(COALESCE(SUM(used), 0) AS BIGINT) FROM storage_owners")
 
     /// Uploads of which the service keeps something.
     func uploadCount() throws -> Int64 {
         try simulation.use {
             try $0.storage(of: .documents).write { try $0.first(Self.countUploads, []) { $0.integer(0) } ?? -1 }
+        }
+    }
+
+    /// Bytes that count on plans.
+    func usedBytes() throws -> Int64 {
+        try simulation.use {
+            try $0.storage(of: .documents).write { try $0.first(Self.sumUsed, []) { $0.integer(0) } ?? -1 }
         }
     }
 

@@ -159,16 +159,13 @@ public final class DocumentsService: CloudService {
     }
 
     /// What contents of the container rest on, where what is added counts for the caller.
-    func contentUses(_ container: Container, _ caller: Caller, _ now: Timestamp) throws -> ContentUses {
-        try contentUses(container, by: CountChanges.Maker(app: caller.app, device: caller.device), at: now)
+    func contentUses(_ container: Container, _ caller: Caller) throws -> ContentUses {
+        try contentUses(container, by: CountChanges.Maker(app: caller.app, device: caller.device))
     }
 
-    /// - Parameter now: Need not be told where nothing is added.
-    func contentUses(
-        _ container: Container, by maker: CountChanges.Maker, at now: Timestamp = Timestamp(milliseconds: 0)
-    ) throws -> ContentUses {
+    func contentUses(_ container: Container, by maker: CountChanges.Maker) throws -> ContentUses {
         try transfers.uses(
-            of: container.scope, on: room(of: container), app: maker.app, device: maker.device, now: now,
+            of: container.scope, on: room(of: container), app: maker.app, device: maker.device,
             in: container.transaction)
     }
 

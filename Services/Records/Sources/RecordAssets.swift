@@ -25,13 +25,13 @@ extension RecordsService {
     ///
     /// - Parameter siblings: Other containers of the same record.
     func assetUses(
-        in container: ItemName, besides siblings: Set<String> = [], of zone: ScopeName, at now: Timestamp,
+        in container: ItemName, besides siblings: Set<String> = [], of zone: ScopeName,
         _ transaction: any HandlerTransaction
     ) throws -> ContentUses {
         try transfers.uses(
             at: contentPlace(
                 container, besides: siblings, owner: zone.owner, partition: zone.partition, readable: []),
-            now: now, in: transaction)
+            in: transaction)
     }
 
     private func contentPlace(
@@ -167,14 +167,13 @@ extension RecordsService {
     func giveBackAssets(
         of zone: ScopeName, from first: Int64, to last: Int64, in transaction: any HandlerTransaction
     ) throws -> Bool {
-        guard let now = runtime?.loop.wallClock.now else { return false }
         let rows = AssetRows(rows: ZoneRows(zone, in: transaction))
         let (entries, hasMore) = try rows.assets(from: first, to: last, limit: Self.endingsStep)
         guard !entries.isEmpty else { return false }
         for entry in entries {
             let container =
                 entry.container.rawValue.isEmpty ? Self.contentContainer(of: zone, entry.record) : entry.container
-            try assetUses(in: container, of: zone, at: now, transaction).giveBack([entry.asset.content])
+            try assetUses(in: container, of: zone, transaction).giveBack([entry.asset.content])
             try rows.remove([entry.asset], of: entry.record, entry: entry.entry)
         }
         transaction.afterCommit { [transfers] in transfers.removeSoon() }
@@ -187,7 +186,6 @@ final class BroughtContents {
     private let service: RecordsService
     private let upload: Data
     private let caller: Caller
-    private let now: Timestamp
     /// For which container a chunk was taken from the upload that is an asset as a whole: other records of the same
     /// request may have it, too.
     private var takers: [ChunkID: ItemName] = [:]
@@ -206,11 +204,10 @@ final class BroughtContents {
         var container: ItemName
     }
 
-    init(service: RecordsService, upload: Data, caller: Caller, now: Timestamp) {
+    init(service: RecordsService, upload: Data, caller: Caller) {
         self.service = service
         self.upload = upload
         self.caller = caller
-        self.now = now
     }
 
     private func reservation(in zone: ScopeName) throws(CloudError) -> ReservationID? {
@@ -240,7 +237,7 @@ final class BroughtContents {
             let siblings = try siblings(of: record, in: zone, transaction)
             for asset in assets.sorted() {
                 let container = try self.container(for: asset, of: record, in: zone)
-                try service.assetUses(in: container, besides: siblings, of: zone, at: now, transaction).check(
+                try service.assetUses(in: container, besides: siblings, of: zone, transaction).check(
                     [asset.content], from: reservation(in: zone))
             }
             let container = RecordsService.contentContainer(of: zone, record)
@@ -300,7 +297,7 @@ final class BroughtContents {
         for asset in added.sorted() {
             let container = try self.container(for: asset, of: record, in: zone)
             let taker = asset.depth == 0 ? takers.updateValue(container, forKey: asset.root) : nil
-            try service.assetUses(in: container, besides: siblings, of: zone, at: now, transaction).take(
+            try service.assetUses(in: container, besides: siblings, of: zone, transaction).take(
                 [asset.content], nodes: [], from: reservation(in: zone), besides: taker)
             taken[asset] = zone.owner.isApp ? container : ""
         }
@@ -311,7 +308,7 @@ final class BroughtContents {
     func finish(_ transaction: any HandlerTransaction) throws {
         guard !removed.isEmpty else { return }
         for (asset, container, zone) in removed {
-            try service.assetUses(in: container, of: zone, at: now, transaction).giveBack([asset.content])
+            try service.assetUses(in: container, of: zone, transaction).giveBack([asset.content])
         }
         removed = []
         transaction.afterCommit { [transfers = service.transfers] in transfers.removeSoon() }
@@ -322,7 +319,7 @@ final class BroughtContents {
         _ assets: Set<StoredAsset>, of record: ItemName, in zone: ScopeName, _ transaction: any HandlerTransaction
     ) throws {
         let container = RecordsService.contentContainer(of: zone, record)
-        try service.assetUses(in: container, of: zone, at: now, transaction).keep(assets.sorted().map(\.content))
+        try service.assetUses(in: container, of: zone, transaction).keep(assets.sorted().map(\.content))
     }
 }
 

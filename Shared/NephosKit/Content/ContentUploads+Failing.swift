@@ -97,7 +97,7 @@ extension ContentUploads {
                 try driver.refuse(operation, error, in: rows)
                 // A process that is gone may have begun it, and stored nothing: what goes on does so under another id.
                 guard !goesOn, upload.request.transferID.isEmpty else { return }
-                try model.closeSoon(upload.transfer, of: upload.request.container, in: rows)
+                model.closeUpload(upload.transfer, of: upload.request.container)
             }
         } catch {
             engine.logger.error("what was refused could not be noted", error)
@@ -128,7 +128,7 @@ extension ContentUploads {
         do throws(CloudError) {
             // As it was put: of the nodes some may have gone ahead.
             try save(upload, driver) { request, operation, rows in
-                try self.model.closeSoon(upload.transfer, of: upload.request.container, in: rows)
+                self.model.closeUpload(upload.transfer, of: upload.request.container)
                 request.transferID = Data()
                 operation.id = id
             }

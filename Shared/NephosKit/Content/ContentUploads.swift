@@ -359,9 +359,9 @@ final class ContentUploads {
                 operation.error = nil
                 try self.model.markStored(at: operation.position, in: rows)
                 guard sent.transferID.isEmpty, upload.wasBegun else { return }
-                // What goes on does so under another id: this one is ended, whenever the service can be asked.
+                // What goes on does so under another id.
                 operation.id = self.engine.makeOperationID()
-                try self.model.closeSoon(upload.transfer, of: sent.container, in: rows)
+                self.model.closeUpload(upload.transfer, of: sent.container)
             }
         } catch { return failed(upload, error, ofItself: true) }
         failures = 0

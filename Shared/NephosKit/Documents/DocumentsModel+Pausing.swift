@@ -41,7 +41,7 @@ extension DocumentsModel {
                 at: operation.position)
             try documents.removeChanges(at: operation.position)
             try rows.removeOperation(at: operation.position)
-            try closeSoon(transfer, in: rows)
+            closeUpload(transfer, of: name)
             guard var told = news else { continue }
             told.token = try rows.state().head
             try rows.tell(told)

@@ -130,7 +130,7 @@ extension DocumentsModel {
             try self.heedPauses(of: request, in: documents)
             try self.finishMoves(after: operation.position, isCurrent: isCurrent, in: documents)
             self.sweepSoon(request, former)
-            try self.closeSoon(request.transferID, in: rows)
+            self.closeUpload(request.transferID, of: self.name)
             return try self.news(ofOthersThan: offered, in: documents)
         }
     }
@@ -259,10 +259,6 @@ extension DocumentsModel {
     func sweepSoon(_ request: WireApplyChanges, _ others: [DocumentID] = []) {
         let versions = others + request.changes.compactMap { $0.content.flatMap { DocumentID(bytes: $0.version) } }
         engine.loop.schedule(after: .zero) { [weak self] in self?.sweep(versions) }
-    }
-
-    func closeSoon(_ transfer: Data, in rows: ScopeTransaction) throws {
-        try closeSoon(transfer, of: name, in: rows)
     }
 
     func sweep(_ versions: [DocumentID]) { engine.removeContents(versions) }

@@ -22,13 +22,13 @@ extension DocumentsModel {
         if error.details["change"] == nil, request.changes.allSatisfy(\.announces) { return RefusedPush() }
         // What it took for granted is not so: nothing of it is meant any more.
         guard error.details["condition"] == nil else {
-            try closeSoon(transfer, in: rows)
+            closeUpload(transfer, of: name)
             return RefusedPush(
                 news: try note(request.changes, of: operation, error, in: documents, at: operation.position))
         }
         var batch = RefusedBatch(request.changes, documents) { [engine] in engine.makeDocumentID() }
         guard try batch.amend(after: error) else {
-            try closeSoon(transfer, in: rows)
+            closeUpload(transfer, of: name)
             return RefusedPush(
                 news: try note(request.changes, of: operation, error, in: documents, at: operation.position))
         }
@@ -49,7 +49,7 @@ extension DocumentsModel {
         try documents.setChanges(request.changes, at: operation.position)
         guard !request.changes.isEmpty else {
             try forgetRest(of: operation, in: documents)
-            try closeSoon(transfer, in: rows)
+            closeUpload(transfer, of: name)
             return RefusedPush(news: news)
         }
         return RefusedPush(news: news, rest: try again(operation, request))

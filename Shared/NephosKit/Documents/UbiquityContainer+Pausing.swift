@@ -24,10 +24,10 @@ extension UbiquityContainer {
     ///   ``item(at:)`` does.
     public func pauseSync(_ path: some DocumentAddressing) async throws(CloudError) {
         let engine = session.engine
-        try session.local.write { database in
+        let ended: [Data] = try session.local.write { database in
             let documents = try documents(database)
             let item = try documents.file(at: path)
-            if let pause = try documents.pause(of: item.id), pause.state == .paused { return }
+            if let pause = try documents.pause(of: item.id), pause.state == .paused { return [] }
             guard try documents.contentRequests(of: item.id).allSatisfy({ $0.state == .unsent }) else {
                 throw Self.onItsWay
             }
@@ -36,16 +36,15 @@ extension UbiquityContainer {
                     .limitExceeded, "Too many items are paused. Resume some of them.",
                     details: ["maximum": "\(DocumentTransaction.pausesMax)"])
             }
-            let place = ContentPlace.documents(id, app: app)
-            for transfer in try documents.isolate(item.id, { engine.stamp }) {
-                try UploadClosings.note(transfer, of: place, in: documents.rows, now: engine.stamp.now)
-            }
+            let ended = try documents.isolate(item.id) { engine.stamp }
             try documents.setPause(
                 DocumentTransaction.Pause(state: .paused), of: item.id, now: engine.stamp.now)
+            return ended
         }
+        let place = ContentPlace.documents(id, app: app)
         scope.execute { driver in
             (driver.model as? DocumentsModel)?.pausesChanged()
-            driver.engine.uploadClosings.begin()
+            for transfer in ended { driver.engine.closeUpload(transfer, at: place) }
             driver.push()
         }
     }

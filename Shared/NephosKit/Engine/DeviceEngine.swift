@@ -96,7 +96,6 @@ package final class DeviceEngine {
     private(set) lazy var tokens = TokenKeeper(self)
     private(set) lazy var router = SubscriptionRouter(self)
     private(set) lazy var contents = ContentConnections(self)
-    private(set) lazy var uploadClosings = UploadClosings(self)
     /// Set while contents that nobody needs are yet to be removed: somebody stages.
     var sweeping: (any LoopTimer)?
     /// Set while it is about to be looked whether too many assets are here.
@@ -132,7 +131,6 @@ package final class DeviceEngine {
         home.begin(by: options.makeWay?(loop))
         pollForeign()
         for scope in scopes { scope.begin() }
-        uploadClosings.beginSoon()
     }
 
     /// In a transaction, in which no sign-in by another process saves its own: those are named by the session that is there
@@ -152,7 +150,6 @@ package final class DeviceEngine {
         stopped = true
         sweeping?.cancel()
         trimmingAssets?.cancel()
-        uploadClosings.stop()
         home.end()
         tokens.stop()
         router.stop()

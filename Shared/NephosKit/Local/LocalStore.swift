@@ -323,8 +323,8 @@ enum LocalSchema {
         return migrator
     }
 
-    // `account` is '' for what was written while signed out. Positions are never given out twice: in `upload_closings` they
-    // say which rows were asked about. By `edits` what was read of an operation's content is known to be so still.
+    // `account` is '' for what was written while signed out. Positions are never given out twice. By `edits` what was read of
+    // an operation's content is known to be so still.
     private static let tables = """
         CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
         CREATE TABLE scopes (
@@ -364,11 +364,5 @@ enum LocalSchema {
             refused_at INTEGER NOT NULL, error BLOB NOT NULL, value BLOB, timestamp INTEGER NOT NULL DEFAULT 0,
             PRIMARY KEY (account, store, key)
         ) WITHOUT ROWID;
-        CREATE TABLE upload_closings (
-            position INTEGER PRIMARY KEY AUTOINCREMENT,
-            account TEXT NOT NULL, service TEXT NOT NULL, app TEXT NOT NULL,
-            transfer BLOB NOT NULL, container TEXT NOT NULL, noted INTEGER NOT NULL,
-            UNIQUE (account, service, app, transfer, container)
-        );
         """
 }

@@ -1,3 +1,4 @@
+internal import Foundation
 internal import GRDB
 public import NephosCore
 internal import NephosWire
@@ -77,7 +78,7 @@ extension RecordDatabase {
         }
         let engine = session.engine
         let place = ContentPlace.records(container, app: app)
-        try session.local.write { database in
+        let ended: [Data] = try session.local.write { database in
             _ = try session(in: database)
             let zones = try zones(database)
             var request = WireModifyZones()
@@ -85,19 +86,20 @@ extension RecordDatabase {
                 WireNewZone($0, RecordPlace.zoneID(engine.makeDocumentID()))
             }
             request.delete = try deleting.compactMap { try zones.deletion(of: $0) }
-            guard !request.save.isEmpty || !request.delete.isEmpty else { return }
+            guard !request.save.isEmpty || !request.delete.isEmpty else { return [] }
             for name in request.save.map(\.name) + request.delete.map(\.name) {
                 try RecordTransaction(zones.rows, zone: "").dismissRefusals(of: name)
             }
             // What was in it goes at once, and so does what was to come into it.
-            for zone in request.delete { try zones.records(of: zone.name).dropAll(from: place, engine.stamp.now) }
+            let ended = try request.delete.flatMap { try zones.records(of: $0.name).dropAll() }
             let (id, now, writer) = engine.stamp
             try zones.rows.append(request.serializedData(), id: id, writer: writer, now: now)
+            return ended
         }
         let container = container
         scope.execute { driver in
             driver.engine.reconsiderZones(of: container)
-            driver.engine.uploadClosings.begin()
+            for transfer in ended { driver.engine.closeUpload(transfer, at: place) }
             driver.engine.trimAssetsSoon()
             driver.push()
         }
@@ -106,9 +108,12 @@ extension RecordDatabase {
 
 extension RecordTransaction {
     /// Forgets everything of the zone.
-    fileprivate func dropAll(from place: ContentPlace, _ now: Timestamp) throws {
+    ///
+    /// - Returns: Uploads that are of no use any more.
+    fileprivate func dropAll() throws -> [Data] {
+        var ended: [Data] = []
         for operation in try rows.operations() {
-            try UploadClosings.note(begunUpload(of: operation), of: place, in: rows, now: now)
+            try ended.append(begunUpload(of: operation))
             try removePending(at: operation.position)
             try rows.removeOperation(at: operation.position)
         }
@@ -118,5 +123,6 @@ extension RecordTransaction {
                 .execute(arguments: [rows.account, rows.scope.name])
         }
         try items.forgetAll()
+        return ended
     }
 }

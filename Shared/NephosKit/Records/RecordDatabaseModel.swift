@@ -171,7 +171,7 @@ final class RecordDatabaseModel: ContentKeeping {
                     of: name, client: records.client(of: pending), ancestor: nil, madeFrom: pending.change.base, error,
                     now: engine.now)
             }
-            try closeSoon(records.begunUpload(of: operation), of: name, in: records.rows)
+            try closeUpload(records.begunUpload(of: operation), of: name)
             try records.removePending(at: operation.position)
             try records.rows.removeOperation(at: operation.position)
         }

@@ -142,7 +142,7 @@ extension RecordZoneModel {
     /// What its upload still holds is given back.
     private func closeUpload(of operation: OutboxOperation, in records: RecordTransaction) throws {
         guard let upload = try records.upload(at: operation.position) else { return }
-        try closeSoon(upload.transfer, of: upload.container ?? container, in: records.rows)
+        closeUpload(upload.transfer, of: upload.container ?? container)
     }
 
     /// Whether the server lacks what this device has: it is stored again, once.

@@ -173,14 +173,12 @@ final class ScopeDriver {
         }
         perform(sync.hasten())
         model.hasten()
-        engine.uploadClosings.hasten()
     }
 
     /// The connection is there: nothing needs to wait longer.
     func connected() {
         perform(sync.connected())
         model.hasten()
-        engine.uploadClosings.hasten()
     }
 
     /// Somebody begins to wait who knows nothing of what was tried before: what only a person could cure may be cured.

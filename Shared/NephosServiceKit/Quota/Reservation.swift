@@ -28,9 +28,9 @@ public struct Reservation: Hashable, Sendable {
     public var bytes: UInt64
     /// Bytes of it that have something in them. Never more than there is room.
     public var filled: UInt64
-    /// When it ends, unless it is used before.
+    /// When it ends, by the purge clock (``PurgeClock``), unless it is used before.
     public var expires: Timestamp
 
-    /// Whether it takes nothing more, and waits to be emptied.
-    public func hasEnded(at now: Timestamp) -> Bool { expires <= now }
+    /// Whether it takes nothing more, and waits to be emptied. One whose time is over may still be used until then.
+    public var hasEnded: Bool { expires.milliseconds == 0 }
 }

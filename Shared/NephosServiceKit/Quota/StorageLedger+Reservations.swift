@@ -38,10 +38,10 @@ extension StorageLedger {
     public func reserve(
         _ bytes: UInt64, under id: ReservationID, for owner: Owner, at partition: Int? = nil,
         on room: StorageRoom = .plan, app: AppID, device: DeviceID, account: AccountID? = nil,
-        until expires: Timestamp, now: Timestamp, in transaction: any HandlerTransaction
+        until expires: Timestamp, in transaction: any HandlerTransaction
     ) throws -> Reservation {
         let known = try ReservationStore.find(id, of: owner, in: transaction)
-        guard known?.hasEnded(at: now) != true else {
+        guard known?.hasEnded != true else {
             throw CloudError(
                 .constraintViolation, "The upload of this id has ended, and is being removed. Use a new id.",
                 details: CloudError.reservationHasEnded)
@@ -110,7 +110,7 @@ extension StorageLedger {
         .serviceBusy, "So many uploads of the device were closed that not all are removed yet. Try again in a moment.",
         retryAfter: .milliseconds(200))
 
-    /// It passes by itself: uploads that nobody goes on with end after a day.
+    /// It passes by itself: an upload ends an hour after its last chunk.
     private static func tooMany(_ maximum: Int, of whom: String) -> CloudError {
         CloudError(
             .serviceBusy, "Too many uploads of the \(whom) are open. Close some of them, or try again later.",

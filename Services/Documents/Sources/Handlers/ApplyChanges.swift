@@ -32,7 +32,7 @@ extension DocumentsService {
                 purgeTimeOfWallStamps: runtime?.purgeTimeOfWallStamps ?? context.now,
                 retentionStart: runtime?.retentionStart ?? context.now, operation: context.id))
         let isRepeat = try decide(request, batch)
-        let uses = try contentUses(container, caller, context.now)
+        let uses = try contentUses(container, caller)
         try uses.take(
             batch.usedByVersions() + batch.renditions.map { UsedContent($0.content) },
             // Of a repeat they were taken then, and what they list may be gone since.

@@ -47,7 +47,7 @@ extension DocumentsService {
         record.link.link = request.link
         record.link.created = context.now.milliseconds
         record.link.expires = context.now.advanced(by: lifetime).milliseconds
-        try contentUses(container, caller, context.now).take(
+        try contentUses(container, caller).take(
             [record.used(rowBytes: UInt64(DocumentLimits.rowBytes))], nodes: [], from: nil)
         try LinkRows.add(
             LinkRows.Link(

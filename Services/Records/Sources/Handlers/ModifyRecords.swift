@@ -39,8 +39,7 @@ extension RecordsService {
         if request.database != .private { stamp.deviceID = "" }
         // All is decided and paid for before anything is written: whatever is thrown leaves nothing behind.
         let room = RequestRoom()
-        let contents = BroughtContents(
-            service: self, upload: request.transferID, caller: caller, now: context.now)
+        let contents = BroughtContents(service: self, upload: request.transferID, caller: caller)
         let plans = try request.zones.map {
             try plan($0, of: request, stamp, at: context.now, room, contents, caller, transaction)
         }
