@@ -111,13 +111,6 @@ extension ContentUploads {
         goOn(upload)
     }
 
-    /// The upload is about to be opened. Whatever ends this process, the upload is closed then.
-    func noteOffer(_ upload: ContentUpload) throws(CloudError) {
-        let place = ContentPlace(service: model.service, app: model.app, container: upload.request.container)
-        let now = engine.now
-        try model.driver?.write { try UploadClosings.note(upload.transfer, of: place, in: $0, now: now) }
-    }
-
     // MARK: Ends
 
     /// The service has what it asked for, as far as it is here.
@@ -182,7 +175,7 @@ extension ContentUploads {
         guard let upload = offering?.upload else { return }
         offering?.upload = nil
         letGo(upload)
-        if upload.isOpen { engine.uploadClosings.beginSoon() }
+        if upload.isOpen { model.closeUpload(upload.transfer, of: upload.request.container) }
     }
 }
 

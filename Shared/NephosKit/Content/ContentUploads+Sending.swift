@@ -17,9 +17,9 @@ extension ContentUploads {
             $0 + (upload.damaged.contains($1) ? 0 : BulkLimits.counted(upload.places[$1]?.length ?? 0))
         }
         upload.progress = UploadProgress(bytesTotal: bytes)
+        if !upload.isOffer { engine.yieldOffers() }
+        upload.isOpen = true
         do {
-            if upload.isOffer { try noteOffer(upload) } else { engine.yieldOffers() }
-            upload.isOpen = true
             let purpose = BulkClient.Purpose(
                 upload: [UInt8](upload.transfer), uploadBytes: upload.storedBytes.addingClamped(UInt64(counted)),
                 container: upload.turn)
