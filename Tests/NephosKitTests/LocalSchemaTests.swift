@@ -32,13 +32,14 @@ import Testing
         try FileManager.default.createDirectory(atPath: home, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(atPath: home) }
         let path = home + "/device.sqlite"
-        _ = try LocalStore(path: path)
+        // As long as it is open the log stays, which whoever opens the home would have to begin.
+        let first = try LocalStore(path: path)
         let other = try DatabaseQueue(path: path)
-        try other.writeWithoutTransaction { database in
-            try database.execute(sql: "BEGIN IMMEDIATE")
+        try other.inTransaction(.immediate) { _ in
             _ = try LocalStore(path: path)
-            try database.execute(sql: "COMMIT")
+            return .rollback
         }
+        withExtendedLifetime(first) {}
     }
 
     @Test func whateverTableHasSomethingOfAnAccountIsClearedWithIt() throws {
