@@ -43,10 +43,10 @@ public struct Backup {
         /// Chunks of content that the services have found damaged, as the snapshot has them too; one before may have them
         /// whole.
         public var damagedChunks = 0
-        /// Files of content in the deployment that cannot be read whole, or are not what was copied of them before. The
-        /// snapshot has of each what is whole in the file or in the copy, and zeros for the rest.
+        /// Files of content in the deployment that cannot be read whole, or lack chunks that they had when they were copied
+        /// before. The snapshot names all copies of such a file.
         public var damagedFiles: [String] = []
-        /// Copies of the backups that were damaged or gone, and were made anew.
+        /// Copies of the backups that were damaged or gone, and were made again just as they were.
         public var damagedCopies: [String] = []
         /// Snapshots that were removed.
         public var removed: [String] = []

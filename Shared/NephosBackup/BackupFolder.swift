@@ -6,7 +6,7 @@ internal import NephosServiceKit
 /// A folder of backups: what is copied of segments, which all snapshots share, and a folder for each snapshot.
 ///
 ///     backup.json                       whose backups they are
-///     segments/SERVICE/PARTITION/NUMBER.segment
+///     segments/SERVICE/PARTITION/NUMBER.segment ..., NUMBER.segment.2 where there is another copy
 ///     snapshots/TIME/SERVICE.sqlite ..., keys.sealed, manifest.json
 ///
 /// A snapshot is made under a name that begins with a dot, and has its own last. So what has a name is whole.
@@ -28,7 +28,7 @@ public struct BackupFolder: Sendable {
     private func damagePath(of snapshot: String) -> String { path(of: snapshot) + "/damaged" }
 
     /// - Returns: Nil for a segment that no service has.
-    func path(of segment: ServiceSegment) -> String? { segment.filePath.map { segmentsPath + "/" + $0 } }
+    func path(of copy: SegmentCopy) -> String? { copy.filePath.map { segmentsPath + "/" + $0 } }
 
     // MARK: The folder itself
 
@@ -234,7 +234,7 @@ public struct BackupFolder: Sendable {
         manifest.databases.allSatisfy { FileCopy.byteCount(path(of: name) + "/" + $0.file) == $0.bytes }
             && manifest.keys.map { FileCopy.byteCount(keysPath(of: name)) == $0.bytes } ?? true
             && manifest.segments.allSatisfy { segment in
-                (path(of: segment.id).flatMap { FileCopy.byteCount($0) } ?? 0) >= segment.bytes
+                (path(of: segment.file).flatMap { FileCopy.byteCount($0) } ?? 0) >= segment.bytes
             }
     }
 }

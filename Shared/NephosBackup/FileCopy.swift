@@ -45,12 +45,6 @@ enum FileCopy {
         }
     }
 
-    /// Bytes of a file, of which another is put together.
-    struct Piece: Hashable {
-        var path: String
-        var range: Range<Int>
-    }
-
     /// The system's `errno` as an error that names the file.
     static func failure(_ path: String, _ number: Int32 = errno) -> CloudError {
         let details = ["file": path, "reason": String(cString: strerror(number))]
@@ -76,13 +70,12 @@ enum FileCopy {
     ///
     /// - Parameters:
     ///   - target: Open for writing, and empty.
-    ///   - gaps: Bytes that are hashed as zeros, and copied as they are.
     ///   - went: Called after each piece with its bytes; what it throws ends the copying.
     /// - Returns: Their SHA-256, in hex; nil: the file is shorter.
     static func copy(
-        _ source: String, first count: Int, to target: Opened, gaps: [Range<Int>] = [], went: (Int) throws -> Void
+        _ source: String, first count: Int, to target: Opened, went: (Int) throws -> Void
     ) throws -> String? {
-        let hash = try read(source, first: count, gaps: gaps, midway: [:], went: went) { try write($0, to: target) }
+        let hash = try read(source, first: count, went: went) { try write($0, to: target) }
         guard let hash else { return nil }
         guard fsync(target.descriptor) == 0 else { throw failure(target.path) }
         return hash
@@ -100,30 +93,23 @@ enum FileCopy {
 
     /// Hashes the first bytes of a file as they are on the disk, as far as the system lets one ask for that.
     ///
-    /// - Parameters:
-    ///   - gaps: Bytes that are hashed as zeros, whatever they are.
-    ///   - midway: Lengths on the way, with the hashes that the bytes up to there have to have.
     /// - Returns: Their SHA-256, in hex; nil: the file is shorter.
-    static func hash(
-        _ path: String, first count: Int, gaps: [Range<Int>] = [], midway: [Int: String] = [:],
-        went: (Int) throws -> Void
-    ) throws -> String? {
-        try read(path, first: count, isFromDisk: true, gaps: gaps, midway: midway, went: went) { _ in }
+    static func hash(_ path: String, first count: Int, went: (Int) throws -> Void) throws -> String? {
+        try read(path, first: count, isFromDisk: true, went: went) { _ in }
     }
 
     private static func read(
-        _ path: String, first count: Int, isFromDisk: Bool = false, gaps: [Range<Int>], midway: [Int: String],
-        went: (Int) throws -> Void, _ take: (UnsafeRawBufferPointer) throws -> Void
+        _ path: String, first count: Int, isFromDisk: Bool = false, went: (Int) throws -> Void,
+        _ take: (UnsafeRawBufferPointer) throws -> Void
     ) throws -> String? {
-        var sum = SumWithGaps(gaps)
+        var sum = SHA256()
         let file = try Opened(path, O_RDONLY)
         if isFromDisk { posix_fadvise(file.descriptor, 0, 0, POSIX_FADV_DONTNEED) }
         posix_fadvise(file.descriptor, 0, 0, POSIX_FADV_SEQUENTIAL)
-        var stops = midway.keys.filter { $0 < count }.sorted()[...]
         var place = 0
         var buffer = [UInt8](repeating: 0, count: pieceBytes)
         while place < count {
-            let end = min(count, place + pieceBytes, stops.first ?? .max)
+            let end = min(count, place + pieceBytes)
             let got = buffer.withUnsafeMutableBytes {
                 pread(file.descriptor, $0.baseAddress, end - place, off_t(place))
             }
@@ -132,24 +118,13 @@ enum FileCopy {
             guard got > 0 else { return nil }
             try buffer.withUnsafeBytes {
                 let got = UnsafeRawBufferPointer(rebasing: $0[..<got])
-                sum.update(got, at: place)
+                sum.update(bufferPointer: got)
                 try take(got)
             }
             place += got
-            if stops.first == place {
-                guard sum.hash == midway[place] else { throw differs(path, at: place) }
-                stops = stops.dropFirst()
-            }
             try went(got)
         }
-        return sum.hash
-    }
-
-    static func differs(_ path: String, at place: Int) -> CloudError {
-        CloudError(
-            .storageFailure,
-            "What is in a file is not what was copied of it before. One of the two is damaged.",
-            details: ["file": path, "midway": "\(place)"])
+        return hex(sum.finalize())
     }
 
     /// All of a small file. Nothing that lies in a folder of backups is taken into memory as a whole but by this.

@@ -25,6 +25,35 @@ public struct ServiceSegment: Hashable, Sendable, Comparable {
     }
 }
 
+/// One of the copies of a segment: the first one, or one that differs from those before it.
+struct SegmentCopy: Hashable, Comparable {
+    var segment: ServiceSegment
+    /// 1 is the first.
+    var number: Int
+
+    init(_ segment: ServiceSegment, _ number: Int) {
+        self.segment = segment
+        self.number = number
+    }
+
+    /// The copy whose file is at this place among a service's: `PARTITION/NUMBER.segment`, or with a further copy's number
+    /// behind it. Nil: it is none of ours.
+    init?(_ service: ServiceName, filePath: String) {
+        let parts = filePath.split(separator: ".", omittingEmptySubsequences: false)
+        let number = parts.count == 3 ? Int(parts[2]) : 1
+        guard let number, let id = SegmentID(filePath: parts.prefix(2).joined(separator: ".")) else { return nil }
+        self.init(ServiceSegment(service, id), number)
+        guard self.filePath == "\(service)/\(filePath)" else { return nil }
+    }
+
+    /// Within a folder of backups.
+    var filePath: String? { segment.filePath.map { number == 1 ? $0 : "\($0).\(number)" } }
+
+    static func < (one: SegmentCopy, other: SegmentCopy) -> Bool {
+        (one.segment, one.number) < (other.segment, other.number)
+    }
+}
+
 /// What a snapshot consists of. Its file is written last, so that a snapshot without it is none.
 public struct Manifest: Codable, Hashable, Sendable {
     /// Of a database's copy.
@@ -39,36 +68,38 @@ public struct Manifest: Codable, Hashable, Sendable {
     }
 
     /// The first bytes of a segment's copy. Nothing that a database names is ever changed in its segment, so that a
-    /// longer copy begins with a shorter one.
+    /// longer copy begins with a shorter one. A file that does not begin like a copy of it has another copy, beside that.
     public struct Segment: Codable, Hashable, Sendable {
         public var service: String
         public var partition: Int
         public var number: Int64
+        /// The number of the copy.
+        public var copy: Int
         public var bytes: Int
-        /// SHA-256, in hex; of what lies in gaps as if it were zeros.
+        /// SHA-256, in hex.
         public var sha256: String
-        /// Bytes that could not be read when it was copied, in order, whole pages but for the ends; nil: none. They are
-        /// zeros in the copy until another backup can read them.
-        public var gaps: [Range<Int>]?
+        /// Whether some of it could not be read when it was copied, and is zeros. Nil: no.
+        public var isPartial: Bool?
+        /// Further copies, where chunks are damaged in this one: they may have them whole. Nil: none.
+        public var others: [Int]?
 
         public var id: ServiceSegment {
             ServiceSegment(ServiceName(service), SegmentID(partition: partition, number: number))
         }
 
-        init(_ id: ServiceSegment, bytes: Int, sha256: String, gaps: [Range<Int>] = []) {
+        init(_ copy: SegmentCopy, bytes: Int, sha256: String) {
+            let id = copy.segment
             (service, partition, number) = (id.service.rawValue, id.segment.partition, id.segment.number)
-            (self.bytes, self.sha256, self.gaps) = (bytes, sha256, gaps.isEmpty ? nil : gaps)
+            (self.copy, self.bytes, self.sha256) = (copy.number, bytes, sha256)
         }
 
-        /// Whether the gaps are such as a backup writes.
-        fileprivate var isPossible: Bool {
-            guard let gaps else { return true }
-            var end = -1
-            for gap in gaps {
-                guard gap.lowerBound > end, !gap.isEmpty, gap.upperBound <= bytes else { return false }
-                end = gap.upperBound
-            }
-            return !gaps.isEmpty
+        var file: SegmentCopy { SegmentCopy(id, copy) }
+        var otherFiles: [SegmentCopy] { (others ?? []).map { SegmentCopy(id, $0) } }
+
+        /// Whether the copies are such as a backup makes.
+        fileprivate var arePossible: Bool {
+            let all = [copy] + (others ?? [])
+            return Set(all).count == all.count && all.allSatisfy { (1...Manifest.copiesMax).contains($0) }
         }
     }
 
@@ -80,8 +111,11 @@ public struct Manifest: Codable, Hashable, Sendable {
         public var sha256: String
     }
 
-    /// What this release writes. Another one is refused, not guessed at: in the first, segments named no service.
-    public static let format = 2
+    /// What this release writes. Another one is refused, not guessed at.
+    public static let format = 3
+
+    /// Copies of one segment, at most.
+    static let copiesMax = 1 << 20
 
     public var format = Manifest.format
     /// Milliseconds since 1970, when the first database was copied.
@@ -157,7 +191,7 @@ public struct Manifest: Codable, Hashable, Sendable {
     private var isPossible: Bool {
         guard (1...Self.bytesMax).contains(number), createdAt <= UInt64(Self.bytesMax),
             databases.map(\.service).sorted() == ServiceName.all.map(\.rawValue).sorted(),
-            segments.allSatisfy({ $0.id.filePath != nil && $0.isPossible }),
+            segments.allSatisfy({ $0.id.filePath != nil && $0.arePossible }),
             Set(segments.map(\.id)).count == segments.count
         else { return false }
         var sum = 0

@@ -295,15 +295,19 @@ public struct Restore {
     ) throws {
         var partitions: [String: OpenFolder] = [:]
         for segment in plan.manifest.segments where segment.id.service == service {
-            guard let source = folder.path(of: segment.id), let name = segment.id.segment.filePath else { continue }
+            guard let source = folder.path(of: segment.file), let name = segment.id.segment.filePath else { continue }
             let (partition, file) = (
                 (name as NSString).deletingLastPathComponent, (name as NSString).lastPathComponent
             )
             let target = try partitions[partition] ?? content.makeFolder(partition)
             partitions[partition] = target
-            try copy(
-                source, segment.bytes, segment.sha256, gaps: segment.gaps ?? [], to: try target.makeFile(file), counting
-            )
+            let restored = try target.makeFile(file)
+            try copy(source, segment.bytes, segment.sha256, to: restored, counting)
+            let others = segment.otherFiles.compactMap { folder.path(of: $0) }
+            if !others.isEmpty {
+                let database = "\(folder.path(of: plan.snapshot))/\(service).sqlite"
+                try SegmentChunks(of: segment.id, namedBy: database).fill(restored, copiedFrom: source, from: others)
+            }
             try fault("segment")
         }
         for partition in partitions.values {
@@ -315,10 +319,9 @@ public struct Restore {
     }
 
     private func copy(
-        _ source: String, _ bytes: Int, _ sha256: String, gaps: [Range<Int>] = [], to target: FileCopy.Opened,
-        _ counting: Counting
+        _ source: String, _ bytes: Int, _ sha256: String, to target: FileCopy.Opened, _ counting: Counting
     ) throws {
-        let hash = try FileCopy.copy(source, first: bytes, to: target, gaps: gaps) { try counting.went($0) }
+        let hash = try FileCopy.copy(source, first: bytes, to: target) { try counting.went($0) }
         guard hash == sha256 else {
             throw CloudError(
                 .storageFailure, "A file of the backups is not what it was a moment ago. Its disk is failing.",

@@ -5,22 +5,28 @@ internal import NephosServiceKit
 internal import NephosStorage
 
 /// Copies what is not there yet of the segments that the databases of a snapshot name.
+///
+/// A file of the deployment that begins like a copy of it takes that copy's place. One that does not gets a copy of its own:
+/// nobody can know then which of the two is damaged, and both are kept.
 struct SegmentCopying {
     let place: DeploymentPlace
     let folder: BackupFolder
-    /// Of the newest snapshot that names a segment: what was copied of it.
-    private let copied: [ServiceSegment: Manifest.Segment]
-    /// Named by a snapshot that is known to be damaged: what was copied of them is read before it is counted on.
+    /// What the newest snapshot that names a segment has of it.
+    private var last: [ServiceSegment: Manifest.Segment] = [:]
+    /// The longest that any snapshot has of each copy.
+    private var known: [ServiceSegment: [Int: Manifest.Segment]] = [:]
+    /// The copies of a segment that snapshots name.
+    private var numbers: [ServiceSegment: Set<Int>] = [:]
+    /// Named by a snapshot that is known to be damaged: their last copy is read before it is counted on.
     private let suspect: Set<ServiceSegment>
     /// Of those, what is damaged indeed.
     private var damaged: Set<ServiceSegment> = []
-    private let snapshots: [BackupFolder.Snapshot]
     private let fault: (String) throws -> Void
     private(set) var copiedSegments = 0
     private(set) var copiedBytes = 0
-    /// Files of the deployment that are not what was copied of them.
+    /// Files of the deployment that could not be read whole, or lack chunks that they had when they were copied before.
     private(set) var damagedFiles: [String] = []
-    /// Copies that were not what they had been, or were not there, and were made anew.
+    /// Copies that were not what they had been, or were not there, and were made again just as they were.
     private(set) var damagedCopies: [String] = []
 
     /// - Parameter snapshots: Those that there are, in their order.
@@ -31,16 +37,14 @@ struct SegmentCopying {
         self.place = place
         self.folder = folder
         self.fault = fault
-        self.snapshots = snapshots
-        let known = snapshots.compactMap(\.manifest)
         suspect = Set(snapshots.filter(\.isKnownDamaged).flatMap { $0.manifest?.segments.map(\.id) ?? [] })
-        var copied: [ServiceSegment: Manifest.Segment] = [:]
-        for manifest in known {
-            for segment in manifest.segments where (copied[segment.id]?.bytes ?? 0) <= segment.bytes {
-                copied[segment.id] = segment
+        for segment in snapshots.compactMap(\.manifest).flatMap(\.segments) {
+            last[segment.id] = segment
+            numbers[segment.id, default: []].formUnion([segment.copy] + (segment.others ?? []))
+            if known[segment.id]?[segment.copy].map({ $0.bytes < segment.bytes }) ?? true {
+                known[segment.id, default: [:]][segment.copy] = segment
             }
         }
-        self.copied = copied
     }
 
     /// What the copy of a service's database names: each segment, and how much of it.
@@ -67,9 +71,9 @@ struct SegmentCopying {
             return named
         }
         for id in named.map(\.id) where suspect.contains(id) {
-            guard let path = folder.path(of: id), let before = copied[id] else { continue }
+            guard let before = last[id], let path = folder.path(of: before.file) else { continue }
             let checking = Counting(.verifying, observer)
-            let damage = try Verification.damage(of: path, before) { try checking.went($0) }
+            let damage = try Verification.damage(of: path, before.bytes, before.sha256) { try checking.went($0) }
             if damage != nil { damaged.insert(id) }
         }
         // A longer copy is written as a whole, beside the shorter one.
@@ -78,7 +82,7 @@ struct SegmentCopying {
         let counting = Counting(.segments, total: 2 * missing, observer)
         var folders: Set<String> = []
         let segments = try named.map { id, bytes in
-            if let before = copied[id], before.bytes == bytes, isCopied(id, bytes) { return before }
+            if let before = last[id], isCopied(id, bytes) { return before }
             folders.formUnion([folderPath(of: id), folder.segmentsPath(of: id.service)])
             let segment = try copy(id, bytes, namedIn: making, counting)
             try fault("segment")
@@ -90,153 +94,95 @@ struct SegmentCopying {
 
     /// The folder of its partition.
     private func folderPath(of id: ServiceSegment) -> String {
-        ((folder.path(of: id) ?? "") as NSString).deletingLastPathComponent
+        ((folder.path(of: SegmentCopy(id, 1)) ?? "") as NSString).deletingLastPathComponent
     }
 
     private func isCopied(_ id: ServiceSegment, _ bytes: Int) -> Bool {
-        copied[id]?.bytes == bytes && copied[id]?.gaps == nil && !damaged.contains(id)
-            && (folder.path(of: id).flatMap { FileCopy.byteCount($0) } ?? 0) >= bytes
+        guard let before = last[id] else { return false }
+        return before.bytes == bytes && before.isPartial == nil && !damaged.contains(id)
+            && byteCount(of: before.file) >= bytes
+    }
+
+    private func byteCount(of copy: SegmentCopy) -> Int {
+        folder.path(of: copy).flatMap { FileCopy.byteCount($0) } ?? 0
     }
 
     private mutating func copy(
         _ id: ServiceSegment, _ bytes: Int, namedIn making: String, _ counting: Counting
     ) throws -> Manifest.Segment {
-        guard let name = id.segment.filePath, let target = folder.path(of: id) else {
+        guard let name = id.segment.filePath, let part = folder.path(of: SegmentCopy(id, 1)).map(Self.partPath) else {
             throw CloudError(.internalError, "There is no such segment.")
         }
         let origin = place.contentFolder(of: id.service) + "/" + name
         try FileCopy.makeFolder(folderPath(of: id))
-        let there = FileCopy.byteCount(target) ?? 0
-        let before = copied[id]
-        // Where the file is lost, what is there and no snapshot names may be the zeros of a backup that came to no end.
-        if let before, before.gaps == nil, there >= bytes, before.bytes > bytes || !damaged.contains(id),
-            before.bytes >= bytes || FileCopy.byteCount(origin) != nil
-        {
-            // A longer copy than this database needs, as when it was brought back itself. It stays.
-            guard let hash = try FileCopy.hash(target, first: bytes, went: { try counting.went($0) }) else {
-                throw FileCopy.failure(target, EIO)
-            }
-            let isSame =
-                try FileCopy.byteCount(origin) == nil
-                || Verification.damage(of: origin, bytes, hash) { try counting.went($0) } == nil
-            if isSame { return Manifest.Segment(id, bytes: bytes, sha256: hash) }
-            return try settle(id, bytes, origin, target, before, namedIn: making, counting)
-        }
         if FileCopy.byteCount(origin) ?? 0 < bytes { try requireNamed(id, origin) }
-        if let before, before.gaps != nil {
-            return try settle(id, bytes, origin, target, before, namedIn: making, counting)
-        }
-        do {
-            // In the place of a damaged copy comes what it was, and nothing else.
-            let segment = try write(
-                id, bytes, to: target, [FileCopy.Piece(path: origin, range: 0..<bytes)], from: origin,
-                expecting: before?.bytes == bytes ? before?.sha256 : nil,
-                midway: before.flatMap { $0.bytes < bytes ? (bytes: $0.bytes, sha256: $0.sha256) : nil }
-            ) {
-                try counting.went($0)
-            }
-            if let before, damaged.contains(id) || there < before.bytes { damagedCopies.append(target) }
-            return segment
-        } catch let error as CloudError where error.details["midway"] != nil {
-            guard let before else { throw error }
-            return try settle(id, bytes, origin, target, before, namedIn: making, counting)
-        }
-    }
-
-    /// Writes a copy beside its place, reads it back, and puts it there. What cannot be read is a gap.
-    ///
-    /// - Parameters:
-    ///   - bytes: What is named of it; the pieces may have more.
-    ///   - origin: Is named as damaged where anything is a gap.
-    ///   - known: Gaps that the pieces have already.
-    ///   - expected: The hash that all of it has to have; nil: any.
-    ///   - midway: A length, and the hash that the bytes up to there have to have.
-    /// - Throws: ``CloudError`` `.storageFailure`, with the detail `midway` when it has another hash.
-    private mutating func write(
-        _ id: ServiceSegment, _ bytes: Int, to target: String, _ pieces: [FileCopy.Piece], from origin: String,
-        knowing known: [Range<Int>] = [], expecting expected: String? = nil,
-        midway: (bytes: Int, sha256: String)? = nil, went: @escaping (Int) throws -> Void
-    ) throws -> Manifest.Segment {
-        let part = target + BackupFolder.unfinished
-        let length = pieces.last?.range.upperBound ?? 0
         defer { unlink(part) }
-        var salvage = Salvage(
-            to: try FileCopy.Opened(part, O_WRONLY | O_CREAT | O_TRUNC), midway: midway, went: went)
-        let hash = try salvage.run(pieces)
-        if let expected, hash != expected { throw FileCopy.differs(target, at: bytes) }
-        let gaps = Self.merged(known + salvage.gaps, below: bytes)
-        guard try FileCopy.hash(part, first: length, went: went) == hash,
-            let named = length == bytes && gaps.isEmpty
-                ? hash : try FileCopy.hash(part, first: bytes, gaps: gaps, went: { _ in })
-        else {
-            throw CloudError(
-                .storageFailure,
-                "What was written does not read as it was written. The disk of the backups is failing.",
-                details: ["file": target])
+        let written = try write(bytes, of: origin, to: part, stops: Set(known[id, default: [:]].values.map(\.bytes))) {
+            try counting.went($0)
         }
-        try FileCopy.rename(part, to: target)
-        if !gaps.isEmpty { noteDamaged(origin) }
-        copiedSegments += 1
-        copiedBytes += length
-        return Manifest.Segment(id, bytes: bytes, sha256: named, gaps: gaps)
-    }
-
-    private mutating func noteDamaged(_ origin: String) {
-        if damagedFiles.last != origin { damagedFiles.append(origin) }
-    }
-
-    /// Gaps in order, those that meet as one.
-    private static func merged(_ gaps: [Range<Int>], below bytes: Int) -> [Range<Int>] {
-        let within = gaps.map { $0.clamped(to: 0..<bytes) }.filter { !$0.isEmpty }
-        return within.sorted { $0.lowerBound < $1.lowerBound }.reduce(into: []) { merged, gap in
-            guard let last = merged.last, gap.lowerBound <= last.upperBound else { return merged.append(gap) }
-            merged[merged.count - 1] = last.lowerBound..<max(last.upperBound, gap.upperBound)
+        let found = try likeness(of: written, id, bytes, counting)
+        let copy = SegmentCopy(id, found?.copy ?? (numbers[id]?.max() ?? 0) + 1)
+        guard let target = folder.path(of: copy) else { throw CloudError(.internalError, "There is no such segment.") }
+        let isGone = found.map { byteCount(of: copy) < $0.bytes || damaged.contains(id) && copy == last[id]?.file }
+        if found.map({ $0.bytes < bytes || $0.bytes == bytes && isGone == true }) ?? true {
+            try FileCopy.rename(part, to: target)
+            copiedSegments += 1
+            copiedBytes += bytes
+            if isGone == true { damagedCopies.append(target) }
         }
-    }
-
-    /// Of a file of the deployment that is not what was copied of it: takes what is whole in either.
-    private mutating func settle(
-        _ id: ServiceSegment, _ bytes: Int, _ origin: String, _ target: String, _ before: Manifest.Segment,
-        namedIn making: String, _ counting: Counting
-    ) throws -> Manifest.Segment {
-        let marks = try DatabaseCopy.integers(
-            """
-            SELECT segment_offset FROM content_chunks
-            WHERE partition_number = \(id.segment.partition) AND segment_number = \(id.segment.number) ORDER BY 1
-            """, of: "\(making)/\(id.service).sqlite"
-        ).map { Int(clamping: $0[0]) }
-        let dispute = SegmentDispute(id: id, origin: origin, target: target, before: before, bytes: bytes)
-        // How much is read once more was not known before.
-        let verdict = try dispute.settle(marks: marks) { _ in try counting.went(0) }
-        if verdict.isOriginDamaged { noteDamaged(origin) }
-        if verdict.isCopyDamaged { damagedCopies.append(target) }
-        let length = verdict.pieces.last?.range.upperBound ?? 0
-        // Of what comes from the copy its gaps come too.
-        let known = verdict.pieces.filter { $0.path == target }.flatMap { piece in
-            (before.gaps ?? []).map { $0.clamped(to: piece.range) }
-        }
-        let gaps = Self.merged(known, below: bytes)
-        if verdict.pieces.allSatisfy({ $0.path == target }), length >= bytes,
-            FileCopy.byteCount(target) ?? 0 >= bytes,
-            let hash = try FileCopy.hash(target, first: bytes, gaps: gaps, went: { _ in try counting.went(0) })
+        var segment = Manifest.Segment(copy, bytes: bytes, sha256: written.hash)
+        segment.isPartial = written.isPartial ? true : nil
+        let others = numbers[id, default: []].filter { $0 != copy.number && byteCount(of: SegmentCopy(id, $0)) > 0 }
+        var isWhole = !written.isPartial
+        // What is new, and what is as it was before, is compared with nothing.
+        if found == nil && last[id] != nil || !others.isEmpty,
+            try !SegmentChunks(of: id, namedBy: "\(making)/\(id.service).sqlite").areWhole(in: target)
         {
-            if !gaps.isEmpty { noteDamaged(origin) }
-            return Manifest.Segment(id, bytes: bytes, sha256: hash, gaps: gaps)
+            segment.others = others.isEmpty ? nil : others.sorted()
+            isWhole = false
         }
-        let segment = try write(id, bytes, to: target, verdict.pieces, from: origin, knowing: known) { _ in
-            try counting.went(0)
-        }
-        if verdict.isCopyDamaged { try noteDamage(of: id, target, counting) }
+        if !isWhole { damagedFiles.append(origin) }
         return segment
     }
 
-    /// What nobody had whole any more is damaged in the snapshots before, and thinning does not count on those.
-    private func noteDamage(of id: ServiceSegment, _ target: String, _ counting: Counting) throws {
-        for snapshot in snapshots {
-            for segment in snapshot.manifest?.segments ?? [] where segment.id == id {
-                let damage = try Verification.damage(of: target, segment) { _ in try counting.went(0) }
-                if damage != nil { try folder.note(snapshot.name, isDamaged: true) }
-            }
+    /// What was written of a file.
+    private struct Written {
+        /// SHA-256 of all of it, and of it up to each stop.
+        var hash: String
+        var hashes: [Int: String]
+        /// Whether some of it could not be read, and is zeros.
+        var isPartial: Bool
+    }
+
+    private static func partPath(_ target: String) -> String { target + BackupFolder.unfinished }
+
+    /// Writes what can be read of the first bytes of a file, and reads it back.
+    private func write(
+        _ bytes: Int, of origin: String, to part: String, stops: Set<Int>, went: @escaping (Int) throws -> Void
+    ) throws -> Written {
+        var salvage = Salvage(to: try FileCopy.Opened(part, O_WRONLY | O_CREAT | O_TRUNC), went: went)
+        let hashes = try salvage.run(origin, 0..<bytes, stops: stops)
+        guard let hash = hashes[bytes], try FileCopy.hash(part, first: bytes, went: went) == hash else {
+            throw CloudError(
+                .storageFailure,
+                "What was written does not read as it was written. The disk of the backups is failing.",
+                details: ["file": part])
+        }
+        return Written(hash: hash, hashes: hashes, isPartial: salvage.missingBytes > 0)
+    }
+
+    /// The copy that the file begins like, the last one rather than others; nil: it differs from all.
+    ///
+    /// What could not be read whole takes the place of no copy that could.
+    private func likeness(
+        of written: Written, _ id: ServiceSegment, _ bytes: Int, _ counting: Counting
+    ) throws -> Manifest.Segment? {
+        let copies = known[id, default: [:]].values.filter { !written.isPartial || $0.isPartial == true }
+        return try copies.sorted { $0.copy > $1.copy }.first { copy in
+            guard copy.bytes > bytes else { return written.hashes[copy.bytes] == copy.sha256 }
+            // It has more than this database names, as when that was brought back itself.
+            guard let path = folder.path(of: copy.file) else { return false }
+            return try Verification.damage(of: path, bytes, written.hash) { _ in try counting.went(0) } == nil
         }
     }
 

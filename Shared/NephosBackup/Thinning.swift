@@ -40,11 +40,11 @@ struct Thinning {
     private func removeSegments() throws -> Int {
         let left = try folder.snapshots()
         guard left.allSatisfy({ $0.manifest != nil }) else { return 0 }
-        let named = Set(left.flatMap { $0.manifest?.segments.map(\.id) ?? [] })
+        let named = Set(left.flatMap { $0.manifest?.segments.flatMap { [$0.file] + $0.otherFiles } ?? [] })
         var bytes = 0
         for service in Deployment.contentServices {
             for name in try folder.segmentFiles(of: service) {
-                guard let id = SegmentID(filePath: name), !named.contains(ServiceSegment(service, id)) else { continue }
+                guard let copy = SegmentCopy(service, filePath: name), !named.contains(copy) else { continue }
                 let path = folder.segmentsPath(of: service) + "/" + name
                 bytes += FileCopy.byteCount(path) ?? 0
                 unlink(path)

@@ -11,6 +11,9 @@ public struct Verification {
         public var manifest: Manifest?
         /// What is wrong; empty: it is whole.
         public var failures: [CloudError]
+        /// Files of segments that have several copies, because the deployment's file was damaged when the snapshot was made:
+        /// first what was copied of it then. A restore takes each chunk from a copy that has it whole.
+        public var differingCopies: [[String]] = []
     }
 
     public let folder: BackupFolder
@@ -47,6 +50,8 @@ public struct Verification {
             if let failure = snapshot.failure { finding.failures = [failure] }
             if let manifest = snapshot.manifest {
                 finding.failures = try failures(of: snapshot.name, manifest, damaged, counting)
+                finding.differingCopies = manifest.segments.filter { $0.others != nil }
+                    .map { ([$0.file] + $0.otherFiles).compactMap { folder.path(of: $0) } }
             }
             // Where that cannot be noted, the others are looked at all the same.
             if lock != nil {
@@ -59,18 +64,18 @@ public struct Verification {
         return findings
     }
 
-    /// Of each segment what manifests name: the same length may have two hashes, when there was no way to have it whole.
-    static func wanted(_ manifests: [Manifest]) -> [ServiceSegment: Set<Manifest.Segment>] {
-        var wanted: [ServiceSegment: Set<Manifest.Segment>] = [:]
-        for segment in manifests.flatMap(\.segments) { wanted[segment.id, default: []].insert(segment) }
+    /// Of each copy of a segment what manifests name.
+    static func wanted(_ manifests: [Manifest]) -> [SegmentCopy: Set<Manifest.Segment>] {
+        var wanted: [SegmentCopy: Set<Manifest.Segment>] = [:]
+        for segment in manifests.flatMap(\.segments) { wanted[segment.file, default: []].insert(segment) }
         return wanted
     }
 
-    /// Each segment is read once for each length, however many snapshots name it.
+    /// Each copy is read once for each length, however many snapshots name it.
     ///
     /// - Returns: Those that are damaged.
     func damagedSegments(
-        _ wanted: [ServiceSegment: Set<Manifest.Segment>], _ counting: Counting
+        _ wanted: [SegmentCopy: Set<Manifest.Segment>], _ counting: Counting
     ) throws -> [Manifest.Segment: CloudError] {
         var damaged: [Manifest.Segment: CloudError] = [:]
         for (_, segments) in wanted.sorted(by: { $0.key < $1.key }) {
@@ -87,25 +92,20 @@ public struct Verification {
     private func damage(
         of segment: Manifest.Segment, _ went: (Int) throws -> Void, countingFrom before: Int
     ) throws -> CloudError? {
-        guard let path = folder.path(of: segment.id) else {
+        guard let path = folder.path(of: segment.file) else {
             return CloudError(.storageFailure, "There is no such segment.")
         }
-        guard var failure = try Self.damage(of: path, segment, skipping: before, went) else { return nil }
+        guard var failure = try Self.damage(of: path, segment.bytes, segment.sha256, skipping: before, went) else {
+            return nil
+        }
         failure.message += " The next backup copies it anew, if the deployment has it whole."
         return failure
     }
 
-    /// What is wrong with a file that has to begin as it was copied once, but for what could not be read then; nil: nothing.
-    static func damage(
-        of path: String, _ segment: Manifest.Segment, skipping: Int = 0, _ went: (Int) throws -> Void
-    ) throws -> CloudError? {
-        try damage(of: path, segment.bytes, segment.sha256, gaps: segment.gaps ?? [], skipping: skipping, went)
-    }
-
     /// What is wrong with a file that has to begin with so many bytes of this hash; nil: nothing.
     static func damage(
-        of path: String, _ bytes: Int, _ hash: String, gaps: [Range<Int>] = [], skipping: Int = 0,
-        isExact: Bool = false, _ went: (Int) throws -> Void
+        of path: String, _ bytes: Int, _ hash: String, skipping: Int = 0, isExact: Bool = false,
+        _ went: (Int) throws -> Void
     ) throws -> CloudError? {
         guard let size = FileCopy.byteCount(path) else { return FileCopy.failure(path) }
         guard isExact ? size == bytes : size >= bytes else {
@@ -114,7 +114,7 @@ public struct Verification {
         var skipped = 0
         var cancelled = false
         do {
-            let found = try FileCopy.hash(path, first: bytes, gaps: gaps) { count in
+            let found = try FileCopy.hash(path, first: bytes) { count in
                 let counted = max(0, count - max(0, skipping - skipped))
                 skipped += count
                 do { try went(counted) } catch {

@@ -42,6 +42,16 @@ public struct SegmentPlace: Hashable, Sendable {
     var end: Int { offset + recordBytes }
     /// Bytes that it takes in its segment.
     public var recordBytes: Int { RecordHeader.byteCount + length }
+
+    /// Whether the bytes are the whole record of a chunk, as it was written to this place.
+    public func isRecord(_ bytes: [UInt8], of chunk: ChunkID) -> Bool {
+        bytes.withUnsafeBytes { bytes in
+            guard bytes.count == recordBytes, let header = RecordHeader(bytes, in: segment, at: offset),
+                header.id == chunk
+            else { return false }
+            return header.isPayload(UnsafeRawBufferPointer(rebasing: bytes[RecordHeader.byteCount...]))
+        }
+    }
 }
 
 /// What the sealed bytes of a chunk are made of: what cannot be seen of them without the key.

@@ -136,6 +136,12 @@ extension SegmentID {
         SegmentHeader.fits(self) ? SegmentName.folder(partition) + "/" + SegmentName.of(number) : nil
     }
 
+    /// Bytes that a segment's file begins with.
+    public static var headerBytes: Int { SegmentHeader.byteCount }
+
+    /// Whether these are the first bytes of this very segment.
+    public func isHeader(_ bytes: [UInt8]) -> Bool { bytes.withUnsafeBytes { SegmentHeader.isHeader($0, of: self) } }
+
     /// The segment whose file is at this place; nil: it is none of ours.
     public init?(filePath: String) {
         let parts = filePath.split(separator: "/", omittingEmptySubsequences: false)

@@ -87,6 +87,11 @@ public enum DatabaseCopy {
         try Connection(path, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOFOLLOW).integers(query)
     }
 
+    /// The first column of a query's rows, of a copy that nobody writes to.
+    public static func blobs(_ query: String, of path: String) throws -> [[UInt8]] {
+        try Connection(immutable: path).blobs(query)
+    }
+
     /// Notes in a copy that it is being brought back: at its service's next start another epoch begins, in the
     /// transaction that forgets the note.
     ///
@@ -149,6 +154,14 @@ private final class Connection {
 
     func texts(_ query: String) throws -> [String] {
         try rows(query) { sqlite3_column_text($0, 0).map { String(cString: $0) } ?? "" }
+    }
+
+    func blobs(_ query: String) throws -> [[UInt8]] {
+        try rows(query) { statement in
+            let count = Int(sqlite3_column_bytes(statement, 0))
+            return sqlite3_column_blob(statement, 0).map { [UInt8](UnsafeRawBufferPointer(start: $0, count: count)) }
+                ?? []
+        }
     }
 
     private func rows<Row>(_ query: String, _ row: (OpaquePointer?) -> Row) throws -> [Row] {

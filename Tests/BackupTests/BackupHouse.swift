@@ -68,9 +68,9 @@ final class BackupHouse {
         try place.contentFolder(of: service) + "/" + #require(segment.filePath)
     }
 
-    /// The copy of a segment.
-    func copy(_ segment: SegmentID, of service: ServiceName = .documents) throws -> String {
-        try #require(folder.path(of: ServiceSegment(service, segment)))
+    /// A copy of a segment.
+    func copy(_ segment: SegmentID, _ number: Int = 1, of service: ServiceName = .documents) throws -> String {
+        try #require(folder.path(of: SegmentCopy(ServiceSegment(service, segment), number)))
     }
 
     deinit {
@@ -97,6 +97,18 @@ final class BackupHouse {
         put.release()
         contents[service]?.stored.append((id, place))
         return place
+    }
+
+    /// What documents have.
+    func stored() -> [(id: ChunkID, place: SegmentPlace)] { contents[.documents]?.stored ?? [] }
+
+    /// Adds rows of content that was put elsewhere.
+    func note(_ chunks: [(id: ChunkID, place: SegmentPlace)]) throws {
+        let owner = Owner(AccountID("acc_one"))
+        _ = try database(of: .documents).write {
+            try ChunkIndex.add(chunks.map { StoredChunk(id: $0.id, place: $0.place) }, of: owner, in: $0)
+        }
+        contents[.documents]?.stored += chunks
     }
 
     /// No row names any content of a service any more.
@@ -126,6 +138,11 @@ final class BackupHouse {
 
     /// What is wrong, by snapshot.
     func verify() throws -> [[CloudError]] { try Verification(of: folder).run(nil) { _ in }.map(\.failures) }
+
+    /// Copies that differ, by snapshot.
+    func differingCopies() throws -> [[[String]]] {
+        try Verification(of: folder).run(nil) { _ in }.map(\.differingCopies)
+    }
 
     /// Somewhere else.
     func elsewhere(_ name: String = "elsewhere") -> DeploymentPlace {

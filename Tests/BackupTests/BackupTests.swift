@@ -98,7 +98,7 @@ import Testing
         try house.put("grown", partition: 1)
         let second = try house.backup(at: 1)
         // In what only the second one names.
-        let segment = try #require(house.folder.path(of: second.manifest.segments[0].id))
+        let segment = try #require(house.folder.path(of: second.manifest.segments[0].file))
         try Self.flip(segment, at: second.manifest.segments[0].bytes - 10)
         #expect(try house.verify().map(\.isEmpty) == [true, false])
         #expect(try house.folder.find(nil).name == first.snapshot)
@@ -162,7 +162,7 @@ import Testing
         try house.put("a", partition: 1)
         try house.put("b", partition: 2)
         let made = try house.backup()
-        let segment = try #require(house.folder.path(of: made.manifest.segments[0].id))
+        let segment = try #require(house.folder.path(of: made.manifest.segments[0].file))
         try Self.flip(segment, at: 100)
         #expect(try house.verify().map(\.count) == [1])
         #expect(try house.verify()[0][0].message.contains("next backup copies it anew"))

@@ -27,6 +27,8 @@ import Testing
         ("a database twice", { $0.databases[0] = $0.databases[1] }),
         ("a segment twice", { $0.segments.append($0.segments[0]) }),
         ("no segment", { $0.segments[0].number = -1 }),
+        ("no copy", { $0.segments[0].copy = 0 }),
+        ("a copy twice", { $0.segments[0].others = [1] }),
         ("a service that moves no content", { $0.segments[0].service = "keyvalue" }),
         ("an unknown service", { $0.segments[0].service = "letters" }),
         ("no service", { $0.segments[0].service = "" }),

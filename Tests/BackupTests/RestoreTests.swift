@@ -46,7 +46,7 @@ import Testing
         }
         expect(.wrongCredentials, key: RecoveryKey())
         expect(.unknownItem, "2020-01-01T00-00-00Z")
-        let segment = try #require(house.folder.path(of: made.manifest.segments[0].id))
+        let segment = try #require(house.folder.path(of: made.manifest.segments[0].file))
         for file in [segment, house.folder.path(of: made.snapshot) + "/keyvalue.sqlite"] {
             try BackupTests.flip(file, at: 200)
             expect(.storageFailure)

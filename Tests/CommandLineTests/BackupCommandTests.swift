@@ -75,7 +75,8 @@ import Testing
                 #expect(values?["damaged_files"] as? [String] == [segment])
                 #expect(values?["damaged_copies"] as? [String] == [])
             }
-            #expect(try await house.nephos.run("backup", "verify", backups).status == 0)
+            let verified = try await house.nephos.run("backup", "verify", backups)
+            #expect(verified.status == 0 && verified.output.contains(".segment.2"), "\(verified)")
 
             #expect(try await house.nephos.run("down").status == 0)
             // Before anybody is asked for the key.

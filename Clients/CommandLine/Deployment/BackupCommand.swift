@@ -111,11 +111,11 @@ struct BackupCommand: ParsableCommand {
             }
             say(
                 outcome.damagedFiles,
-                "in the deployment cannot be read whole, or are not what was copied of them before: its disk may be "
-                    + "failing. The snapshot has of each what is whole in the file or in the copy")
+                "in the deployment cannot be read whole, or lack chunks that they had before: its disk may be failing. All "
+                    + "copies of each are kept, and a restore takes each chunk from one that has it whole")
             say(
                 outcome.damagedCopies,
-                "in the folder of backups were damaged or gone, and were made anew: look at its disk")
+                "in the folder of backups were damaged or gone, and were made again: look at its disk")
         }
     }
 
@@ -134,6 +134,7 @@ struct BackupCommand: ParsableCommand {
             var snapshot: String
             var whole: Bool
             var damage: [Damage]
+            var differingCopies: [[String]]
         }
 
         private struct Damage: Encodable {
@@ -151,13 +152,21 @@ struct BackupCommand: ParsableCommand {
             let rows = findings.map { finding in
                 Row(
                     snapshot: finding.snapshot, whole: finding.failures.isEmpty,
-                    damage: finding.failures.map { Damage(message: $0.message, file: $0.details["file"]) })
+                    damage: finding.failures.map { Damage(message: $0.message, file: $0.details["file"]) },
+                    differingCopies: finding.differingCopies)
+            }
+            func some(_ lines: [String]) -> String {
+                lines.prefix(10).map { "\n  " + $0 }.joined()
+                    + (lines.count > 10 ? "\n  and \(lines.count - 10) more" : "")
             }
             let lines = rows.map { row in
-                guard !row.whole else { return "\(row.snapshot) is whole" }
-                let shown = row.damage.prefix(10).map { "\n  \($0.message)\($0.file.map { " " + $0 } ?? "")" }
-                return "\(row.snapshot) is damaged:" + shown.joined()
-                    + (row.damage.count > shown.count ? "\n  and \(row.damage.count - shown.count) more" : "")
+                let copies = row.differingCopies.map {
+                    "Copies of one file differ, and a restore takes each chunk from one that has it whole: "
+                        + $0.joined(separator: " ")
+                }
+                guard !row.whole else { return "\(row.snapshot) is whole" + some(copies) }
+                return "\(row.snapshot) is damaged:"
+                    + some(row.damage.map { "\($0.message)\($0.file.map { " " + $0 } ?? "")" }) + some(copies)
             }
             try output.print(rows, text: lines.isEmpty ? "There are no snapshots." : lines.joined(separator: "\n"))
             if rows.contains(where: { !$0.whole }) { throw ExitStatus.files }
