@@ -35,6 +35,7 @@ import Testing
         defer { disk.remove() }
         let log = LogLines()
         var configuration = Transfers.Configuration()
+        configuration.retention = .seconds(24 * 3600)
         configuration.roomKeptBytes = 1 << 20
         configuration.lowRoomPart = 0.25
         let house = try BulkHouse(configuration: configuration, folder: disk.folder + "/content", log: log)

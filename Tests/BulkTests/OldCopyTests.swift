@@ -17,7 +17,10 @@ import Testing
     }
 
     @Test func whatTheCopyKnowsIsFetchedAndWhoHasEndedSinceStaysOut() throws {
-        let house = try BulkHouse()
+        // Uploads stand for contents here, and stay.
+        var configuration = Transfers.Configuration()
+        configuration.retention = .seconds(24 * 3600)
+        let house = try BulkHouse(configuration: configuration)
         let network = house.cloud.network
         let mover = try TestBulk(of: house.cloud)
         // A segment of its own for each.
