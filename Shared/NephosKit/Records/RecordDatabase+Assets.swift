@@ -198,7 +198,11 @@ extension RecordDatabase {
             }
             try staged.flush()
         }
-        do { try result.get() } catch { throw LocalFailure.error(of: error, at: nil) }
+        do { try result.get() } catch {
+            // Here, and not with the last reference: the other thread may have one for a moment still.
+            staged.cancel()
+            throw LocalFailure.error(of: error, at: nil)
+        }
         return staged
     }
 }
@@ -244,10 +248,7 @@ final class StagedAssets: Sendable {
         state = Mutex(State(claim: try folder.claim()))
     }
 
-    deinit {
-        // Unless the transaction is over, there are no rows.
-        state.withLock { state in for staged in state.staged.values { folder.remove(staged.file) } }
-    }
+    deinit { cancel() }
 
     /// - Parameter copy: What is here of it already: it gets another name, in case it goes meanwhile.
     func stage(
@@ -295,6 +296,15 @@ final class StagedAssets: Sendable {
                 }
                 state.kept.insert(staged.file)
             }
+        }
+    }
+
+    /// Removes the files, unless the transaction has ended: no row names them.
+    func cancel() {
+        state.withLock { state in
+            for staged in state.staged.values { folder.remove(staged.file) }
+            state.staged = [:]
+            state.claim = nil
         }
     }
 
