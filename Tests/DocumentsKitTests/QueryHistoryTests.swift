@@ -75,7 +75,7 @@ import Testing
             var isEqual = false
             for _ in 0..<50 where !isEqual {
                 let wanted = expected
-                isEqual = await reader.wait(for: .milliseconds(200)) { $0.isGathered && $0.items == wanted }
+                isEqual = await reader.wait(looks: 40) { $0.isGathered && $0.items == wanted }
                 // What was sent meanwhile may have been answered.
                 expected = try await container.expected(reader.query, in: folder)
             }
