@@ -38,8 +38,7 @@ import Testing
     @Test func aCodeLetsANewDeviceInWhileOthersGuess() async throws {
         try await withHousehold { house in
             try await house.begin()
-            let connection = try await house.nephos.run("status", "--connection").output
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let connection = try await house.connection
             func device(_ name: String, _ password: String) -> Program {
                 var device = house.nephos
                 device.environment["NEPHOS_HOME"] = house.folder + "/" + name

@@ -39,7 +39,7 @@ import Testing
     /// No message begins so.
     private static let junk = String(repeating: "ff", count: 12)
 
-    private func change(_ house: Household, _ damage: Damage, to value: String) throws {
+    private func change(_ house: Tenant, _ damage: Damage, to value: String) throws {
         try DatabaseQueue(path: house.folder + "/home/device.sqlite").write { database in
             try database.execute(
                 sql: "UPDATE \(damage.table) SET \(damage.column) = \(value) WHERE length(\(damage.column)) > 0")
@@ -48,8 +48,7 @@ import Testing
 
     /// It is on a disk that is not mounted, say: what was never sent is in it.
     @Test func aFolderOfContentsThatIsElsewhereIsNamedAndNotMadeAnew() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, folder) = (house.person, house.folder + "/home/content")
             let contents = (0..<3).map { number in
                 Data((0..<200_000).map { UInt8(truncatingIfNeeded: $0 &* (number + 7) >> 3) })
@@ -77,8 +76,7 @@ import Testing
     }
 
     @Test func whatIsDamagedIsNamed() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let file = house.folder + "/file"
             try Data("content".utf8).write(to: URL(fileURLWithPath: file))
             for preparation in [

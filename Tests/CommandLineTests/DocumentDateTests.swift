@@ -17,8 +17,7 @@ import Testing
     }
 
     @Test func datesBefore1970AndAfter2262ComeBack() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             let folder = house.folder + "/files"
             try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
@@ -53,8 +52,7 @@ import Testing
     }
 
     @Test func filesOfAPackageKeepDatesBefore1970() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let package = house.folder + "/a.bundle"
             try FileManager.default.createDirectory(atPath: package, withIntermediateDirectories: true)
             for (name, second) in [("old", -1_000_000_000), ("epoch", 0)] {
@@ -74,8 +72,7 @@ import Testing
     }
 
     @Test func foldersKeepTheirDates() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let folder = house.folder + "/tree"
             for name in ["/sub/deep", "/empty"] {
                 try FileManager.default.createDirectory(atPath: folder + name, withIntermediateDirectories: true)

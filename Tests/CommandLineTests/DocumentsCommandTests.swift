@@ -55,8 +55,7 @@ import Testing
     }
 
     @Test func whatComesBackUnderAnotherNameIsSaid() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             let file = house.folder + "/inner"
             try write("inner", to: file)
@@ -132,8 +131,7 @@ import Testing
 
     /// What is here of it was used longest ago, and the room is full of what was used lately.
     @Test func whatIsFetchedWithOthersStaysWithThemOrIsRefusedBeforeTheFirst() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             for (number, name) in ["a", "b", "c"].enumerated() {
                 let file = house.folder + "/" + name
@@ -305,8 +303,7 @@ import Testing
     }
 
     @Test func aDatabaseInUseIsNotTakenUnlessSomebodySaysSo() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, folder) = (house.person, house.folder + "/files")
             try write("SQLite format 3\0 and so on", to: folder + "/tree/app.db")
             try write("", to: folder + "/tree/app.db-wal")
@@ -326,8 +323,7 @@ import Testing
     }
 
     @Test func whatCannotBePutTakesNothingFromTheRest() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, folder) = (house.person, house.folder + "/files")
             for name in ["a", "b/one", "b/two", "c", "z/last"] { try write(name, to: folder + "/tree/" + name) }
             // Of the person's, `c` is a folder and `b` a file.
@@ -377,8 +373,7 @@ import Testing
 
     /// In a container names that differ in case alone are one.
     @Test func ofTwoFilesOfOneNameOneIsPut() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, folder) = (house.person, house.folder + "/files")
             for name in ["README", "Readme", "src/a", "Src/b"] { try write(name, to: folder + "/" + name) }
             for _ in 0..<2 {
@@ -399,8 +394,7 @@ import Testing
     }
 
     @Test func theWholeContainerIsGot() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, folder) = (house.person, house.folder + "/files")
             try write("a", to: folder + "/deep/a")
             #expect(try await person.run("docs", "put", "-r", folder + "/deep/..").status == 0)
@@ -414,8 +408,7 @@ import Testing
     }
 
     @Test(arguments: [SIGINT, SIGKILL]) func aGetThatIsEndedLeavesNothing(signal: Int32) async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, folder) = (house.person, house.folder + "/target")
             try write(
                 Data((0..<2_000_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) }), to: house.folder + "/long")
@@ -444,8 +437,7 @@ import Testing
 
     /// What a kill leaves is called as a part is; what was there is there.
     @Test(arguments: [SIGINT, SIGKILL]) func aGetOfAPackageThatIsEndedLeavesWhatWasThere(signal: Int32) async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, folder) = (house.person, house.folder + "/target")
             let content = Data((0..<3_000_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) })
             for name in ["a", "b"] { try write(content, to: house.folder + "/long/f/" + name) }
@@ -465,8 +457,7 @@ import Testing
     }
 
     @Test func aPackageIsPutListedReadAndGotAsOne() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, folder) = (house.person, house.folder + "/files")
             try write(
                 Data((0..<200_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }),
@@ -519,8 +510,7 @@ import Testing
     }
 
     @Test func aFurtherContentIsPutListedGotAndTakenAway() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, folder) = (house.person, house.folder + "/files")
             try write("photo", to: folder + "/photo.jpg")
             try write("small", to: folder + "/small.jpg")
@@ -553,8 +543,7 @@ import Testing
     }
 
     @Test func whatIsCalledByNoTextIsReachedByItsID() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, folder) = (house.person, house.folder + "/files")
             // What a shell makes of \xff, \u0301 is a mark that Swift takes for one character with the slash before it.
             let make = try await person.run(

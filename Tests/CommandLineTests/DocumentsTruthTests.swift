@@ -13,8 +13,7 @@ import Testing
     }
 
     @Test func aPutThatIsInterruptedBeforeAnythingIsKeptSaysSo() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let pipe = house.folder + "/pipe"
             try #require(mkfifo(pipe, 0o600) == 0)
             // Somebody who never writes.
@@ -40,8 +39,7 @@ import Testing
 
     /// What waits is the removal of what was never anywhere else.
     @Test func aContainerIsNotInStepWhileTheRemovalOfWhatIsGoneWaits() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, file) = (house.person, house.folder + "/a")
             try write("base", to: file)
             #expect(try await one.run("docs", "ls").status == 0)
@@ -88,8 +86,7 @@ import Testing
     }
 
     @Test func aFileThatIsHeldStillAndSomebodyElseHasDeletedIsResumedAndNotRemoved() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two, file) = (house.person, try await house.anotherDevice("second"), house.folder + "/a")
             try write("base", to: file)
             #expect(try await one.run("docs", "put", file).status == 0)
@@ -107,8 +104,7 @@ import Testing
     }
 
     @Test func whatIsHeldStillIsNotWaitedFor() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             for (name, byte) in [("a", UInt8(7)), ("b", 8)] {
                 try write(Data(repeating: byte, count: 60_000), to: house.folder + "/f/" + name)
@@ -126,8 +122,7 @@ import Testing
     }
 
     @Test func aLinkIsMovedOutWhereverItLeads() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let folder = house.folder + "/f"
             try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
             try FileManager.default.createSymbolicLink(atPath: folder + "/link", withDestinationPath: "/proc/cpuinfo")
@@ -191,8 +186,7 @@ import Testing
     }
 
     @Test func whatConflictsStaysPausedAndTheOthersAreResumed() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             for name in ["a", "b"] {
                 try write("base", to: house.folder + "/" + name)
@@ -303,8 +297,7 @@ import Testing
     }
 
     @Test func aListMarksWhatThingsAreAndShowsWhatIsInPackages() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             let folder = house.folder + "/files"
             try write("info", to: folder + "/tree/Film.bundle/Info.txt")
@@ -377,8 +370,7 @@ import Testing
     }
 
     @Test func whatIsSaidOfAnItemIsSetAndShown() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             let file = house.folder + "/a.txt"
             try write("x", to: file)

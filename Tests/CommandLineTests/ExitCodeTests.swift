@@ -248,8 +248,7 @@ import Testing
             let link = try #require(published.firstMatch(of: /"id":"([0-9a-f]{32})"/)).output.1
             let made = try await person.run("app", "token", "create", "default", "--json").output
             let token = try #require(made.firstMatch(of: /"id":"([0-9a-f]{16})"/)).output.1
-            let connection = try await house.nephos.run("status", "--connection").output
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let connection = try await house.connection
             let leaves = try await leaves(person)
             let last = Self.lastCommands.compactMap { name in leaves.first { $0.name == name } }
             #expect(last.count == Self.lastCommands.count)
@@ -375,8 +374,7 @@ import Testing
             let other = try await house.anotherDevice("other")
             let signIn = [
                 "sign-in",
-                try await house.nephos.run("status", "--connection").output
-                    .trimmingCharacters(in: .whitespacesAndNewlines), "--account", Household.accountName,
+                try await house.connection, "--account", Household.accountName,
             ]
 
             #expect(try await house.nephos.run("account", "lock", Household.accountName).status == 0)

@@ -74,8 +74,7 @@ import Testing
     }
 
     @Test func whatDiffersIsNamedByItsPath() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let file = house.folder + "/a"
             try Data("a".utf8).write(to: URL(fileURLWithPath: file))
             #expect(try await house.person.run("docs", "mkdir", "Letters").status == 0)

@@ -20,8 +20,7 @@ import Testing
     }
 
     @Test func oneIsConnectedAndAnotherFollowsIt() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             // Longer than a socket's address may be.
             let person = try await house.anotherDevice(String(repeating: "long-name-", count: 12))
             let other = try await house.anotherDevice("other")
@@ -74,16 +73,13 @@ import Testing
 
     /// The server's key says that it is the same one: a new address needs no password.
     @Test func aNewAddressNeedsNoPassword() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             var person = house.person
             person.environment["NEPHOS_PASSWORD"] = nil
-            func signIn(_ connection: String, _ account: String = Household.accountName) async throws -> Program.Outcome
-            {
+            func signIn(_ connection: String, _ account: String = house.accountName) async throws -> Program.Outcome {
                 try await person.run("sign-in", connection, "--account", account, "--timeout", "5")
             }
-            let connection = try await house.nephos.run("status", "--connection").output
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let connection = house.connection
             let moved = connection.replacing("127.0.0.1", with: "localhost")
             let followed = try await signIn(moved)
             #expect(followed.status == 0 && followed.output.contains("as before"), "\(followed)")
@@ -99,7 +95,7 @@ import Testing
             let (listener, silentPort) = try Web.listen()
             defer { close(listener) }
             let silent = moved.replacing(/:[0-9]+\//, with: ":\(silentPort)/")
-            let waiting = try person.start(["sign-in", silent, "--account", Household.accountName])
+            let waiting = try person.start(["sign-in", silent, "--account", house.accountName])
             var connections = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
             try await eventually("it waits for an answer") { poll(&connections, 1, 0) == 1 }
             waiting.signal(SIGKILL)

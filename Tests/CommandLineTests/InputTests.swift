@@ -4,11 +4,9 @@ import Testing
 /// Files and values as people make them.
 @Suite(.serialized) struct InputTests {
     @Test func anEditorsLineEndIsNoPartOfAPassword() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let file = house.folder + "/password"
-            let connection = try await house.nephos.run("status", "--connection").output
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let connection = house.connection
             for (index, end) in ["\r\n", "\n", "\r", ""].enumerated() {
                 try Data("secret phrase 123\(end)".utf8).write(to: URL(fileURLWithPath: file))
                 let made = try await house.nephos.run("account", "create", "bob\(index)", "--password-file", file)
@@ -35,8 +33,7 @@ import Testing
     }
 
     @Test func booleansAndEmptyListsAreTyped() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let saved = try await house.person.run(
                 "records", "save", "e", "l=[]", "done=true", "open=false", "word=True", "--type", "T",
                 "--string", "text=true")
@@ -49,8 +46,7 @@ import Testing
     }
 
     @Test func importSavesParentsBeforeChildren() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             #expect(try await house.person.run("records", "save", "there", "n=1", "--type", "T").status == 0)
             func line(_ name: String, _ parent: String?) -> String {
                 let parent = parent.map { #","parent":"\#($0)""# } ?? ""

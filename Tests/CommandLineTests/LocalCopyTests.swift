@@ -12,8 +12,7 @@ import Testing
 
     @Test("A file of zeros takes no room on the disk, and has its length and bytes")
     func holesTakeNoRoom() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let file = house.folder + "/image"
             let length = 64 << 20
             let text = Data("text".utf8)
@@ -32,8 +31,7 @@ import Testing
     }
 
     @Test func aMissingFolderIsNamedAsTheFolder() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             try Data("x".utf8).write(to: URL(fileURLWithPath: house.folder + "/x"))
             #expect(try await house.person.run("docs", "put", house.folder + "/x", "d/x", "-p").status == 0)
             for arguments in [["d/x", "/none/x"], ["-r", "d", house.folder + "/none/d"]] {
@@ -46,8 +44,7 @@ import Testing
     }
 
     @Test func aPathThatIsTooLongIsRefusedByALimit() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             try Data("x".utf8).write(to: URL(fileURLWithPath: house.folder + "/x"))
             #expect(try await house.person.run("docs", "put", house.folder + "/x").status == 0)
             let name = house.folder + "/" + String(repeating: "n", count: 256)

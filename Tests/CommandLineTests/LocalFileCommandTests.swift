@@ -15,10 +15,9 @@ import Testing
 
     /// Two devices that have `doc.txt` and a folder of files each, alike.
     private func withDevices(
-        _ body: (_ one: Program, _ two: Program, _ mine: String, _ theirs: String, Household) async throws -> Void
+        _ body: (_ one: Program, _ two: Program, _ mine: String, _ theirs: String) async throws -> Void
     ) async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             let (mine, theirs) = (house.folder + "/one", house.folder + "/two")
             for name in ["doc.txt", "f/a", "f/b", "f/sub/c"] { try write("base " + name, to: mine + "/" + name) }
@@ -28,14 +27,14 @@ import Testing
             #expect(try await two.run("docs", "get", "doc.txt", theirs).status == 0)
             #expect(try await two.run("docs", "get", "-r", "f", theirs).status == 0)
             #expect(text(theirs + "/f/sub/c") == "base f/sub/c")
-            try await body(one, two, mine, theirs, house)
+            try await body(one, two, mine, theirs)
         }
     }
 
     // MARK: Put
 
     @Test func aPutOverAnotherDevicesVersionIsAConflict() async throws {
-        try await withDevices { one, two, mine, theirs, _ in
+        try await withDevices { one, two, mine, theirs in
             try write("two hours of work", to: mine + "/doc.txt")
             #expect(try await one.run("docs", "put", mine + "/doc.txt").status == 0)
             try write("a typo", to: theirs + "/doc.txt")
@@ -56,7 +55,7 @@ import Testing
     }
 
     @Test func aPutOfAnUnknownConflictIsToldWhenItIsSent() async throws {
-        try await withDevices { one, two, mine, theirs, _ in
+        try await withDevices { one, two, mine, theirs in
             try write("a typo", to: theirs + "/doc.txt")
             #expect(try await two.run("docs", "put", theirs + "/doc.txt", "--offline").status == 0)
             try write("two hours of work", to: mine + "/doc.txt")
@@ -68,7 +67,7 @@ import Testing
     }
 
     @Test func anUnchangedFileIsNotPutOverANewerVersion() async throws {
-        try await withDevices { one, two, mine, theirs, _ in
+        try await withDevices { one, two, mine, theirs in
             try write("newer", to: mine + "/doc.txt")
             #expect(try await one.run("docs", "put", mine + "/doc.txt").status == 0)
             let put = try await two.run("docs", "put", theirs + "/doc.txt")
@@ -83,7 +82,7 @@ import Testing
     }
 
     @Test func aFileThatWasNeverGotIsAConflictUnlessEqual() async throws {
-        try await withDevices { one, two, _, theirs, _ in
+        try await withDevices { one, two, _, theirs in
             let other = theirs + "/other/doc.txt"
             try write("base doc.txt", to: other)
             let equal = try await two.run("docs", "put", other)
@@ -100,7 +99,7 @@ import Testing
     }
 
     @Test func whatWasDeletedThereIsNotPutAgain() async throws {
-        try await withDevices { one, two, _, theirs, _ in
+        try await withDevices { one, two, _, theirs in
             #expect(try await one.run("docs", "rm", "-r", "f/a", "f/sub").status == 0)
             let put = try await two.run("docs", "put", "-r", theirs + "/f")
             #expect(put.status == 6 && put.errors.contains(theirs + "/f/a"), "\(put)")
@@ -118,7 +117,7 @@ import Testing
     }
 
     @Test func whatWasMovedThereIsPutWhereItIs() async throws {
-        try await withDevices { one, two, _, theirs, _ in
+        try await withDevices { one, two, _, theirs in
             #expect(try await one.run("docs", "mv", "f/a", "f/renamed").status == 0)
             #expect(try await one.run("docs", "mv", "f/sub", "moved").status == 0)
             try write("edited", to: theirs + "/f/a")
@@ -133,7 +132,7 @@ import Testing
     }
 
     @Test func aNewFolderIsNotPutIntoOneThatWasMovedThere() async throws {
-        try await withDevices { one, _, mine, _, _ in
+        try await withDevices { one, _, mine, _ in
             #expect(try await one.run("docs", "mv", "f", "f-2025").status == 0)
             try FileManager.default.removeItem(atPath: mine + "/f")
             try write("new", to: mine + "/f/a")
@@ -149,7 +148,7 @@ import Testing
     }
 
     @Test func anotherFileIsNotPutOverOneThatWasMovedThere() async throws {
-        try await withDevices { one, two, _, theirs, _ in
+        try await withDevices { one, two, _, theirs in
             #expect(try await one.run("docs", "mv", "f/a", "f/renamed").status == 0)
             // As an editor saves it, or as another that took its place.
             try write("another", to: theirs + "/f/a.new")
@@ -164,7 +163,7 @@ import Testing
     }
 
     @Test func theNextFileOfAMovedOnesNameIsAnother() async throws {
-        try await withDevices { one, _, mine, _, _ in
+        try await withDevices { one, _, mine, _ in
             try write("first", to: mine + "/inbox/scan")
             #expect(try await one.run("docs", "put", "-r", "--move", mine + "/inbox").status == 0)
             #expect(text(mine + "/inbox/scan") == nil)
@@ -183,7 +182,7 @@ import Testing
     }
 
     @Test func aFileThatIsNotMovedAwayStaysForItsReason() async throws {
-        try await withDevices { one, two, mine, theirs, _ in
+        try await withDevices { one, two, mine, theirs in
             try write("newer", to: mine + "/doc.txt")
             #expect(try await one.run("docs", "put", mine + "/doc.txt").status == 0)
             let outdated = try await two.run("docs", "put", "--move", theirs + "/doc.txt")
@@ -199,7 +198,7 @@ import Testing
     }
 
     @Test func aFileIsPutUnderTwoNamesEachDay() async throws {
-        try await withDevices { one, _, mine, _, _ in
+        try await withDevices { one, _, mine, _ in
             for day in ["1", "2", "3"] {
                 try write("day " + day, to: mine + "/log")
                 for name in ["log-latest", "log-0" + day] {
@@ -213,7 +212,7 @@ import Testing
     }
 
     @Test func anotherDevicesExecutableBitArrives() async throws {
-        try await withDevices { one, two, mine, theirs, _ in
+        try await withDevices { one, two, mine, theirs in
             func isExecutable(_ device: Program) async throws -> Bool {
                 try await device.run("docs", "ls", "doc.txt", "--json").output.contains(#""executable":true"#)
             }
@@ -238,7 +237,7 @@ import Testing
     }
 
     @Test func aPutSaysHowMuchWasChanged() async throws {
-        try await withDevices { _, two, _, theirs, _ in
+        try await withDevices { _, two, _, theirs in
             try write("edited", to: theirs + "/f/a")
             let put = try await two.run("docs", "put", "-r", theirs + "/f")
             #expect(put.output == "Put 5 items: 1 changed, 4 unchanged (6 B to send).\n", "\(put)")
@@ -250,7 +249,7 @@ import Testing
     // MARK: Get
 
     @Test func aGetLeavesWhatWasChangedHere() async throws {
-        try await withDevices { one, two, mine, theirs, _ in
+        try await withDevices { one, two, mine, theirs in
             try write("from one", to: mine + "/f/b")
             #expect(try await one.run("docs", "put", "-r", mine + "/f").status == 0)
             try write("an edit", to: theirs + "/f/a")
@@ -267,7 +266,7 @@ import Testing
     }
 
     @Test func aGetOfOneFileLeavesAnother() async throws {
-        try await withDevices { _, two, _, theirs, _ in
+        try await withDevices { _, two, _, theirs in
             let place = theirs + "/other/doc.txt"
             try write("another", to: place)
             let get = try await two.run("docs", "get", "doc.txt", place)
@@ -280,7 +279,7 @@ import Testing
     }
 
     @Test func aGetMovesFilesAsTheirItemsWere() async throws {
-        try await withDevices { one, two, _, theirs, _ in
+        try await withDevices { one, two, _, theirs in
             #expect(try await one.run("docs", "mv", "f/a", "f/renamed").status == 0)
             try write("an edit", to: theirs + "/f/a")
             let get = try await two.run("docs", "get", "-r", "f", theirs)
@@ -294,7 +293,7 @@ import Testing
     // MARK: Compare
 
     @Test func aDiffSaysWhatDiffers() async throws {
-        try await withDevices { one, two, mine, theirs, _ in
+        try await withDevices { one, two, mine, theirs in
             let same = try await two.run("docs", "diff", "-r", theirs + "/f")
             #expect(same.status == 0 && same.output == "Nothing differs: 5 are the same.\n", "\(same)")
             try write("from one", to: mine + "/f/b")

@@ -3,15 +3,14 @@ import Testing
 
 /// Two devices that make the same file or folder, one of them while it hears nothing of the other.
 @Suite(.serialized) struct MadeTwiceTests {
-    private func file(_ text: String, in house: Household) throws -> String {
+    private func file(_ text: String, in house: Tenant) throws -> String {
         let file = house.folder + "/s.txt"
         try Data(text.utf8).write(to: URL(fileURLWithPath: file))
         return file
     }
 
     @Test func equalFilesInEqualFoldersBecomeOne() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             #expect(try await two.run("docs", "ls").status == 0)
             let file = try file("equal", in: house)
@@ -35,8 +34,7 @@ import Testing
     }
 
     @Test func aWaitingFileThatGetsAnotherNameIsSaid() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             #expect(try await two.run("docs", "ls").status == 0)
             #expect(try await two.run("docs", "put", file("file", in: house), "gf", "--offline").status == 0)
@@ -50,8 +48,7 @@ import Testing
     }
 
     @Test func deletingAnUnsentFolderDeletesNoOther() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             #expect(try await two.run("docs", "ls").status == 0)
             #expect(try await two.run("docs", "mkdir", "P", "--offline").status == 0)
@@ -67,8 +64,7 @@ import Testing
     }
 
     @Test func unequalFilesAreAConflictThatIsSaid() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             #expect(try await two.run("docs", "ls").status == 0)
             #expect(try await two.run("docs", "put", file("theirs", in: house), "--offline").status == 0)

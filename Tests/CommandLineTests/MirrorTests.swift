@@ -14,7 +14,7 @@ import Testing
 
     /// Runs a mirror until the condition holds.
     private func mirror(
-        _ house: Household, _ file: String, _ options: [String] = [], until condition: (_ content: String) -> Bool
+        _ house: Tenant, _ file: String, _ options: [String] = [], until condition: (_ content: String) -> Bool
     ) async throws {
         let mirror = try house.person.start(["kv", "mirror", file] + options)
         do { try await eventually("the mirror has done it") { condition(content(file)) } } catch {
@@ -29,8 +29,7 @@ import Testing
     }
 
     @Test func whatWasEditedWhileNoMirrorRanIsTakenAndTheRestYields() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let file = house.folder + "/defaults.json"
             for (key, value) in [("edited", "1"), ("stale", "1"), ("removed", "1"), ("gone", "1")] {
                 #expect(try await house.person.run("kv", "set", key, value).status == 0)
@@ -86,8 +85,7 @@ import Testing
     }
 
     @Test func aFileThatIsCutOrBrokenWhileTheMirrorRunsEndsItAndDeletesNothing() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
             for (text, reason) in [("", "is empty"), ("{\"k\": ", "cannot be taken over")] {
                 let file = house.folder + "/defaults.json"
@@ -105,8 +103,7 @@ import Testing
     }
 
     @Test func aFileOfWhichNothingIsKnownIsNotOverwritten() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let file = house.folder + "/defaults.json"
             let theirs = #"{"a": 1, "b": 1, "c": 1}"#
             for (side, expected) in [("file", "1"), ("store", "2")] {
@@ -135,8 +132,7 @@ import Testing
     }
 
     @Test func aFileThatLostMostOfItsKeysWhileNoMirrorRanDeletesThemOnlyWhenAsked() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let file = house.folder + "/defaults.json"
             let all = house.folder + "/all.json"
             try JSONEncoder().encode(Dictionary(uniqueKeysWithValues: (0..<9).map { ("k\($0)", $0) }))

@@ -7,8 +7,7 @@ import Testing
 @Suite(.serialized) struct OfflineTests {
     /// Also where the server is there: nobody hears of it before somebody asks that it be sent.
     @Test func offlineAsksNobody() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))
             for device in [one, other] {
                 for command in [["kv", "sync"], ["docs", "ls"], ["records", "ls"]] {
@@ -178,8 +177,7 @@ import Testing
             #expect(sync.errors.contains("does not have the server's key"), "\(sync.errors)")
 
             // The way back that it names.
-            let connection = try await house.nephos.run("status", "--connection").output
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let connection = try await house.connection
             let signIn = try await house.person.run(
                 "sign-in", connection, "--account", Household.accountName, "--device-name", "d")
             #expect(signIn.status == 0, "\(signIn.errors)")
@@ -249,43 +247,5 @@ import Testing
             try await house.begin()
             #expect(try await house.person.run("kv", "set", "k", "1").output == "Set k.\n")
         }
-    }
-}
-
-extension Household {
-    /// The command line of the person who is signed in.
-    var person: Program {
-        var program = nephos
-        program.environment["NEPHOS_PASSWORD"] = "correct horse battery"
-        return program
-    }
-
-    /// Signs in another device of the same person.
-    func anotherDevice(_ name: String) async throws -> Program {
-        var device = person
-        device.environment["NEPHOS_HOME"] = folder + "/home-of-" + name
-        let connection = try await nephos.run("status", "--connection").output
-            .trimmingCharacters(in: .whitespacesAndNewlines)
-        let signIn = try await device.run("sign-in", connection, "--account", Self.accountName, "--device-name", name)
-        try #require(signIn.status == 0, "\(signIn.errors)")
-        return device
-    }
-
-    /// Starts the services, and signs a person in.
-    ///
-    /// - Parameters:
-    ///   - settings: What the services take from the environment.
-    ///   - lifetime: Seconds that an access token lives.
-    func begin(_ settings: [String: String] = [:], lifetime: Int = 900) async throws {
-        var operatorProgram = person
-        operatorProgram.environment["NEPHOS_IDENTITY_ACCESS_TOKEN_LIFETIME_SECONDS"] = "\(lifetime)"
-        operatorProgram.environment.merge(settings) { $1 }
-        let up = try await operatorProgram.run("up")
-        try #require(up.status == 0, "\(up.errors)")
-        try #require(try await person.run("account", "create", Self.accountName).status == 0)
-        let connection = try await nephos.run("status", "--connection").output
-            .trimmingCharacters(in: .whitespacesAndNewlines)
-        let signIn = try await person.run("sign-in", connection, "--account", Self.accountName, "--device-name", "d")
-        try #require(signIn.status == 0, "\(signIn.errors)")
     }
 }

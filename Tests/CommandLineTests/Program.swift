@@ -1,7 +1,4 @@
 import Foundation
-import NephosCore
-import NephosServiceKit
-import Synchronization
 import Testing
 
 /// The real programs, beside the tests, as a person or a script runs them.
@@ -25,6 +22,9 @@ struct Program: Sendable {
 
         func signal(_ number: Int32) { kill(pid, number) }
 
+        /// Keeps no file of its output.
+        func dropOutput() { for file in [files.output, files.errors] { unlink(file) } }
+
         /// What it has printed so far.
         var output: String { Self.read(files.output) }
         var errors: String { Self.read(files.errors) }
@@ -38,7 +38,7 @@ struct Program: Sendable {
                     continuation.resume(returning: status & 0x7f == 0 ? status >> 8 & 0xff : 128 + status & 0x7f)
                 }
             }
-            defer { for file in [files.output, files.errors] { unlink(file) } }
+            defer { dropOutput() }
             return Outcome(status: status, output: Self.read(files.output), errors: Self.read(files.errors))
         }
 
@@ -134,52 +134,4 @@ func eventually(_ what: Comment, _ condition: () throws -> Bool) async throws {
         try #require(ContinuousClock.now < deadline, what)
         try await Task.sleep(for: .milliseconds(20))
     }
-}
-
-/// A deployment in a folder of its own, and what runs of it.
-final class Household: Sendable {
-    static let accountName = "ann"
-    // Tests of one run at the same time take different ports.
-    private static let nextPort = Atomic(10_000 + Int(getpid()) % 400 * 50)
-
-    let folder: String
-    let nephos: Program
-    var deployment: String { folder + "/deployment" }
-    var run: RunFolder { RunFolder(deployment: deployment) }
-
-    /// - Parameter options: Further ones of `nephos init`.
-    init(_ options: [String] = []) async throws {
-        folder = NSTemporaryDirectory() + "nephos-test-" + UUID().uuidString
-        try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        nephos = Program(
-            name: "nephos",
-            environment: ["NEPHOS_DEPLOYMENT": folder + "/deployment", "NEPHOS_HOME": folder + "/home"])
-        let start = Self.nextPort.wrappingAdd(Deployment.portCount, ordering: .relaxed).newValue
-        let port = try #require(LocalPorts.firstFree(from: start))
-        let made = try await nephos.run(["init", "--port", "\(port)"] + options)
-        try #require(made.status == 0, "\(made.errors)")
-    }
-
-    /// Stops what runs, and removes everything.
-    func close() async throws {
-        try await nephos.run("down")
-        try? FileManager.default.removeItem(atPath: folder)
-    }
-
-    func holder(_ place: RunFolder.Place) throws -> pid_t { try #require(run.holder(of: place)) }
-
-    func holder(_ service: ServiceName) throws -> pid_t { try holder(.service(service)) }
-
-    /// The places that are held.
-    var held: [RunFolder.Place] { RunFolder.Place.all.filter { run.holder(of: $0) != nil } }
-}
-
-/// Runs the body with a deployment, and takes it away whatever happens.
-func withHousehold(_ options: [String] = [], _ body: (Household) async throws -> Void) async throws {
-    let household = try await Household(options)
-    do { try await body(household) } catch {
-        try await household.close()
-        throw error
-    }
-    try await household.close()
 }

@@ -11,8 +11,7 @@ import Testing
     }
 
     @Test func aPutAndAGetShowHowFastTheyGoAndHowLongTheyWillTake() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             var random = SplitMix64(seed: 1)
             var content = Data(capacity: 3_000_008)

@@ -91,8 +91,7 @@ import Testing
     @Test func nobodyIsAskedBeforeTheRestIsInOrder() async throws {
         try await withHousehold { house in
             try await house.begin()
-            let connection = try await house.nephos.run("status", "--connection").output
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let connection = try await house.connection
             let file = house.folder + "/file"
             try Data().write(to: URL(fileURLWithPath: file))
             let signIn = ["sign-in", connection, "--account", Household.accountName]

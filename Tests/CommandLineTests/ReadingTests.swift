@@ -10,8 +10,7 @@ import Testing
     }
 
     @Test func aReadShowsWhatOthersHaveJustWritten() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))
             for device in [one, other] {
                 for command in [["kv", "sync"], ["docs", "ls"], ["records", "ls"]] {
@@ -80,8 +79,7 @@ import Testing
     }
 
     @Test func onlyUnseenOverwritesAreConflicts() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))
             for number in 1...4 {
                 #expect(try await one.run("kv", "set", "own", "\(number)").status == 0)
@@ -111,8 +109,7 @@ import Testing
     }
 
     @Test func aNewDeviceWritesOverWhatTheServerHas() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let preload = try house.makeSlowClock()
             #expect(try await house.person.run("kv", "set", "k", "before").status == 0)
             var late = try await house.anotherDevice("late")
@@ -133,8 +130,7 @@ import Testing
     }
 
     @Test func aNameThatNothingHasIsNotFound() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
             let why = try await house.person.run("why", "nothere")
             #expect(why.status == 2 && why.errors.contains("There is no item nothere."), "\(why)")
@@ -150,7 +146,7 @@ import Testing
     }
 }
 
-extension Household {
+extension Resident {
     /// A library that puts a program's clock two minutes back.
     func makeSlowClock() throws -> String {
         let source = """

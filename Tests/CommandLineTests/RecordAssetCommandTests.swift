@@ -15,8 +15,7 @@ import Testing
     }
 
     @Test func anAssetIsAFileAgainOnTheOtherDevice() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))
             let (source, target) = (house.folder + "/source", house.folder + "/target")
             try bytes(700_000).write(to: URL(fileURLWithPath: source))
@@ -52,8 +51,7 @@ import Testing
     }
 
     @Test func assetsAreExportedAndImportedBesideTheirRecords() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             let (source, file, folder) = (
                 house.folder + "/source", house.folder + "/records.jsonl", house.folder + "/assets"
@@ -69,12 +67,7 @@ import Testing
             #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == 2)
             try Data(lines.output.utf8).write(to: URL(fileURLWithPath: file))
 
-            #expect(try await house.person.run("account", "create", "other").status == 0)
-            var other = house.person
-            other.environment["NEPHOS_HOME"] = house.folder + "/home-of-somebody-else"
-            let connection = try await house.nephos.run("status", "--connection").output
-                .trimmingCharacters(in: .whitespacesAndNewlines)
-            #expect(try await other.run("sign-in", connection, "--account", "other").status == 0)
+            let other = try await house.anotherPerson()
             // What nobody has there is refused, with its reason.
             let without = try await other.run("records", "import", file)
             #expect(without.output.contains("2 records could not be saved"), "\(without)")
@@ -120,8 +113,7 @@ import Testing
 
     /// A file of an asset that has other bytes, and a line that is no record: the lines before are saved, whatever failed.
     @Test func whatCameBeforeALineThatIsNoneIsSavedThoughAnotherFailed() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             let (source, file, folder) = (
                 house.folder + "/source", house.folder + "/records.jsonl", house.folder + "/assets"
@@ -148,8 +140,7 @@ import Testing
     }
 
     @Test func aRecordThatNobodyHereCanReadIsNamed() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             for name in ["a", "b"] {
                 #expect(try await one.run("records", "save", name, "n=1", "--type", "T").status == 0)
@@ -169,8 +160,7 @@ import Testing
     }
 
     @Test func aFolderOfAssetsThatIsNotThereIsSaidBeforeAnythingIsSaved() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (person, file) = (house.person, house.folder + "/lines")
             try Data(#"{"name":"x","type":"T","fields":{"a":1}}"#.utf8).write(to: URL(fileURLWithPath: file))
             let absent = try await person.run("records", "import", file, "--assets", house.folder + "/nosuch")
@@ -182,8 +172,7 @@ import Testing
     }
 
     @Test(arguments: [SIGINT, SIGKILL]) func anAssetThatIsEndedLeavesTheFileAsItWas(signal: Int32) async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))
             let (source, folder) = (house.folder + "/source", house.folder + "/target")
             try bytes(2_000_000).write(to: URL(fileURLWithPath: source))

@@ -28,8 +28,7 @@ import Testing
 
     /// It is neither of a home nor of a deployment.
     @Test func aFileThatSomebodyNamesAndIsNotThereIsNotFound() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let missing = house.folder + "/nosuch"
             for command in [
                 ["kv", "set", "k", "--type", "data", "--from", missing], ["kv", "import", missing],
@@ -97,8 +96,7 @@ import Testing
     }
 
     @Test func whatIsMissingIsSaidWithTheLineThatMakesIt() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let person = house.person
             let lines = (0...1000).map { #"{"name":"r\#($0)","type":"Note","fields":{"count":\#($0 % 7)}}"# + "\n" }
             let file = house.folder + "/lines"
@@ -120,8 +118,7 @@ import Testing
     }
 
     @Test func whatNoFieldCanBeCalledIsNamed() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             for option in [[], ["--string"]] {
                 let refused = try await house.person.run(
                     ["records", "save", "x", "--type", "T"] + option + ["photo@=x"])

@@ -6,8 +6,7 @@ import Testing
 /// Records, as a person or a script has them.
 @Suite(.serialized) struct RecordsCommandTests {
     @Test func whatOneDeviceSavesTheOtherFinds() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))
             let saved = try await one.run(
                 "records", "save", "a", "title=one", "count=3", "size=1.5", "zip=01234", "yes=true",
@@ -64,8 +63,7 @@ import Testing
 
     /// A name is one of a zone: what was refused in another is not dismissed with it.
     @Test func whatWasRefusedElsewhereUnderTheSameNameStays() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             #expect(try await one.run("records", "zones", "make", "other").status == 0)
             for zone in ["_defaultZone", "other"] {
@@ -89,8 +87,7 @@ import Testing
 
     /// What refers to others is saved with them.
     @Test func aTreeThatWasRefusedIsSavedAgain() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             for (name, parent) in [("b", "nowhere"), ("a", "b")] {
                 let refused = try await one.run("records", "save", name, "--type", "T", "--parent", parent)
@@ -107,8 +104,7 @@ import Testing
     /// Two saves of one record were refused, each made from what there was: saved again, neither takes the other's place
     /// without a word.
     @Test func whatWasRefusedIsSavedAgain() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             #expect(try await one.run("records", "save", "a", "n=0", "--type", "T").status == 0)
             for field in ["first", "second"] {
@@ -136,8 +132,7 @@ import Testing
 
     /// Of several that were refused the newest is the record, and what else was taken is said.
     @Test func ofWhatWasRefusedTheNewestIsTheRecord() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             #expect(try await one.run("records", "save", "a", "n=0", "--type", "T").status == 0)
             for number in 1...3 {
@@ -152,7 +147,7 @@ import Testing
             #expect(read.contains(#""n":3"#), "\(read)")
             // Whoever signs out hears what is nowhere but here.
             let ended = try await one.run("sign-out")
-            #expect(ended.output.contains("of ann were refused or met others"), "\(ended)")
+            #expect(ended.output.contains("of \(house.accountName) were refused or met others"), "\(ended)")
             #expect(try await one.run("status").status == 4)
         }
     }
@@ -225,8 +220,7 @@ import Testing
             #expect(containers.output.firstMatch(of: /TEST\.c .*TEST\.app +ann/) != nil, "\(containers)")
             var bert = ann
             bert.environment["NEPHOS_HOME"] = house.folder + "/home-of-bert"
-            let connection = try await house.nephos.run("status", "--connection").output
-                .trimmingCharacters(in: .whitespacesAndNewlines)
+            let connection = try await house.connection
             #expect(try await bert.run("sign-in", connection, "--account", "bert").status == 0)
             let place = ["--app", "TEST.app", "--public"]
             let saved = try await bert.run(["records", "save", "sea", "title=Sea", "--type", "Place"] + place)
@@ -327,8 +321,7 @@ import Testing
     }
 
     @Test func whatWasRefusedOfADeletedZoneIsShownUntilItIsDismissed() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))
             #expect(try await one.run("records", "zones", "make", "work").status == 0)
             #expect(try await one.run("records", "save", "a", "n=1", "--type", "T", "--zone", "work").status == 0)
@@ -350,8 +343,7 @@ import Testing
     }
 
     @Test func whatIsExportedIsImportedIntoAnotherAccountToTheByte() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             #expect(try await one.run("records", "zones", "make", "work").status == 0)
             let file = house.folder + "/records.jsonl"
@@ -369,12 +361,7 @@ import Testing
             let order = first.split(separator: "\n").compactMap { $0.firstMatch(of: /"name":"([az])"/)?.output.1 }
             #expect(order == ["z", "a"])
 
-            #expect(try await house.person.run("account", "create", "other").status == 0)
-            var other = house.person
-            other.environment["NEPHOS_HOME"] = house.folder + "/home-of-somebody-else"
-            let connection = try await house.nephos.run("status", "--connection").output
-                .trimmingCharacters(in: .whitespacesAndNewlines)
-            #expect(try await other.run("sign-in", connection, "--account", "other").status == 0)
+            let other = try await house.anotherPerson()
             try Data(first.utf8).write(to: URL(fileURLWithPath: file))
             let missing = try await other.run("records", "import", file)
             #expect(missing.status == 2 && missing.errors.contains("zone: work"), "\(missing)")
@@ -440,8 +427,7 @@ import Testing
     }
 
     @Test func anImportThatIsInterruptedGoesOn() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let file = house.folder + "/records.jsonl"
             let count = 6000
             let lines = (0..<count).map { #"{"name":"r\#($0)","type":"T","fields":{"n":\#($0)}}"# }
@@ -461,8 +447,7 @@ import Testing
     }
 
     @Test func aRecordIsSavedAsAWholeAndItsEndIsToldWithItsType() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))
             #expect(try await one.run("records", "save", "a", "n=1", "title=x", "--type", "Note").status == 0)
             #expect(try await other.run("records", "save", "b", "n=2", "title=EtA", "--type", "Task").status == 0)
@@ -518,8 +503,7 @@ import Testing
     }
 
     @Test func aZoneIsFollowedAndItsQueriesAreExplained() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))
             #expect(try await one.run("records", "zones", "make", "work", "--offline").status == 0)
             #expect(

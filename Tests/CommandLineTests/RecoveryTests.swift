@@ -15,8 +15,7 @@ import Testing
     ]
 
     @Test func whatIsPrintedBringsItBackAsItWas() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let person = house.person
             for (key, type, text) in Self.values {
                 let set = try await person.run("kv", "set", "--type", type, "--offline", "--", key, text)

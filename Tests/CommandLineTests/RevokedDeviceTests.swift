@@ -6,8 +6,7 @@ import Testing
 /// A device that was revoked or signs out, and what stays of it.
 @Suite(.serialized) struct RevokedDeviceTests {
     @Test func aRevokedDeviceSaysByWhomAndWipesItsHome() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let other = try await house.anotherDevice("other")
             #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
             #expect(try await other.run("kv", "list").output.contains("k"))
@@ -57,8 +56,7 @@ import Testing
     }
 
     @Test func wipeSignsADeviceOutAndWaitsForNoProgram() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let other = try await house.anotherDevice("other")
             let watch = try other.start(["watch"])
             try await eventually("it follows") { watch.output.contains("in sync") }
@@ -107,12 +105,10 @@ import Testing
     }
 }
 
-extension Household {
+extension Resident {
     /// Signs a device in under the name that its home has.
     func signIn(_ device: Program) async throws -> Program.Outcome {
-        let connection = try await nephos.run("status", "--connection").output
-            .trimmingCharacters(in: .whitespacesAndNewlines)
-        let signIn = try await device.run("sign-in", connection, "--account", Self.accountName)
+        let signIn = try await device.run("sign-in", try await connection, "--account", accountName)
         try #require(signIn.status == 0, "\(signIn)")
         return signIn
     }

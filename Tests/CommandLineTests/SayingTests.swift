@@ -34,8 +34,7 @@ import Testing
 
     /// The device learns of it while it looks.
     @Test func aZoneThatAnotherDeviceHasDeletedIsInNoList() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))
             for command in [["verify"], ["why"], ["status"]] {
                 #expect(try await one.run("records", "zones", "make", "gone").status == 0)
@@ -49,8 +48,7 @@ import Testing
     }
 
     @Test func whatWasDoneBeforeIsToldFromWhatIsNew() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             #expect(try await one.run("docs", "mkdir", "old").output == "Made /Documents/old.\n")
             let made = try await one.run("docs", "mkdir", "-p", "old", "new")
@@ -65,8 +63,7 @@ import Testing
 
     /// A name may be what is wrong, and long.
     @Test func noErrorFillsTheTerminal() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let refused = try await house.person.run("kv", "set", String(repeating: "k", count: 50_000), "1")
             #expect(refused.status != 0 && refused.errors.utf8.count < 4_000, "\(refused.errors.utf8.count)")
         }
@@ -74,8 +71,7 @@ import Testing
 
     /// In a home with an account, too, that is named which is asked for.
     @Test func aDeploymentThatIsNamedAndNotThereIsMissed() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let status = try await house.person.run("status", "--deployment", house.folder + "/nowhere")
             #expect(status.status == 8 && status.errors.contains("There is no deployment"), "\(status)")
         }
@@ -83,8 +79,7 @@ import Testing
 
     /// What was begun is gone on with where it was; what is done is as `cp -r` has it.
     @Test func aGetOfAFolderThatWasKilledIsGoneOnWithInItsPlace() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             let (source, target) = (house.folder + "/photos", house.folder + "/target")
             let files = FileManager.default
@@ -128,8 +123,7 @@ import Testing
     /// The folder is there, and what says that it is not got yet could not be written.
     @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
     func aFolderThatWasJustMadeIsGoneOnWithToo() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let person = house.person
             #expect(try await person.run("docs", "mkdir", "-p", "photos/in").status == 0)
             let disk = try SmallDisk(megabytes: 4, entries: 1)
@@ -146,8 +140,7 @@ import Testing
 
     /// A package that has another name by now is the one that was begun.
     @Test func aGetFromAPackageIsGoneOnWithWhateverThePackageIsCalled() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             let (source, target) = (house.folder + "/P.bundle", house.folder + "/target")
             let files = FileManager.default
@@ -170,8 +163,7 @@ import Testing
     }
 
     @Test func aWatchOfDocumentsNamesThem() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("second"))
             #expect(try await one.run("docs", "mkdir", "letters").status == 0)
             #expect(try await two.run("docs", "ls").status == 0)
@@ -198,23 +190,21 @@ import Testing
     }
 
     @Test func zonesThatAreNotDeletedAreNotCalledSo() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let one = house.person
             let made = try await one.run("records", "zones", "make", "work")
             #expect(made.status == 0 && made.output == "Made work.\n", "\(made)")
-            #expect(try await house.nephos.run("account", "lock", Household.accountName).status == 0)
+            #expect(try await house.nephos.run("account", "lock", house.accountName).status == 0)
             let locked = try await one.run("records", "zones", "delete", "work", "--yes")
             #expect(locked.status == 7 && !locked.output.contains("Deleted"), "\(locked)")
             #expect(locked.output.contains("Not deleted yet: work. It is kept on this device."), "\(locked)")
-            #expect(try await house.nephos.run("account", "unlock", Household.accountName).status == 0)
+            #expect(try await house.nephos.run("account", "unlock", house.accountName).status == 0)
             #expect(try await one.run("status").status == 0)
         }
     }
 
     @Test func anAppThatDoesNotExistIsOneThingToAllCommands() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             for command in [
                 ["kv", "get", "k"], ["kv", "list"], ["kv", "set", "k", "1"], ["docs", "ls"], ["docs", "get", "a"],
                 ["docs", "mkdir", "a"], ["records", "ls"], ["records", "get", "a"], ["records", "zones"],

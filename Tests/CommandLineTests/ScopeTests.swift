@@ -137,8 +137,7 @@ import Testing
     }
 
     @Test func aLargeValueIsOneShortLineOfAWatch() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let second = try await house.anotherDevice("second")
             #expect(try await second.run("kv", "sync").status == 0)
             let watches = try [["watch", "--exit-after", "1"], ["watch", "--exit-after", "1", "--json"]].map {

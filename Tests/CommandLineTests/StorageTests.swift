@@ -5,8 +5,7 @@ import Testing
 /// What takes room, and what makes it, as a person does it from a shell.
 @Suite(.serialized) struct StorageTests {
     @Test func whatTakesRoomIsShownAndDeleted() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let person = house.person
             let file = house.folder + "/file"
             try Data(repeating: 7, count: 100_000).write(to: URL(fileURLWithPath: file))
@@ -42,8 +41,7 @@ import Testing
     }
 
     @Test func formerVersionsAreRemovedBeforeTheirTime() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let person = house.person
             func put(_ text: String, _ path: String) async throws {
                 let file = house.folder + "/file"

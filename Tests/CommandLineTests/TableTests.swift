@@ -9,8 +9,7 @@ import Testing
     ]
 
     @Test func columnsAlignByCellsAndNothingIsCut() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             for (name, _) in Self.names {
                 #expect(try await house.person.run("kv", "set", name, "v").status == 0)
             }
@@ -34,8 +33,7 @@ import Testing
     }
 
     @Test func aTerminalsLinesFitAndAreCutInTheMiddle() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let name = "U\u{308}bung " + String(repeating: "日本", count: 20) + " end.pdf"
             let file = house.folder + "/file"
             try Data("x".utf8).write(to: URL(fileURLWithPath: file))

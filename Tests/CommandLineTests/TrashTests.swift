@@ -8,8 +8,7 @@ import Testing
     }
 
     @Test func theTrashSaysSizeAndDayAndDeviceAndGivesBackOneFile() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, file) = (house.person, house.folder + "/x")
             for name in ["F/a/x", "F/b", "single"] {
                 try Data(name.utf8).write(to: URL(fileURLWithPath: file))
@@ -51,8 +50,7 @@ import Testing
     }
 
     @Test func numbersInNamesDoNotPileUp() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, file) = (house.person, house.folder + "/x")
             func put(_ names: String...) async throws {
                 for name in names {
@@ -72,8 +70,7 @@ import Testing
     }
 
     @Test func storageSaysWhatIsThereMoreThanOnce() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, file) = (house.person, house.folder + "/x")
             try Data((0..<100_000).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }).write(
                 to: URL(fileURLWithPath: file))

@@ -6,28 +6,24 @@ import Testing
 
 /// What is said is so, and what it advises helps.
 @Suite(.serialized) struct TruthTests {
-    private func file(_ house: Household, _ name: String, _ text: String) throws -> String {
+    private func file(_ house: some Resident, _ name: String, _ text: String) throws -> String {
         let file = house.folder + "/" + name
         try Data(text.utf8).write(to: URL(fileURLWithPath: file))
         return file
     }
 
-    private func many(_ house: Household, _ count: Int) throws -> String {
+    private func many(_ house: some Resident, _ count: Int) throws -> String {
         let file = house.folder + "/many.json"
         let values = Dictionary(uniqueKeysWithValues: (0..<count).map { ("key-\($0)", $0) })
         try JSONEncoder().encode(values).write(to: URL(fileURLWithPath: file))
         return file
     }
 
-    private func connection(_ house: Household) async throws -> String {
-        try await house.nephos.run("status", "--connection").output.trimmingCharacters(in: .whitespacesAndNewlines)
-    }
-
-    private func signInSecond(_ house: Household) async throws -> Program {
+    private func signInSecond(_ house: some Resident) async throws -> Program {
         var second = house.person
         second.environment["NEPHOS_HOME"] = house.folder + "/second"
         let signIn = try await second.run(
-            "sign-in", try await connection(house), "--account", Household.accountName, "--device-name", "second")
+            "sign-in", try await house.connection, "--account", house.accountName, "--device-name", "second")
         try #require(signIn.status == 0, "\(signIn)")
         return second
     }
@@ -117,12 +113,11 @@ import Testing
     }
 
     @Test func whoseDeviceDidNotHearOfRoomAsksForItFirst() async throws {
-        try await withHousehold { house in
-            try await house.begin()
-            let connection = try await connection(house)
+        try await withTenant { house in
+            let connection = house.connection
             var second = house.person
             second.environment["NEPHOS_HOME"] = house.folder + "/second"
-            let signIn = ["sign-in", connection, "--account", Household.accountName]
+            let signIn = ["sign-in", connection, "--account", house.accountName]
             #expect(try await second.run(signIn + ["--device-name", "lamp"]).status == 0)
             let large = try file(house, "large", String(repeating: "x", count: 600_000))
             #expect(try await house.person.run("kv", "set", "large", "--from", large).status == 0)
@@ -140,10 +135,9 @@ import Testing
 
     /// By itself, and by another, which it hears of when it lists them.
     @Test func aDeviceThatWasRenamedKeepsThatName() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let second = try await signInSecond(house)
-            let signIn = ["sign-in", try await connection(house), "--account", Household.accountName]
+            let signIn = ["sign-in", house.connection, "--account", house.accountName]
             #expect(try await second.run("devices", "rename", "second", "lamp").status == 0)
             #expect(try await second.run("sign-out").status == 0)
             let again = try await second.run(signIn)
@@ -171,13 +165,12 @@ import Testing
     }
 
     @Test func anEmptyPasswordIsNotSentAndADeviceNeedsAName() async throws {
-        try await withHousehold { house in
-            try await house.begin()
-            let connection = try await connection(house)
+        try await withTenant { house in
+            let connection = house.connection
             var empty = house.person
             empty.environment["NEPHOS_PASSWORD"] = ""
             empty.environment["NEPHOS_HOME"] = house.folder + "/other"
-            let signIn = ["sign-in", connection, "--account", Household.accountName]
+            let signIn = ["sign-in", connection, "--account", house.accountName]
             let outcome = try await empty.run(signIn)
             #expect(outcome.status == 64 && outcome.errors.contains("$NEPHOS_PASSWORD"), "\(outcome)")
             #expect(try await empty.run("account", "create", "bob").status == 64)
@@ -189,7 +182,7 @@ import Testing
             let tooLong = try await named.run(signIn + ["--password-file", long])
             #expect(tooLong.status == 64 && tooLong.errors.contains("password"), "\(tooLong)")
             #expect(!tooLong.errors.contains("value"), "\(tooLong)")
-            let audit = try await house.nephos.run("account", "audit", "--account", Household.accountName).output
+            let audit = try await house.nephos.run("account", "audit", "--account", house.accountName).output
             #expect(!audit.contains("refused"), "\(audit)")
         }
     }
@@ -221,8 +214,7 @@ import Testing
     }
 
     @Test func whoseSignInHasEndedIsToldSoAndWhatHelps() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let second = try await signInSecond(house)
             #expect(try await second.run("kv", "sync").status == 0)
             #expect(try await house.nephos.run("devices", "--help").output.contains("renewed its access"))
@@ -234,7 +226,7 @@ import Testing
             #expect(signOut.status == 1 && signOut.errors.contains("Sign in again"), "\(signOut)")
             #expect(!signOut.errors.contains("Connect and wait"), "\(signOut)")
 
-            #expect(try await house.nephos.run("account", "close", Household.accountName, "--yes").status == 0)
+            #expect(try await house.nephos.run("account", "close", house.accountName, "--yes").status == 0)
             while try await house.person.run("kv", "sync").status == 0 {}
             let closed = try await house.person.run("kv", "sync")
             #expect(closed.status == 4 && closed.errors.contains("may have been closed"), "\(closed)")
@@ -243,8 +235,7 @@ import Testing
     }
 
     @Test func aClosedOutputIsNoFileOfTheCommands() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
             let closing = ["sh", "-c", #"exec "$@" <&- >&- 2>&-"#, "sh"]
             let get = try await house.person.run("kv", "get", "k", before: closing)
@@ -273,8 +264,7 @@ import Testing
         let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
         let readme = form(try String(contentsOf: root.appendingPathComponent("README.md"), encoding: .utf8))
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (a, b) = (try await house.anotherDevice("device-a"), try await house.anotherDevice("device-b"))
             let watch = try b.start(["watch", "--exit-after", "1"])
             try await eventually("it follows") { watch.output.contains("in sync at") }
@@ -289,8 +279,7 @@ import Testing
 
     /// What the store of nobody has is not what the file is to become.
     @Test func aMirrorEndsWhenTheDeviceSignsOut() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let file = house.folder + "/defaults.json"
             #expect(try await house.person.run("kv", "set", "k", "1").status == 0)
             #expect(try await house.person.run("kv", "sync").status == 0)

@@ -43,8 +43,7 @@ import Testing
     }
 
     @Test func whatIsSetComesOutAsItWasTyped() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let typed = [
                 "01234": "string", "1.10": "string", "+49123": "string", "0x10": "string", "inf": "string",
                 "99999999999999999999": "string", "[1.10]": "string", "42": "integer", "2.0": "real", "true": "boolean",
@@ -71,8 +70,7 @@ import Testing
     }
 
     @Test func whatCannotBeKeptIsRefusedAndNothingIsKept() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             func list(_ element: String) -> String {
                 "<?xml version=\"1.0\"?><plist><dict><key>good</key><true/><key>bad</key>\(element)</dict></plist>"
             }
@@ -174,8 +172,7 @@ import Testing
     }
 
     @Test func otherPeoplesTextIsSafeForATerminal() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let hostile = "\u{1b}[31mred\u{202e}\u{200d}"
             #expect(try await house.person.run("kv", "set", "red", hostile, "--offline").status == 0)
             for command in [["kv", "list"], ["kv", "get", "red"], ["kv", "get", "red", "--json"], ["kv", "export"]] {
@@ -188,8 +185,7 @@ import Testing
     }
 
     @Test func aCommandFailsWhoseOutputCouldNotBeWritten() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             #expect(try await house.person.run("kv", "set", "k", "1", "--offline").status == 0)
             for command in [
                 ["kv", "list"], ["kv", "export"], ["kv", "get", "k"], ["kv", "get", "k", "--json"], ["whoami"],

@@ -4,8 +4,7 @@ import Testing
 /// Versions of a file are looked at, and got, one beside the other.
 @Suite(.serialized) struct VersionCopyTests {
     @Test func twoTextsInConflictAreLookedAtAndGotBeside() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let (one, two) = (house.person, try await house.anotherDevice("phone"))
             let file = house.folder + "/s.txt"
             func put(_ text: String, _ device: Program, _ options: String...) async throws -> Program.Outcome {
@@ -53,8 +52,7 @@ import Testing
     }
 
     @Test func aFilesLastChangeIsShownLineByLine() async throws {
-        try await withHousehold { house in
-            try await house.begin()
+        try await withTenant { house in
             let file = house.folder + "/s.txt"
             let lines = (1...40).map { "line \($0)" }
             for text in [lines, lines.filter { $0 != "line 20" } + ["end"]] {
