@@ -109,15 +109,21 @@ extension DocumentsService {
     ///
     /// - Returns: Whether there may be more.
     func endSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
-        guard let now = runtime?.purgeTime else { return false }
+        guard let runtime else { return false }
+        // What is on its way is so until a time of the wall clock.
+        func now(for overdue: OverdueRows) -> Timestamp {
+            overdue == .announcements ? runtime.purgeTimeOfWallStamps : runtime.purgeTime
+        }
         if let failed = turn.takeFailed() {
             let rows = ContainerRows(failed, in: transaction)
             for overdue in OverdueRows.allCases {
+                let now = now(for: overdue)
                 try overdue.putOff(rows, at: now, until: now.advanced(by: Self.overduePause))
             }
             return true
         }
         for overdue in OverdueRows.allCases {
+            let now = now(for: overdue)
             guard let (scope, items) = try overdue.first(at: now, limit: Self.step, in: transaction) else { continue }
             turn.scope = scope
             let container = try container(scope, transaction)
