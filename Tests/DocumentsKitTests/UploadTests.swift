@@ -245,6 +245,8 @@ import Testing
             await cloud.simulation.run { $0.network.run(for: .seconds(3600 + 90)) }
             #expect(try cloud.uploadCount() == 0)
             one.setOffline(false)
+            // The pause before the next attempt has grown meanwhile.
+            await cloud.simulation.run { $0.network.run(for: .seconds(600)) }
             try await expectFilm(20, one, cloud)
             #expect(try cloud.uploadCount() == 0)
         }

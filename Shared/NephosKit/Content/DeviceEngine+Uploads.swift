@@ -3,6 +3,12 @@ internal import NephosBus
 internal import NephosCore
 internal import NephosWire
 
+/// An upload that this device has given up or is done with.
+struct EndedUpload {
+    var transfer: Data
+    var place: ContentPlace
+}
+
 extension DeviceEngine {
     /// Asks the service once to end an upload that this device has given up or is done with, so that its room is free at once.
     ///
@@ -10,13 +16,22 @@ extension DeviceEngine {
     /// goes on, because what gave it up could not be saved, is begun again.
     func closeUpload(_ transfer: Data, at place: ContentPlace) {
         guard !transfer.isEmpty else { return }
+        endedUploads.append(EndedUpload(transfer: transfer, place: place))
         // After the transaction that gives it up.
-        loop.schedule(after: .zero) { [weak self] in
-            guard let self, !stopped, !options.isOffline, session?.signedIn == true else { return }
+        guard endedUploads.count == 1 else { return }
+        loop.schedule(after: .zero) { [weak self] in self?.closeUploads() }
+    }
+
+    /// Asks for all that have ended; nothing waits for the answers.
+    func closeUploads() {
+        let ended = endedUploads
+        endedUploads = []
+        guard !stopped, !options.isOffline, session?.signedIn == true else { return }
+        for upload in ended {
             var request = WireCloseTransfer()
-            request.transferID = transfer
-            request.container = place.container
-            call(place.service, request, as: WireCloseTransferReply.self, app: place.app) { _, _ in }
+            request.transferID = upload.transfer
+            request.container = upload.place.container
+            call(upload.place.service, request, as: WireCloseTransferReply.self, app: upload.place.app) { _, _ in }
         }
     }
 }

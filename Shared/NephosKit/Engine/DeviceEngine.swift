@@ -96,6 +96,8 @@ package final class DeviceEngine {
     private(set) lazy var tokens = TokenKeeper(self)
     private(set) lazy var router = SubscriptionRouter(self)
     private(set) lazy var contents = ContentConnections(self)
+    /// Uploads that the service is about to be asked to end.
+    var endedUploads: [EndedUpload] = []
     /// Set while contents that nobody needs are yet to be removed: somebody stages.
     var sweeping: (any LoopTimer)?
     /// Set while it is about to be looked whether too many assets are here.
@@ -147,6 +149,7 @@ package final class DeviceEngine {
     /// Closes all connections. What waits to be sent stays on disk; whoever waits for a scope is told, and answers that
     /// come later are not heard.
     package func stop() {
+        closeUploads()
         stopped = true
         sweeping?.cancel()
         trimmingAssets?.cancel()
