@@ -20,8 +20,10 @@ public final class Transfers {
         public var writtenADayLeast: UInt64 = 256 << 20
         /// Bytes that devices have sent and that are not stored yet, of all together.
         public var roomBytes = 64 << 20
-        /// How long an upload is kept after its last chunk.
-        public var retention: Duration = .seconds(3600)
+        /// How long an upload is kept after its last chunk: a device that was shut goes on with it the next day.
+        public var retention: Duration = .seconds(24 * 3600)
+        /// How long the room is kept that nothing has come into.
+        public var roomRetention: Duration = .seconds(3600)
         /// How often uploads that have ended are looked for.
         public var sweepInterval: Duration = .seconds(60)
         /// How often segments that are mostly dead are looked for.

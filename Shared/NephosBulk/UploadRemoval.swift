@@ -111,15 +111,20 @@ final class UploadRemoval {
         return nil
     }
 
-    /// One whose time is over is ended, and takes its turns with the others.
+    /// One whose time is over is ended, and takes its turns with the others. One that stands still gives back the room that
+    /// nothing has come into.
     ///
     /// - Returns: Whether there was one.
     private func endExpired(_ host: any ServiceRuntime, in transaction: any HandlerTransaction) throws -> Bool {
         let (now, latest) = (host.purgeTime, transfers.expiry(host))
-        guard let expired = try host.storage.expiredReservation(at: now, latest: latest, in: transaction) else {
-            return false
+        if let expired = try host.storage.expiredReservation(at: now, latest: latest, in: transaction) {
+            try host.storage.end(expired, in: transaction)
+            return true
         }
-        try host.storage.end(expired, in: transaction)
+        let (kept, room) = (transfers.configuration.retention, transfers.configuration.roomRetention)
+        let idle = now.advanced(by: kept - min(room, kept))
+        guard let upload = try host.storage.idleReservation(endingBefore: idle, in: transaction) else { return false }
+        try host.storage.giveBackUnfilled(upload, in: transaction)
         return true
     }
 

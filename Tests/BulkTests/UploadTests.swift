@@ -37,9 +37,35 @@ import Testing
         house.cloud.network.run(for: .seconds(30))
     }
 
-    /// The purge clock runs at most twice as fast as time passes, so half of an upload's hour is left to it.
-    @Test func aClockThatIsAheadEndsNoUploadWithinHalfItsTime() throws {
+    /// What was sent is kept for a day, for whoever goes on; the room that nothing has come into for an hour.
+    @Test func anUploadThatStandsStillGivesBackTheRestOfItsRoom() throws {
         let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 100 << 20))
+        #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+        _ = try mover.connect(BulkClient.Purpose(upload: upload(2), uploadBytes: 50 << 20))
+        #expect(try house.used(by: mover.account) == 150 << 20)
+        house.cloud.network.run(for: .seconds(3500))
+        #expect(try house.used(by: mover.account) == 150 << 20)
+        house.cloud.network.run(for: .seconds(200))
+        let left = try house.used(by: mover.account)
+        #expect(left > 0 && left < 1 << 20)
+        house.cloud.network.run(for: .seconds(20 * 3600))
+        #expect(try house.chunkCount(of: mover.account) == 1)
+        // It goes on with what it has, and has room again.
+        let again = try TestBulk(of: house.cloud).connect(
+            BulkClient.Purpose(upload: upload(1), uploadBytes: 100 << 20))
+        #expect(try house.used(by: mover.account) == 100 << 20)
+        #expect(house.store([content(2)], with: again).allSatisfy { $0.isSuccess })
+        house.cloud.network.run(for: .seconds(24 * 3600 + 90))
+        #expect(try house.used(by: mover.account) == 0 && house.chunkCount(of: mover.account) == 0)
+    }
+
+    /// The purge clock runs at most twice as fast as time passes, so half of an upload's time is left to it.
+    @Test func aClockThatIsAheadEndsNoUploadWithinHalfItsTime() throws {
+        var configuration = Transfers.Configuration()
+        configuration.retention = .seconds(3600)
+        let house = try BulkHouse(configuration: configuration)
         let mover = try TestBulk(of: house.cloud)
         let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 100 << 20))
         #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
@@ -59,8 +85,10 @@ import Testing
     }
 
     /// The purge clock may be days behind after a stop; no upload reserves room for so long.
-    @Test func anUploadEndsWithinAnHourWhileThePurgeClockIsBehind() throws {
-        let house = try BulkHouse()
+    @Test func anUploadEndsInTimeWhileThePurgeClockIsBehind() throws {
+        var configuration = Transfers.Configuration()
+        configuration.retention = .seconds(3600)
+        let house = try BulkHouse(configuration: configuration)
         setClocks(of: house, ahead: .seconds(3 * 86_400))
         let mover = try TestBulk(of: house.cloud)
         let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 100 << 20))

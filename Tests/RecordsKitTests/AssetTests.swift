@@ -236,7 +236,7 @@ import Testing
         }
     }
 
-    /// After an hour the server gives back what nobody goes on with.
+    /// After a day the server removes what nobody goes on with.
     @Test func anUploadOfAnAssetThatHasEndedIsBegunAnew() async throws {
         try await withRecords { cloud in
             let one = try await cloud.open()
@@ -245,7 +245,7 @@ import Testing
             try await save("a", content, one.database)
             _ = try await cloud.upload(5 << 20, one)
             one.session.close()
-            await cloud.simulation.run { $0.network.run(for: .seconds(3600 + 90)) }
+            await cloud.simulation.run { $0.network.run(for: .seconds(24 * 3600 + 90)) }
             #expect(try cloud.uploadCount() == 0)
             cloud.setSlow(nil)
             let again = try await cloud.open(home: one.session.home.path)
@@ -596,7 +596,7 @@ import Testing
             one.session.close()
             #expect(try cloud.uploadCount() == 1)
             cloud.setSlow(nil)
-            await cloud.simulation.run { $0.network.run(for: .seconds(3600 + 90)) }
+            await cloud.simulation.run { $0.network.run(for: .seconds(24 * 3600 + 90)) }
             #expect(try cloud.uploadCount() == 0)
         }
     }

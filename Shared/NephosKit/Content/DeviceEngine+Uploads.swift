@@ -12,7 +12,7 @@ struct EndedUpload {
 extension DeviceEngine {
     /// Asks the service once to end an upload that this device has given up or is done with, so that its room is free at once.
     ///
-    /// A service that does not get the request ends the upload an hour after its last chunk. An upload that is ended although it
+    /// A service that does not get the request ends the upload a day after its last chunk. An upload that is ended although it
     /// goes on, because what gave it up could not be saved, is begun again.
     func closeUpload(_ transfer: Data, at place: ContentPlace) {
         guard !transfer.isEmpty else { return }

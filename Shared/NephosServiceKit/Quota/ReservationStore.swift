@@ -41,6 +41,11 @@ enum ReservationStore {
         SELECT \(columns) FROM storage_reservations WHERE expires > 0 AND expires <= ?1
         ORDER BY expires, owner_id, id LIMIT 1
         """)
+    private static let selectIdle = SQL(
+        """
+        SELECT \(columns) FROM storage_reservations WHERE expires > 0 AND expires <= ?1 AND bytes > filled
+        ORDER BY expires, owner_id, id LIMIT 1
+        """)
     private static let bringForward = SQL("UPDATE storage_reservations SET expires = ?1 WHERE expires > ?1")
     private static let count = SQL("SELECT COUNT(*) FROM storage_reservations WHERE owner_id = ?1")
     /// Those that are closed have no time left.
@@ -83,6 +88,11 @@ enum ReservationStore {
     /// The first whose time is over.
     static func expired(at now: Timestamp, in transaction: any Transaction) throws -> Row? {
         try transaction.first(selectExpired, [.integer(Int64(clamping: now.milliseconds))], row)
+    }
+
+    /// The first that ends by then and is not filled.
+    static func idle(endingBefore time: Timestamp, in transaction: any Transaction) throws -> Row? {
+        try transaction.first(selectIdle, [.integer(Int64(clamping: time.milliseconds))], row)
     }
 
     /// Has none end later than this.

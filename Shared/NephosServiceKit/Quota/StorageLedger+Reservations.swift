@@ -110,7 +110,7 @@ extension StorageLedger {
         .serviceBusy, "So many uploads of the device were closed that not all are removed yet. Try again in a moment.",
         retryAfter: .milliseconds(200))
 
-    /// It passes by itself: an upload ends an hour after its last chunk.
+    /// It passes by itself: an upload that stands still ends.
     private static func tooMany(_ maximum: Int, of whom: String) -> CloudError {
         CloudError(
             .serviceBusy, "Too many uploads of the \(whom) are open. Close some of them, or try again later.",
@@ -232,6 +232,21 @@ extension StorageLedger {
     ) throws -> Reservation? {
         try ReservationStore.bringForward(to: latest, in: transaction)
         return try firstWhole(in: transaction) { try ReservationStore.expired(at: now, in: transaction) }
+    }
+
+    /// The first of those that end soon and have room that nothing has come into.
+    public func idleReservation(
+        endingBefore time: Timestamp, in transaction: any HandlerTransaction
+    ) throws -> Reservation? {
+        try firstWhole(in: transaction) { try ReservationStore.idle(endingBefore: time, in: transaction) }
+    }
+
+    /// Gives back the room that nothing has come into. One that has nothing else ends by it.
+    public func giveBackUnfilled(_ reservation: Reservation, in transaction: any HandlerTransaction) throws {
+        guard reservation.filled > 0 else { return try end(reservation, in: transaction) }
+        var left = reservation
+        try giveBack(reservation.bytes - reservation.filled, of: &left, in: transaction)
+        try ReservationStore.save(left, in: transaction)
     }
 
     /// Sets aside one whose row is damaged, so that it keeps no other waiting. What it holds stays charged and stored.
