@@ -115,7 +115,7 @@ import Testing
             try reader.session.setContentCache(maxBytes: 0)
             let isFailing = Mutex(false)
             let keeper = try await cloud.open { step in
-                if step == "content.read", isFailing.withLock { $0 } {
+                if step == "content.read", isFailing.withLock({ $0 }) {
                     throw CloudError(.storageFailure, "No.")
                 }
             }

@@ -144,7 +144,7 @@ extension ContentUploads {
     ///
     /// - Parameter isGone: It is of no use another time either.
     func skipOffered(_ outgoing: ContentUpload.Outgoing, _ upload: ContentUpload, isGone: Bool) {
-        offering?.isComplete = offering?.isComplete == true && isGone
+        if !isGone { offering?.isComplete = false }
         settle(outgoing, upload)
         fill(upload)
     }

@@ -105,7 +105,7 @@ final class RecordZoneModel: ContentSending {
         let changed = try records.items.merge(pulled, &state, type: Self.type) {
             try self.stage($0, offers, in: records)
         }
-        try records.endRefusals(after: merged.changed)
+        try records.endRefusals(after: changed)
         try records.offer(offers, by: engine)
         try trimAssets(in: rows)
         if let info = pulled.info, !info.isEmpty { state.info = info }
