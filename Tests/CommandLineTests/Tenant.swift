@@ -67,7 +67,8 @@ struct Tenant: Resident {
         return (household, try await household.connection)
     }
 
-    let folder = NSTemporaryDirectory() + "nephos-test-" + UUID().uuidString
+    /// Within the deployment's, and gone with it at the latest.
+    let folder: String
     let nephos: Program
     let accountName = "ann-\(count.wrappingAdd(1, ordering: .relaxed).newValue)"
     let connection: String
@@ -75,6 +76,7 @@ struct Tenant: Resident {
     fileprivate init() async throws {
         let (household, connection) = try await Self.shared.value
         self.connection = connection
+        folder = household.folder + "/" + accountName
         var program = household.nephos
         program.environment["NEPHOS_HOME"] = folder + "/home"
         nephos = program
