@@ -225,7 +225,13 @@ public struct ContentUses {
             use.count += count
             try store.set(use, of: part)
         }
-        if let upload = taking.upload { try charges.keep(moved, of: upload, app: app, device: device) }
+        guard let upload = taking.upload else { return }
+        try charges.keep(moved, of: upload, app: app, device: device)
+        // One of which all was taken is over. Its device may have no time to say so.
+        guard moved > 0, moved >= upload.filled, taking.unnamed.isEmpty,
+            let left = try ledger.reservation(upload.id, of: upload.owner, in: transaction), left.filled == 0
+        else { return }
+        try ledger.end(left, in: transaction)
     }
 
     // MARK: Giving back

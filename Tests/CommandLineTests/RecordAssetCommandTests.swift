@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import NephosCore
 import NephosServiceKit
 import NephosSimulation
@@ -136,26 +135,6 @@ import Testing
             #expect(ended.status == 64 && ended.errors.contains("line 1: a: The file of an asset"), "\(ended)")
             #expect(ended.errors.contains("What came before it was saved, but for what is named."), "\(ended)")
             #expect(try await one.run("records", "get", "c").status == 0)
-        }
-    }
-
-    @Test func aRecordThatNobodyHereCanReadIsNamed() async throws {
-        try await withTenant { house in
-            let one = house.person
-            for name in ["a", "b"] {
-                #expect(try await one.run("records", "save", name, "n=1", "--type", "T").status == 0)
-            }
-            let changed = try await DatabaseQueue(path: house.folder + "/home/device.sqlite").write { database in
-                try database.execute(sql: "UPDATE record_items SET body = x'' WHERE name = 'a'")
-                return database.changesCount
-            }
-            #expect(changed == 1)
-            let got = try await one.run("records", "get", "a", "b", "--offline")
-            #expect(got.status == 8 && got.errors.contains("record: a"), "\(got)")
-            #expect(try await one.run("records", "get", "nobody", "--offline").status == 2)
-            let exported = try await one.run("records", "export", "--offline")
-            #expect(exported.status == 8 && exported.errors.contains("not exported: a"), "\(exported)")
-            #expect(exported.output.split(separator: "\n").count == 1, "\(exported)")
         }
     }
 

@@ -119,6 +119,8 @@ import Testing
             try await save(SplitMix64.bytes(60_000, seed: 5), keeper.database)
             try await keeper.settle()
             try await reader.settle()
+            // What may not stay goes in a while.
+            cloud.simulation.advance(by: .seconds(60))
             try await lose(reader.database, cloud)
             let sent = try receivedChunks(cloud)
             func requests(during time: Duration) -> UInt64 {
