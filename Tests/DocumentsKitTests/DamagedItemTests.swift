@@ -87,6 +87,7 @@ import Testing
             try await cloud.damage("/Documents/folder/f", of: devices[1])
             devices[1].setOffline(true)
             let third = try await cloud.open()
+            try await third.settle()
             #expect(try await third.paths() == ["/Documents/folder"])
             third.setOffline(true)
             pass(cloud)

@@ -50,11 +50,7 @@ import Testing
 
     /// How many chunks devices have sent so far.
     private func receivedChunks(_ cloud: ContainerCloud) throws -> UInt64 {
-        try cloud.simulation.use { cloud in
-            let health: WireCheckHealthReply = try cloud.makeClient().call(
-                "CheckHealth", WireCheckHealth(), at: .requests(.documents))
-            return health.counters["content.received.chunks"] ?? 0
-        }
+        try cloud.receivedChunks()
     }
 
     private func damagedCount(_ device: ContainerCloud.Device) async throws -> Int {

@@ -107,6 +107,9 @@ import Testing
                 try await one.container.put(Data(text.utf8), at: "x")
                 try await one.settle()
             }
+            try await one.container.move("x", to: "y")
+            try await one.container.setAttributes([.tags(["red"])], of: "y")
+            try await one.settle()
             let item = try #require(try await one.container.items().first)
             one.setOffline(true)
             try cloud.simulation.use { cloud in
@@ -119,13 +122,15 @@ import Testing
             two.setOffline(false)
             for _ in 0..<2 { try await two.settle() }
             one.setOffline(false)
-            for device in [one, two] { try await device.settle() }
+            for _ in 0..<2 { for device in [one, two] { try await device.settle() } }
             for device in [one, two] {
-                #expect(try await device.text("x") == "1")
+                #expect(try await device.paths() == ["/Documents/y"])
+                #expect(try await device.container.attributes(of: "y").tags == ["red"])
+                #expect(try await device.text("y") == "1")
                 var texts: [String] = []
-                for version in try await device.container.conflicts(of: "x") {
+                for version in try await device.container.conflicts(of: "y") {
                     texts.append(
-                        String(decoding: try await device.container.read("x", version: version.id), as: UTF8.self))
+                        String(decoding: try await device.container.read("y", version: version.id), as: UTF8.self))
                 }
                 #expect(texts == ["1", "3"])
             }

@@ -84,7 +84,8 @@ final class DocumentsModel: ContentKeeping {
             switch Self.decide(theirs, over: mine, history) {
             case .keep: return
             case .takeAndOffer(let isLater):
-                let offered = mine.map { Self.offer($0, over: theirs, isLater: isLater) } ?? []
+                // In one history the times say which place and attributes are later; of contents both are kept.
+                let offered = mine.map { Self.offer($0, over: theirs, isLater: isLater && !history.isOwn) } ?? []
                 try offers.add(offered)
                 if !offered.isEmpty, let folder = mine?.item.flatMap({ DocumentID(bytes: $0.parent) }) {
                     folders.insert(folder)
@@ -124,14 +125,15 @@ final class DocumentsModel: ContentKeeping {
         return MergedChanges(news: changed.news(isFirst: isFirst))
     }
 
-    /// Nobody knows which of two states is the later one. No removal can be offered, nor anything over one: an id is never used
-    /// again.
+    /// In one history the times of an item's place and attributes only rise: an older state is there again where a device that
+    /// was behind has brought it back. Of two histories nobody knows which state is the later one. No removal can be offered, nor
+    /// anything over one: an id is never used again.
     static func decide(
         _ theirs: DocumentTransaction.Synced, over mine: DocumentTransaction.Synced?, _ history: HistoryRelation
     ) -> ReconcileRule.Decision {
         history.decide(
             mine?.held ?? .absent, at: mine?.sequence ?? 0, isLive: theirs.held == .live, at: theirs.sequence,
-            mine?.body == theirs.body ? .same : .unknown)
+            mine?.body == theirs.body ? .same : history.isOwn && mine?.isLater(than: theirs) == true ? .mine : .unknown)
     }
 
     /// Whether an item has changed: what a device is about to make is none, and nobody knows it by its name.
@@ -360,6 +362,12 @@ extension DocumentTransaction.Synced {
 
     /// An item that is coming is none.
     var held: ReconcileRule.Mine { body == nil || isComing ? .deleted : .live }
+
+    /// Whether it was moved, or its attributes set, after the other state.
+    func isLater(than other: Self) -> Bool {
+        guard let item, let older = other.item, !isComing, !other.isComing else { return false }
+        return item.placed > older.placed || item.attributed > older.attributed
+    }
 
     /// Nil: there is none, or it cannot be read here.
     var item: WireDocumentItem? {
