@@ -123,6 +123,27 @@ import struct Foundation.Data
         #expect(try counters()["quarantine.now"] == 0 && counters()["items.quarantined"] == 1)
     }
 
+    /// Nobody wants it back.
+    @Test func whatIsDeletedInQuarantineIsOverSoon() throws {
+        let cloud = try TestCloud(seed: 24)
+        defer { cloud.close() }
+        let first = try cloud.addDevice()
+        for key: ItemName in ["bad", "good"] { try first.set(key, "precious") }
+        #expect(cloud.settle())
+        first.setOffline(true)
+        try damage("body", of: "feed_items", where: "name = 'bad'", in: cloud) { $0[$0.count - 1] ^= 1 }
+        let second = try cloud.addDevice()
+        cloud.network.run(for: .seconds(10))
+        #expect(second.values == ["good": "precious"])
+        #expect(try cloud.health(of: .keyValue).counters["quarantine.now"] == 1)
+        try second.set("bad", nil)
+        first.setOffline(false)
+        cloud.network.run(for: .seconds(1300))
+        #expect(cloud.settle())
+        #expect(first.values == ["good": "precious"])
+        #expect(try cloud.health(of: .keyValue).counters["quarantine.now"] == 0)
+    }
+
     /// It reads everything, and is the last that has the value.
     @Test func anExpiredTokenDropsNoKeyInQuarantine() throws {
         let cloud = try TestCloud(seed: 23)

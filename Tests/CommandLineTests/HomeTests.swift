@@ -76,8 +76,9 @@ import Testing
         try await withTenant { house in
             var person = house.person
             person.environment["NEPHOS_PASSWORD"] = nil
-            func signIn(_ connection: String, _ account: String = house.accountName) async throws -> Program.Outcome {
-                try await person.run("sign-in", connection, "--account", account, "--timeout", "5")
+            func signIn(_ connection: String, _ account: String? = nil) async throws -> Program.Outcome {
+                try await person.run(
+                    ["sign-in", connection, "--timeout", "5"] + (account.map { ["--account", $0] } ?? []))
             }
             let connection = house.connection
             let moved = connection.replacing("127.0.0.1", with: "localhost")
@@ -108,7 +109,9 @@ import Testing
             #expect(try await signIn(moved, "other").errors.contains("No password"))
             // A device that has signed out is asked.
             #expect(try await person.run("sign-out").status == 0)
-            #expect(try await signIn(connection).errors.contains("No password"))
+            #expect(try await signIn(connection, house.accountName).errors.contains("No password"))
+            // Nobody knows of whom.
+            #expect(try await signIn(connection).errors.contains("--account NAME"))
         }
     }
 }

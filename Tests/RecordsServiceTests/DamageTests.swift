@@ -126,7 +126,10 @@ import Testing
         }
         // Nothing has moved.
         #expect(try changes().token == head)
-        try device.save("r7", ["n": .integer(2)])
+        // Who saves a new one need not know of it. By force it is given up.
+        #expect(try device.modify([.save("r7", ["n": .integer(2)])]).codes == [.constraintViolation])
+        #expect(try counter("quarantine.now") == 1)
+        #expect(try device.modify([.save("r7", ["n": .integer(2)], policy: .allKeys)]).codes == [nil])
         #expect(try counter("quarantine.now") == 0 && house.rows(of: "quarantined_items") == 0)
     }
 

@@ -104,10 +104,10 @@ extension DocumentsCommand {
                             .invalidArguments, "A package is a folder, and goes to no standard output. Name a place.",
                             details: ["path": item.path])
                     }
-                    let data = try await about(["path": item.path]) {
-                        try await container.read(item.id, version: version, timeout: wait.duration)
+                    return try await about(["path": item.path]) {
+                        let stream = try await container.stream(item.id, version: version, timeout: wait.duration)
+                        for try await piece in stream { try StandardOutput.write(piece) }
                     }
-                    return try StandardOutput.write(data)
                 }
                 let (name, size) = try await self.name(of: version, item, in: container, session)
                 let place = try Self.place(target, name, item)

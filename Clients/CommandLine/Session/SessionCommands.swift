@@ -14,7 +14,8 @@ struct SignInCommand: AsyncParsableCommand {
             """)
 
     @Argument(help: "The deployment's connection string: nephos://HOST:PORT/KEY") var connection: String
-    @Option(help: "The account's name.") var account: String
+    @Option(name: .customLong("account"), help: "The account's name (default: this device's, if it is signed in).")
+    var accountName: String?
     @OptionGroup var password: PasswordOptions
     @Option(help: "A name for this device (default: its last one, else this machine's).") var deviceName: String?
     @Option(name: .customLong("class"), help: "computer, or small for a device with little room (default: computer).")
@@ -34,7 +35,8 @@ struct SignInCommand: AsyncParsableCommand {
         guard deviceName?.isEmpty != true else {
             throw CloudError(.invalidArguments, "A device needs a name.", details: ["argument": "device_name"])
         }
-        if !password.isGiven, let record = try await updated(connection) {
+        let account = try await requiredAccount()
+        if !password.isGiven, let record = try await updated(connection, account) {
             return try output.print(
                 SessionReport(record),
                 text: "Signed in as \(record.accountName), device \(record.deviceName), as before. "
@@ -69,8 +71,16 @@ struct SignInCommand: AsyncParsableCommand {
 }
 
 extension SignInCommand {
+    private func requiredAccount() async throws -> String {
+        if let accountName { return accountName }
+        if try device.hasHome, let record = try await device.withSession({ try $0.account }) {
+            return record.accountName
+        }
+        throw ValidationError("Nobody is signed in on this device. Give the account's name: --account NAME")
+    }
+
     /// The session of a device that is signed in already, with its server's new address; nil: sign in.
-    private func updated(_ connection: ConnectionString) async throws -> SessionRecord? {
+    private func updated(_ connection: ConnectionString, _ account: String) async throws -> SessionRecord? {
         guard app == nil, deviceName == nil, code == nil, policyClass == .computer, try device.hasHome else {
             return nil
         }

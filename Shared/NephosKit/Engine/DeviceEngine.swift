@@ -409,7 +409,8 @@ package final class DeviceEngine {
         to address: SessionRecord.Service, endpoints: [String], keys: KeyPair
     ) throws -> RequestClient {
         guard !options.isOffline else {
-            throw CloudError(.networkUnavailable, "This session is offline and asks no server. Open another one.")
+            throw CloudError(
+                .networkUnavailable, "This is not on this device, and the server is not asked: the session is offline.")
         }
         guard let serverKey = PublicKey(z85: address.publicKey), !endpoints.isEmpty else {
             throw CloudError(.configurationInvalid, "A service's address is not valid.")

@@ -61,6 +61,7 @@ enum QuarantinedItems {
         INSERT INTO quarantined_items (partition_number, owner, scope, name, sequence, size, digest, body, found)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
         """)
+    private static let endTime = SQL("UPDATE quarantined_items SET found = 0 WHERE \(key)")
     private static let delete = SQL("DELETE FROM quarantined_items WHERE \(key)")
     private static let deleteOfOwner = SQL(
         """
@@ -93,6 +94,11 @@ enum QuarantinedItems {
                 .integer(Int64(clamping: item.sequence)), .integer(Int64(item.size)), .blob(item.digest.bytes),
                 .blob(item.body), .integer(Int64(clamping: found.milliseconds)),
             ])
+    }
+
+    /// Its time is over.
+    static func endTime(of place: Place, in transaction: any Transaction) throws {
+        try transaction.execute(endTime, place.values)
     }
 
     static func remove(_ place: Place, in transaction: any Transaction) throws {

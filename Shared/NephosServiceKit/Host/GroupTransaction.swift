@@ -112,9 +112,15 @@ final class GroupTransaction: HandlerTransaction {
         cost.rows += items.count
         let change = try feed.put(scope, items)
         heads[change.partition] = change.token
-        for item in items where !item.deleted {
+        for item in items {
             guard try isQuarantined(item.name, of: scope) else { continue }
-            try QuarantinedItems.remove(QuarantinedItems.Place(scope: scope, name: item.name), in: feed)
+            let place = QuarantinedItems.Place(scope: scope, name: item.name)
+            // One that was deleted goes with what lies beside it, in the next round.
+            guard !item.deleted else {
+                try QuarantinedItems.endTime(of: place, in: feed)
+                continue
+            }
+            try QuarantinedItems.remove(place, in: feed)
             hasReturned = true
         }
         return change

@@ -186,6 +186,9 @@ final class ZoneBatch {
                 if former.modified.time < epochBegan { offered.insert(name) }
                 return .saved
             }
+            // Who saves it anew need not know that there was one. In a public database that may be somebody else's.
+            let isNew = save.base.isEmpty && save.policy == .ifServerRecordUnchanged
+            if isNew || zone.scope.owner.isApp, try stored(name).isReturning { throw Self.isInQuarantine }
             switch try decide(save, over: state) {
             case .same: return .unchanged
             case .write(let record, let overwrites):
@@ -231,6 +234,10 @@ final class ZoneBatch {
         }
     }
 
+    private static let isInQuarantine = CloudError(
+        .constraintViolation,
+        "The server cannot read the record that has this name. A device that has it may bring it back. Use another name, or save it by force, which gives the former one up.",
+        details: ["reason": "quarantined"])
     private static let saysNothing = CloudError(
         .invalidArguments, "A change says what becomes of the record.")
 
