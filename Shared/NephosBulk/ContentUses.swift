@@ -228,10 +228,21 @@ public struct ContentUses {
         guard let upload = taking.upload else { return }
         try charges.keep(moved, of: upload, app: app, device: device)
         // One of which all was taken is over. Its device may have no time to say so.
-        guard moved > 0, moved >= upload.filled, taking.unnamed.isEmpty,
-            let left = try ledger.reservation(upload.id, of: upload.owner, in: transaction), left.filled == 0
+        guard moved == upload.filled, taking.unnamed.isEmpty,
+            let left = try ledger.reservation(upload.id, of: upload.owner, in: transaction), left.filled == 0,
+            try isInUse(all: upload)
         else { return }
         try ledger.end(left, in: transaction)
+    }
+
+    /// Whether contents rest on all that the upload holds. Of much it is not looked.
+    private func isInUse(all upload: Reservation) throws -> Bool {
+        let limit = 64
+        let nodes = try HoldStore.nodes(of: upload.id, at: store.place, limit: limit + 1, in: transaction)
+        guard let nodes, nodes.count <= limit else { return false }
+        return try nodes.allSatisfy {
+            try store.ofContainer($0.container).use(of: UseStore.Part(id: $0.id, isNode: true))?.count ?? 0 > 0
+        }
     }
 
     // MARK: Giving back

@@ -126,6 +126,23 @@ enum HoldStore {
         try transaction.execute(insert, place.values + [.blob(name), .blob(upload.bytes), .integer(0)])
     }
 
+    /// Manifest nodes that an upload holds, and their containers; nil: it holds chunks too.
+    static func nodes(
+        of upload: ReservationID, at place: Place, limit: Int, in transaction: any Transaction
+    ) throws -> [(id: ChunkID, container: String)]? {
+        let names = try transaction.all(selectUpload, place.values + [.blob(upload.bytes), .integer(Int64(limit))]) {
+            $0.blob(0)
+        }
+        guard names.allSatisfy({ $0.count > ChunkID.byteCount }) else { return nil }
+        return names.compactMap(node)
+    }
+
+    private static func node(_ name: [UInt8]) -> (id: ChunkID, container: String)? {
+        ChunkID(bytes: Array(name.prefix(ChunkID.byteCount))).map {
+            ($0, String(decoding: name[ChunkID.byteCount...], as: UTF8.self))
+        }
+    }
+
     /// Removes some of what an upload holds.
     ///
     /// - Returns: What was removed.
@@ -140,12 +157,11 @@ enum HoldStore {
         for hold in holds {
             try transaction.execute(delete, place.values + [.blob(hold.chunk), .blob(upload.bytes)])
             let isHeld = try transaction.first(selectAny, place.values + [.blob(hold.chunk)]) { _ in true } != nil
-            guard !isHeld, let id = ChunkID(bytes: Array(hold.chunk.prefix(ChunkID.byteCount))) else { continue }
+            guard !isHeld else { continue }
             if hold.chunk.count == ChunkID.byteCount {
-                removed.chunks.append(id)
-            } else {
-                let container = String(decoding: hold.chunk[ChunkID.byteCount...], as: UTF8.self)
-                removed.nodes.append((id, container))
+                if let id = ChunkID(bytes: hold.chunk) { removed.chunks.append(id) }
+            } else if let node = node(hold.chunk) {
+                removed.nodes.append(node)
             }
         }
         return removed
