@@ -52,7 +52,7 @@ import Testing
             let reads = [
                 ["kv", "get", "k"], ["kv", "list"], ["kv", "export"], ["docs", "ls"], ["docs", "tree"],
                 ["docs", "find", "f"], ["docs", "cat", "letter.txt"], ["docs", "get", "letter.txt", "-"],
-                ["docs", "status"], ["records", "ls"], ["records", "get", "r"], ["records", "query"],
+                ["records", "ls"], ["records", "get", "r"], ["records", "query"],
                 ["records", "export"], ["records", "zones", "list"],
             ]
             func check() async throws {

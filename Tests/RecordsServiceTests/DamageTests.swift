@@ -40,7 +40,8 @@ import Testing
     @Test(arguments: [0, 2]) func aDamagedRecordIsNotThere(_ byte: Int) throws {
         try device.save("a", ["text": .string("lost")])
         try damage("a", from: byte)
-        #expect(try device.modify([.delete("a")]).codes == [nil])
+        // Whoever has it would bring it back.
+        #expect(try device.modify([.delete("a")]).codes == [.constraintViolation])
         #expect(try device.list().isEmpty)
         #expect(try house.used(of: device.mover.account) == 0 && counter("quarantine.now") == 1)
     }
@@ -339,10 +340,26 @@ import Testing
         for name in ["Other", "Work"] {
             #expect(throws: CloudError.self) { try device.makeZone(name, id: zone) }
         }
+        // Nor is the name another's, or the zone deleted, while there is something in it.
+        #expect(throws: CloudError.self) { try device.makeZone("Work") }
+        #expect(throws: CloudError.self) { try device.deleteZone("Work", id: zone) }
         try device.offerZone("Work", before)
         #expect(try device.zones() == ["Work": before])
         try device.deleteZone("Work", id: zone)
         #expect(throws: CloudError.self) { try device.list() }
         #expect(try house.used(of: device.mover.account) == 0)
+    }
+
+    /// Another of its name is in quarantine, and an old seal is at hand.
+    @Test func aZoneThatWasDeletedDoesNotComeBackInTheNameOfAnother() throws {
+        let first = try device.makeZone("Work")
+        let former = try #require(try device.zones()["Work"])
+        device.zone = first
+        try device.save("a", ["text": .string("x")])
+        try device.deleteZone("Work", id: first)
+        _ = try device.makeZone("Work")
+        try damage("Work", from: 34, isRestarted: false)
+        #expect(throws: CloudError.self) { try device.offerZone("Work", former) }
+        #expect(try device.zones().isEmpty)
     }
 }

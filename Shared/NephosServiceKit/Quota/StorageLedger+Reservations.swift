@@ -31,7 +31,7 @@ extension StorageLedger {
     ///   - partition: Where what is stored for it will lie; nil: the owner is an account.
     ///   - room: On what it counts: of one that is known, the same as before.
     ///   - account: Who asks, where the owner is an app: none keeps others from its plan.
-    ///   - expires: When it ends, unless that was put off further already.
+    ///   - expires: When it ends, where it is new or gets more room.
     /// - Throws: ``CloudError`` `.quotaExceeded`, `.serviceBusy` as ``charge(_:to:app:device:in:)``, and if the
     ///   owner or the device has too many, or the account too much of an app's plan; `.limitExceeded`: so much the account
     ///   never has of it. Nothing was changed then.
@@ -75,8 +75,9 @@ extension StorageLedger {
                 reservation.bytes - bytes, of: owner, on: room, app: reservation.app, device: reservation.device,
                 in: transaction)
         }
+        // To ask again for what it has puts nothing off: room would be kept by asking alone.
+        if bytes > reservation.bytes { reservation.expires = max(reservation.expires, expires) }
         reservation.bytes = bytes
-        reservation.expires = max(reservation.expires, expires)
         try ReservationStore.save(reservation, in: transaction)
         return reservation
     }

@@ -18,7 +18,7 @@ extension Batch {
     ) throws -> [WireDocumentContent] {
         let newest = try container.rows.versions(of: id, limit: 1).map { Data($0.id) }
         var conflicts: [WireDocumentContent] = []
-        for version in newest + request.conflicts where version != content.version {
+        for version in newest + request.conflicts.prefix(DocumentLimits.conflictsMax) where version != content.version {
             guard conflicts.count < DocumentLimits.conflictsMax, !conflicts.contains(where: { $0.version == version }),
                 let kept = try container.rows.version([UInt8](version), of: id),
                 let conflict = try container.open(kept, of: id)
@@ -32,7 +32,8 @@ extension Batch {
         guard !request.renditions.isEmpty else { return [] }
         let kept = try container.rows.renditions(of: id, limit: DocumentLimits.renditionsMax)
         var returned: [WireRendition] = []
-        for rendition in request.renditions where !returned.contains(where: { $0.name == rendition.name }) {
+        for rendition in request.renditions.prefix(DocumentLimits.renditionsMax)
+        where !returned.contains(where: { $0.name == rendition.name }) {
             guard DocumentLimits.isRenditionName(rendition.name),
                 let row = kept.first(where: { $0.version == [UInt8](rendition.content.version) }),
                 let content = try container.open(row, of: id)

@@ -32,8 +32,14 @@ extension RecordsService {
         let ended =
             try request.delete.compactMap { zone in
                 // Another that was made under its name since is not what was meant.
-                guard let known = try database.zone(ItemName(zone.name)), known.zoneID.hasSameBytes(as: zone.zoneID)
-                else { return nil }
+                guard let known = try database.zone(ItemName(zone.name)) else {
+                    let isThere = try self.zone(zone.zoneID, of: database).isAlive()
+                    if isThere, try database.transaction.isQuarantined(ItemName(zone.name), of: database.scope) {
+                        throw Self.isInQuarantine(zone.name)
+                    }
+                    return nil
+                }
+                guard known.zoneID.hasSameBytes(as: zone.zoneID) else { return nil }
                 return try EndedZone(ItemName(zone.name), known, by: stamp, of: database)
             } + formerEnds(request.ended, in: database, at: context.now)
         let made = try madeZones(request.save, in: database, ending: Set(ended.map(\.name)), stamp, at: context.now)
@@ -87,6 +93,13 @@ extension RecordsService {
         }
     }
 
+    private static func isInQuarantine(_ name: String) -> CloudError {
+        CloudError(
+            .constraintViolation,
+            "The server cannot read the zone that has this name. A device that has it may bring it back. Use another name.",
+            details: ["zone": name, "reason": "quarantined"])
+    }
+
     private static let noZoneName = CloudError(
         .invalidArguments,
         "A zone is called by 1 to 255 printable ASCII characters, the first no underscore. The default zone stays.",
@@ -112,8 +125,11 @@ extension RecordsService {
             let name = ItemName(zone.name)
             let isReturning = try database.transaction.isQuarantined(name, of: database.scope)
             let former = try Self.former(zone, isReturning: isReturning, of: database, at: now)
-            // What lies in a zone that comes back from the quarantine is there still.
-            let isFree = try self.zone(zone.zoneID, of: database).isNew() || isReturning && former != nil
+            // Another would leave what lies in the former one without a name.
+            guard !isReturning || former != nil else { throw Self.isInQuarantine(zone.name) }
+            // What lies in a zone that comes back from the quarantine is there still. One that was deleted does not come back.
+            let place = try self.zone(zone.zoneID, of: database)
+            let isFree = try isReturning ? place.isAlive() : place.isNew()
             guard isFree, ids.insert(ItemName(zone.zoneID)).inserted,
                 try database.formerZone(name) != zone.zoneID
             else {

@@ -176,10 +176,12 @@ final class ZoneBatch {
     ) throws -> Effect {
         switch change.kind {
         case .save(let save):
-            if let former = try former(save, name, isReturning: stored(name).isReturning) {
+            let isReturning = try stored(name).isReturning
+            if let former = try former(save, name, isReturning: isReturning) {
                 // In a public database who may not change a record brings no former one back either: of one that was
-                // deleted long ago nobody may know any more.
-                guard access.mayWrite(former), try OfferRule.decide(former, over: state) == .write
+                // deleted long ago nobody may know any more. What was in quarantine its creator brings back.
+                guard access.mayWrite(former) || isReturning && access.hasMade(former),
+                    try OfferRule.decide(former, over: state) == .write
                 else { return .unchanged }
                 set(try planned(former, name), name)
                 // What was in quarantine is of the history that it was saved in.
@@ -188,7 +190,7 @@ final class ZoneBatch {
             }
             // Who saves it anew need not know that there was one. In a public database that may be somebody else's.
             let isNew = save.base.isEmpty && save.policy == .ifServerRecordUnchanged
-            if isNew || zone.scope.owner.isApp, try stored(name).isReturning { throw Self.isInQuarantine }
+            if isReturning, isNew || zone.scope.owner.isApp { throw Self.isInQuarantine }
             switch try decide(save, over: state) {
             case .same: return .unchanged
             case .write(let record, let overwrites):
@@ -210,6 +212,8 @@ final class ZoneBatch {
                 // What the caller may not read is not there.
                 guard !state.isThere || isVisible(state) else { return .unchanged }
                 guard !state.isThere || mayWrite(state) else { throw Self.notYours }
+                // Whoever has it would bring it back.
+                if !state.isThere, try stored(name).isReturning { throw Self.isInQuarantine }
                 try SaveRule.decideDeletion(of: state, base: deletion.base)
             }
             guard state.isThere else { return .unchanged }

@@ -73,6 +73,10 @@ struct RecordAccess: Sendable {
         allows(record, everyone: [], signedIn: .signedInWrites, creator: .creatorWrites)
     }
 
+    func hasMade(_ record: WireRecord) -> Bool {
+        account.map { record.created.accountID.hasSameBytes(as: $0.rawValue) } ?? false
+    }
+
     func mayCreate(_ type: String) -> Bool {
         guard isRestricted, let roles else { return true }
         return account != nil && roles.rights(of: type).contains(.signedInCreates)
@@ -90,9 +94,9 @@ struct RecordAccess: Sendable {
         guard isRestricted, let roles else { return true }
         let rights = roles.rights(of: record.type)
         if !rights.isDisjoint(with: everyone) { return true }
-        guard let account else { return false }
+        guard account != nil else { return false }
         if !rights.isDisjoint(with: signedIn) { return true }
-        return !rights.isDisjoint(with: creator) && record.created.accountID.hasSameBytes(as: account.rawValue)
+        return !rights.isDisjoint(with: creator) && hasMade(record)
     }
 }
 
