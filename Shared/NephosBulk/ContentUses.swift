@@ -15,15 +15,19 @@ public struct ContentUses {
     private let transaction: any HandlerTransaction
     private let app: AppID
     private let device: DeviceID
+    private let onEnd: () -> Void
 
     /// - Parameters:
     ///   - siblings: Other containers of the same thing.
     ///   - room: On what the container counts.
     ///   - app: On whose account in the ledger counts what is added; and of which device.
+    ///   - onEnd: Called once an upload is over and that is on disk.
     init(
         _ container: ItemName, besides siblings: Set<String> = [], at place: HoldStore.Place, ledger: StorageLedger,
-        on room: StorageRoom, app: AppID, device: DeviceID, in transaction: any HandlerTransaction
+        on room: StorageRoom, app: AppID, device: DeviceID, in transaction: any HandlerTransaction,
+        onEnd: @escaping () -> Void = {}
     ) {
+        self.onEnd = onEnd
         store = UseStore(
             place: place, container: container.rawValue, siblings: siblings, transaction: transaction)
         charges = ContainerCharges(
@@ -233,6 +237,7 @@ public struct ContentUses {
             try isInUse(all: upload)
         else { return }
         try ledger.end(left, in: transaction)
+        transaction.afterCommit(onEnd)
     }
 
     /// Whether contents rest on all that the upload holds. Of much it is not looked.

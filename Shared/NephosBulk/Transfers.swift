@@ -253,7 +253,7 @@ public final class Transfers {
         guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
         return ContentUses(
             scope.path, at: HoldStore.Place(owner: scope.owner, partition: scope.partition), ledger: host.storage,
-            on: room, app: app, device: device, in: transaction)
+            on: room, app: app, device: device, in: transaction, onEnd: { [removal] in removal.beginSoon() })
     }
 
     /// The same of a place.
@@ -263,7 +263,7 @@ public final class Transfers {
         guard let host else { throw CloudError(.serviceUnavailable, "The service is starting.") }
         return ContentUses(
             place.container, besides: place.siblings, at: place.place, ledger: host.storage, on: place.room,
-            app: place.app, device: place.device, in: transaction)
+            app: place.app, device: place.device, in: transaction, onEnd: { [removal] in removal.beginSoon() })
     }
 
     func place(
@@ -394,6 +394,14 @@ public final class Transfers {
         }
         return WireCloseTransferReply()
     }
+
+    /// The upload has no room any more that nothing has come into.
+    func endTickets(ofUpload id: ReservationID, of owner: Owner) {
+        bulk?.endTickets(because: Self.roomGivenBack) { $0.upload?.id == id && $0.owner == owner }
+    }
+
+    private static let roomGivenBack = CloudError(
+        .tokenExpired, "The upload stood still, and its room was given back. Open the transfer again.")
 
     /// Nil: none is meant.
     static func upload(_ id: Data, at place: ContentPlace, of account: AccountID) throws(CloudError) -> Upload? {

@@ -125,6 +125,10 @@ final class UploadRemoval {
         let idle = now.advanced(by: kept - min(room, kept))
         guard let upload = try host.storage.idleReservation(endingBefore: idle, in: transaction) else { return false }
         try host.storage.giveBackUnfilled(upload, in: transaction)
+        // Who goes on with it just now asks for its room anew.
+        transaction.afterCommit { [transfers, id = upload.id, owner = upload.owner] in
+            transfers.endTickets(ofUpload: id, of: owner)
+        }
         return true
     }
 

@@ -169,7 +169,7 @@ public final class SQLiteEngine: StorageEngine {
     }
 
     /// Of the tables as this version of Nephos makes them. Others are not brought over.
-    private static let schemaVersion = 1
+    private static let schemaVersion = 2
 
     public func migrate(_ migrations: [Migration]) throws {
         let (version, isNew) = try database.read { database in

@@ -363,6 +363,8 @@ import Testing
     /// Also where the same upload brought something to the record that was called so before.
     @Test func anUploadThatIsOpenStillShowsNothingOfTheRecordBefore() throws {
         let upload = try ann.store(photo, for: "sea")
+        // Something that no record takes: else it would be over with the first.
+        try ann.store(TestContent(seed: 9, chunks: [20_000]), for: "sea", in: upload)
         var secret = WireRecordChange.save("sea", ["photo": .asset(photo.asset)], type: "Secret")
         #expect(try ann.modify([secret], upload: upload).records.allSatisfy { !$0.hasFailure })
         try ann.delete("sea")

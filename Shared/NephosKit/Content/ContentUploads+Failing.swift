@@ -81,6 +81,7 @@ extension ContentUploads {
     func refuse(
         _ upload: ContentUpload, _ error: CloudError, _ driver: ScopeDriver, losing version: DocumentID? = nil
     ) {
+        guard !upload.isOffer else { return putOffOffer(error) }
         do throws(CloudError) {
             try driver.write { rows in
                 guard var operation = try rows.operation(at: upload.operation.position),

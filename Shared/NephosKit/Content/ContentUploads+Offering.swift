@@ -153,7 +153,7 @@ extension ContentUploads {
     func putOffOffer(_ error: CloudError) {
         engine.logger.debug("contents could not be offered again", metadata: ["code": "\(error.code)"])
         closeOffer()
-        offerSoon(after: min(error.retryAfter ?? Self.failurePause, Self.failurePause))
+        offerSoon(after: min(max(error.retryAfter ?? Self.failurePause, Self.busyPause), Self.failurePause))
     }
 
     /// Contents that somebody has put are to be sent.

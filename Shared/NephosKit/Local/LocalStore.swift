@@ -291,7 +291,7 @@ package final class LocalStore: Sendable {
 
 enum LocalSchema {
     /// Of the tables as this version of Nephos makes them. Others are not brought over.
-    private static let version = 1
+    private static let version = 2
 
     /// - Throws: ``CloudError`` `.incompatibleVersion`: another version of Nephos made the home.
     static func migrate(_ database: any DatabaseWriter) throws {

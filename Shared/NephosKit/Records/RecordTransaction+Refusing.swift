@@ -276,7 +276,8 @@ extension RecordTransaction {
         guard !refused.isEmpty else { return }
         let names = changed.hasMore ? nil : Set(changed.names.map(\.rawValue))
         for name in refused where names?.contains(name) ?? true {
-            let server = try items.item(ItemName(name))?.record
+            // A record that is not here may be in quarantine there: that is no deletion.
+            guard let server = try items.item(ItemName(name))?.record else { continue }
             for one in try refusals(of: name) where one.body.hasSameContent(as: server) { try remove(one, of: name) }
         }
     }
