@@ -172,7 +172,8 @@ public final class SQLiteEngine: StorageEngine {
     private static let schemaVersion = 2
 
     public func migrate(_ migrations: [Migration]) throws {
-        let (version, isNew) = try database.read { database in
+        // Neither a transaction, which would wait for others, nor GRDB's reading, which expires all prepared statements.
+        let (version, isNew) = try database.writeWithoutTransaction { database in
             (try Int.fetchOne(database, sql: "PRAGMA user_version"), try !database.tableExists("grdb_migrations"))
         }
         if version != Self.schemaVersion {

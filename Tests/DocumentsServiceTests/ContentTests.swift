@@ -97,8 +97,8 @@ import Testing
         let upload = try here.put(bytes, as: [.create(id, "a", bytes.content())])
         // Stored in it and never committed.
         let rest = TestContent(seed: 9, chunks: [60_000])
-        try here.store(rest, in: upload, bytes: 230_000)
-        try here.closeUpload(upload)
+        let other = try here.store(rest)
+        for upload in [upload, other] { try here.closeUpload(upload) }
         house.cloud.network.run(for: .seconds(5))
         #expect(try house.counts() == Counts(chunks: 2, uses: 3, nodes: 1))
         #expect(try house.used() == 170_000 + counted([bytes.nodes[0]]))

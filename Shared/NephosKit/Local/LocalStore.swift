@@ -295,7 +295,8 @@ enum LocalSchema {
 
     /// - Throws: ``CloudError`` `.incompatibleVersion`: another version of Nephos made the home.
     static func migrate(_ database: any DatabaseWriter) throws {
-        let (version, isNew) = try database.read { database in
+        // Without a transaction, which would wait for others that write.
+        let (version, isNew) = try database.writeWithoutTransaction { database in
             (try Int.fetchOne(database, sql: "PRAGMA user_version"), try !database.tableExists("grdb_migrations"))
         }
         if version != Self.version {
