@@ -107,7 +107,7 @@ let package = Package(
         shared("NephosPredicates", ["NephosCore"]),
         shared("NephosHTTP", ["NephosCore", nioSSL] + nio),
         shared("NephosWire", ["NephosCore", protobuf]),
-        // What becomes of an item whose two histories differ: no database, no clock.
+        // The rule by which a device and the server agree on an item. It uses neither a database nor a clock.
         shared("NephosSync", ["NephosCore"]),
         // What may be done to a record, and how a predicate sees one: the same on devices and in the service.
         shared("NephosRecordRules", ["NephosCore", "NephosPredicates", "NephosWire", protobuf]),

@@ -59,6 +59,37 @@ import Testing
         #expect(try house.used(by: mover.account) == 0 && house.chunkCount(of: mover.account) == 0)
     }
 
+    /// To ask for the same room again and again keeps it from nobody.
+    @Test func roomIsNotKeptByAskingAlone() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        _ = try house.open(mover, upload: upload(1), bytes: 100 << 20)
+        for _ in 0..<3 {
+            house.cloud.network.run(for: .seconds(1150))
+            _ = try house.open(TestBulk(of: house.cloud), upload: upload(1), bytes: 100 << 20)
+        }
+        #expect(try house.used(by: mover.account) == 100 << 20)
+        house.cloud.network.run(for: .seconds(250))
+        #expect(try house.used(by: mover.account) == 0)
+    }
+
+    /// The service was away for long, or the upload stood still: whoever goes on in the moment in which the room goes back is not
+    /// refused.
+    @Test func whoGoesOnWhenTheRoomWasJustGivenBackHasItAgain() throws {
+        let house = try BulkHouse()
+        let mover = try TestBulk(of: house.cloud)
+        let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 100 << 20))
+        #expect(house.store([content(1)], with: client).allSatisfy { $0.isSuccess })
+        house.cloud.network.run(for: .seconds(3500))
+        // It opens its transfer, asks for no more than it has, and sends nothing.
+        let again = try TestBulk(of: house.cloud).connect(
+            BulkClient.Purpose(upload: upload(1), uploadBytes: 100 << 20))
+        #expect(house.fetch([id(of: content(1))], with: again).allSatisfy { $0.isSuccess })
+        house.cloud.network.run(for: .seconds(200))
+        #expect(house.store([content(2)], with: again).allSatisfy { $0.isSuccess })
+        #expect(try house.used(by: mover.account) == 100 << 20)
+    }
+
     /// The purge clock runs at most twice as fast as time passes, so half of an upload's time is left to it.
     @Test func aClockThatIsAheadEndsNoUploadWithinHalfItsTime() throws {
         var configuration = Transfers.Configuration()

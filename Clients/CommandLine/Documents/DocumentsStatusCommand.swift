@@ -24,9 +24,10 @@ extension DocumentsCommand {
                 let status = try await container.status(of: path)
                 // What finds no content cannot say which are whole.
                 let isAsked = status.damagedChunkCount > 0 && asked.isHeard && !status.scope.isContentMissing
+                // Everything else is known without it.
+                let damaged = isAsked ? try? await container.damagedItems(of: path, timeout: network.duration) : nil
                 let report = ContainerReport(
-                    path: path.text, status, Standing(asked.status, failure: asked.failure),
-                    damaged: isAsked ? try await container.damagedItems(of: path, timeout: network.duration) : nil,
+                    path: path.text, status, Standing(asked.status, failure: asked.failure), damaged: damaged,
                     names: await session.names(
                         ofThoseThatSend: status.incoming.flatMap(\.incoming) + status.coming.map(\.content), network))
                 try output.print(report, text: report.text)
@@ -239,7 +240,10 @@ private struct ContainerReport: Encodable {
         }
         guard status.damagedChunkCount > 0 else { return [] }
         guard let damaged else {
-            return ["The server cannot read some of the content any more. Which, it says when it can be asked."]
+            return [
+                "The server cannot read some of the content any more, and did not say in time of which files. Ask about a "
+                    + "folder, or give it more time: nephos docs status FOLDER --timeout 300"
+            ]
         }
         guard !damaged.isEmpty else {
             return [

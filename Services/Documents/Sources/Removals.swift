@@ -110,7 +110,7 @@ extension DocumentsService {
     /// - Returns: Whether there may be more.
     func endSome(in transaction: any HandlerTransaction, _ turn: inout SteppedTurn) throws -> Bool {
         guard let runtime else { return false }
-        // What is on its way is so until a time of the wall clock.
+        // An announced content is expected until a time of the wall clock.
         func now(for overdue: OverdueRows) -> Timestamp {
             overdue == .announcements ? runtime.purgeTimeOfWallStamps : runtime.purgeTime
         }
@@ -160,7 +160,7 @@ extension DocumentsService {
         try rows.setAnnounced(id, until: nil)
         try giveBackItem(id, in: container)
         let isThere = try container.transaction.share(container.scope, id.name)?.isLive ?? false
-        // What lies in it has had its time too, also if it does not open itself.
+        // A folder's items end with it, also if its own row does not open.
         if isThere { try rows.addRemoval(of: id) }
         guard let item = try container.item(id) else { return nil }
         guard let folder = DocumentID(bytes: item.parent) else { return FolderDigests.Place(item) }

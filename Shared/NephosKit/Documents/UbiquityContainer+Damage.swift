@@ -11,8 +11,9 @@ extension UbiquityContainer {
     ///
     /// - Parameters:
     ///   - path: Of this item and what is in it; `/`: of all.
-    ///   - timeout: How long an answer may take.
-    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.networkUnavailable` and the like.
+    ///   - timeout: How long the server is asked in all: about each long file by itself.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.deadlineExceeded`: there are too many for that time, ask about a
+    ///   folder or give it more; `.networkUnavailable` and the like.
     public func damagedItems(
         of path: some DocumentAddressing = "/", timeout: Duration = .seconds(30)
     ) async throws(CloudError) -> [DocumentEntry] {
@@ -20,7 +21,14 @@ extension UbiquityContainer {
             try documents.loss().lostChunks > 0 ? documents.longContents(of: documents.path(path)) : []
         }
         let roots = candidates.flatMap { candidate in candidate.contents.map { (candidate.entry, $0.asked) } }
-        let (lost, _) = try await session.lost(among: roots.map(\.1), of: .documents(id, app: app), timeout)
+        let (lost, looked) = try await session.lost(
+            among: roots.map(\.1), of: .documents(id, app: app), timeout, until: .now + timeout)
+        guard looked == roots.count else {
+            throw CloudError(
+                .deadlineExceeded,
+                "The server was not asked about all contents in time. Ask about a folder, or for longer.",
+                details: ["asked": "\(looked)", "contents": "\(roots.count)"])
+        }
         let damaged = Set(lost.map { roots[$0].0.id })
         return candidates.map(\.entry).filter { damaged.contains($0.id) }
     }

@@ -147,7 +147,7 @@ final class Container {
     /// Bytes of an item that are opened in the time of a row.
     private static let bytesPerRow = 1024
 
-    /// - Returns: Nil: there is none, or it was removed; or it does not open, and is in quarantine from now on.
+    /// - Returns: Nil: there is no such item, it was removed, or its row does not open. Such a row is moved to the quarantine.
     func item(_ id: DocumentID) throws -> WireDocumentItem? {
         guard let stored = try transaction.item(scope, id.name), !stored.deleted else { return nil }
         // It is opened, and if it changes, sealed and written anew.

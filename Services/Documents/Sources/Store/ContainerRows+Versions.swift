@@ -44,7 +44,7 @@ extension ContainerRows {
         var id: [UInt8]
         /// Rises with each version of an item; one that was lost and is offered again has that of the one before it.
         var number: Int64
-        /// What its row counts, in bytes.
+        /// Bytes that the row counts on the plan.
         var counted: UInt64
         /// For whom that counts. It lies beside the content, so that it is given back
         /// also when that is damaged.

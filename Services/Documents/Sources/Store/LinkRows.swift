@@ -9,7 +9,7 @@ enum LinkRows {
         var id: DocumentID
         var app: AppID
         var expires: Timestamp
-        /// What its row counts, in bytes.
+        /// Bytes that the row counts on the plan.
         var counted: UInt64
         /// A `LinkRecord`.
         var sealed: [UInt8]

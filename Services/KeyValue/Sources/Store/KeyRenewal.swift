@@ -2,7 +2,7 @@ internal import NephosCore
 internal import NephosServiceKit
 internal import NephosStorage
 
-// What seals a store is one key for all of it: without it nobody could read or write anything of the store any more.
+// One key seals all values of a store. If it does not open, the store gets another, and devices bring back their values.
 extension KeyValueService {
     /// Runs what needs a store's keys. In place of one that does not open another is made, in a group of its own.
     ///
@@ -23,7 +23,7 @@ extension KeyValueService {
         var (isSetAside, isRenewed) = (false, false)
         runtime.submit { [digestKeys] transaction in
             isSetAside = try keys.setAside(scope.owner, in: transaction)
-            // What it has sealed does not open any more, though it was opened before.
+            // Values that the former key has sealed do not open any more, also those that were opened before.
             if isSetAside { digestKeys.drop(partition: scope.partition) }
             let store = KeyStore(scope: scope, transaction: transaction, keys: keys, digestKeys: digestKeys)
             isRenewed = try store.renewDigestKey()

@@ -22,7 +22,7 @@ final class KeyStore {
 
     func head() throws -> ScopeHead { try transaction.head(scope) }
 
-    /// Nil: there is none; or its row is damaged, and it is in quarantine from now on.
+    /// Nil: there is no such key, or its row does not open. Such a row is moved to the quarantine.
     func key(_ name: ItemName) throws -> StoredKey? {
         guard let item = try transaction.item(scope, name) else { return nil }
         let stored = StoredKey(item)
@@ -91,5 +91,5 @@ struct DamagedStore: Error {
     var scope: ScopeName
 }
 
-/// What is stored under a key does not open.
+/// The value of a key does not open.
 struct DamagedValue: Error {}
