@@ -62,9 +62,11 @@ import Testing
     /// Copies the log into the database, and reads that: while it is open nothing more is copied, so what comes after
     /// is in the log alone, however long the commands take. Read only, so that its end copies nothing either.
     private func reader(of database: String) throws -> DatabaseQueue {
-        let writer = try DatabaseQueue(path: database)
-        _ = try writer.writeWithoutTransaction { try $0.checkpoint(.full) }
+        // The service writes whenever it likes: its lock is waited for.
         var configuration = Configuration()
+        configuration.busyMode = .timeout(10)
+        let writer = try DatabaseQueue(path: database, configuration: configuration)
+        _ = try writer.writeWithoutTransaction { try $0.checkpoint(.full) }
         configuration.readonly = true
         configuration.allowsUnsafeTransactions = true
         let queue = try DatabaseQueue(path: database, configuration: configuration)

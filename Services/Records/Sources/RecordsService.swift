@@ -256,7 +256,7 @@ public final class RecordsService: CloudService {
         try transaction.lasting {
             try transaction.quarantine(item, of: name)
             guard !item.deleted, Self.parts(of: name).zone != nil else { return }
-            // It counts no more. Its assets stay for a while; in a public database somebody else may take its name.
+            // It counts no more. Its assets stay for a while; not in a public database, where the row said who may read them.
             try count(-Int64(item.size), in: name, transaction)
             guard name.owner.isApp else { return }
             try retireAssets(of: item.name, in: name, transaction)

@@ -37,12 +37,11 @@ enum QuarantinedItems {
         var scope: ScopeName
         var name: ItemName
 
-        fileprivate var values: [SQLValue] {
-            [
-                .integer(Int64(scope.partition)), .text(scope.owner.rawValue), .text(scope.path.rawValue),
-                .text(name.rawValue),
-            ]
-        }
+        fileprivate var values: [SQLValue] { QuarantinedItems.values(of: scope) + [.text(name.rawValue)] }
+    }
+
+    private static func values(of scope: ScopeName) -> [SQLValue] {
+        [.integer(Int64(scope.partition)), .text(scope.owner.rawValue), .text(scope.path.rawValue)]
     }
 
     /// One that was just moved here.
@@ -73,13 +72,7 @@ enum QuarantinedItems {
         "SELECT owner, scope, name, found FROM quarantined_items ORDER BY found LIMIT ?1")
 
     static func names(in scope: ScopeName, limit: Int, _ transaction: any ReadTransaction) throws -> [ItemName] {
-        try transaction.all(
-            selectNames,
-            [
-                .integer(Int64(scope.partition)), .text(scope.owner.rawValue), .text(scope.path.rawValue),
-                .integer(Int64(limit)),
-            ]
-        ) { ItemName($0.text(0)) }
+        try transaction.all(selectNames, values(of: scope) + [.integer(Int64(limit))]) { ItemName($0.text(0)) }
     }
 
     static func has(_ place: Place, in transaction: any ReadTransaction) throws -> Bool {
@@ -96,7 +89,7 @@ enum QuarantinedItems {
             ])
     }
 
-    /// Its time is over.
+    /// Has the item go in the next round, with what its service keeps beside it.
     static func endTime(of place: Place, in transaction: any Transaction) throws {
         try transaction.execute(endTime, place.values)
     }
