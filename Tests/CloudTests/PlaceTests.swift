@@ -219,9 +219,9 @@ import Testing
         let count = SQL("SELECT COUNT(*) FROM key_history")
         let insert = SQL(
             """
-            INSERT INTO key_history (store_id, own, number, item, written, device, mark, lost_conflict, winner_written,
-                winner_device, recorded_at, size, sealed)
-            VALUES (1, 0, ?1, 'key', ?1, 'dev_a', 0, 0, 0, 'dev_b', ?1, 0, NULL)
+            INSERT INTO key_history (store_id, own, number, item, written, device, mark, lost_conflict, resolved,
+                winner_written, winner_device, recorded_at, size, sealed)
+            VALUES (1, 0, ?1, 'key', ?1, 'dev_a', 0, 0, 0, 0, 'dev_b', ?1, 0, NULL)
             """)
         let insertStore = SQL(
             """

@@ -64,7 +64,7 @@ import Testing
     /// What a command insists on, though each of it may be left out.
     private static let needed = [
         "plan assign": ["--account", "x"], "app update": ["--name", "x"], "kv set": ["x"], "discard": ["--all"],
-        "kv discard": ["--all"], "docs resolve": ["--keep", "current"], "docs find": ["x"],
+        "kv discard": ["--all"], "kv resolve": ["--all"], "docs resolve": ["--keep", "current"], "docs find": ["x"],
         "storage delete": ["--documents", "nowhere"], "records roles set": ["--everyone", "none"],
     ]
 
@@ -468,7 +468,8 @@ import Testing
         // What is on its way cannot be held still; how far it is differs.
         "docs pause": (nil, nil), "docs resume": (7, 4),
         // What is about the server, or needs it.
-        "kv history": (7, 4), "kv sync": (7, 4), "status": (7, 4), "why": (7, 4), "verify": (7, 4),
+        "kv history": (7, 4), "kv resolve": (7, 4), "kv sync": (7, 4), "status": (7, 4), "why": (7, 4),
+        "verify": (7, 4),
         "conflicts": (7, 4), "history": (7, 4), "wipe": (nil, nil), "storage show": (7, 4), "devices list": (7, 4),
         "devices rename": (7, 4),
         "devices revoke": (7, 4), "devices allow-sign-in": (7, 4), "account audit": (7, 4),

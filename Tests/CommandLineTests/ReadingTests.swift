@@ -105,6 +105,21 @@ import Testing
             }
             let history = try await one.run("kv", "history", "shared", "--json").output
             #expect(history.components(separatedBy: #""lost_conflict":true"#).count == 2, "\(history)")
+            // Either of the two lines that are printed decides it, on all devices.
+            let listed = try await one.run("conflicts").output
+            let keep = try #require(listed.firstMatch(of: /or keep this  (nephos kv resolve .*)/)?.1)
+            #expect(try await one.run(shell: String(keep)).output == "Resolved 1 conflict.\n")
+            #expect(try await one.run(shell: String(keep)).status == 2)
+            #expect(try await other.run("conflicts").output == "Nothing conflicts.\n")
+            #expect(try await one.run("kv", "get", "shared").output == "of other\n")
+            #expect(try await one.run("history").output.contains("shared = of one\n"))
+            #expect(try await one.run("kv", "set", "shared", "third", "--offline").status == 0)
+            #expect(try await other.run("kv", "set", "shared", "fourth").status == 0)
+            #expect(try await one.run("kv", "sync").status == 0)
+            let again = try await other.run("conflicts").output
+            let back = try #require(again.firstMatch(of: /get it back   (nephos kv set .*)/)?.1, "\(again)")
+            #expect(try await other.run(shell: String(back)).status == 0)
+            #expect(try await one.run("conflicts").output == "Nothing conflicts.\n")
         }
     }
 

@@ -59,6 +59,34 @@ struct KeyHistoryTests {
         }
     }
 
+    @Test func aResolvedConflictStaysInTheHistoryAlone() throws {
+        let house = try KeyValueHouse()
+        let (a, b) = (house.caller("dev_a"), house.caller("dev_b"))
+        func conflicts(_ key: String = "") throws -> [String] {
+            var list = WireListKeyHistory()
+            (list.storeID, list.key, list.conflictsOnly) = (a.store.rawValue, key, true)
+            return try house.call(list, by: a, WireListKeyHistoryReply.self).entries.map(\.item.key)
+        }
+        func resolve(_ keys: [String], until time: UInt64 = .max) throws -> UInt32 {
+            var request = WireResolveKeyConflicts()
+            (request.storeID, request.keys, request.recordedUntil) = (a.store.rawValue, keys, time)
+            return try house.call(request, by: b, WireResolveKeyConflictsReply.self).count
+        }
+        for key in ["k", "l", "m"] {
+            try house.push(house.write(key, "won", after: .seconds(2)), by: a)
+            try house.push(house.write(key, "lost", after: .seconds(1)), by: b)
+        }
+        #expect(try conflicts() == ["m", "l", "k"])
+        #expect(try resolve([], until: house.now.milliseconds - 1) == 0)
+        #expect(try resolve(["k", "none"]) == 1)
+        #expect(try conflicts() == ["m", "l"] && conflicts("k").isEmpty && conflicts("l") == ["l"])
+        #expect(try house.history(a).count == 3)
+        // A push that is repeated under another id does not make it one again.
+        try house.push(house.write("k", "lost", after: .seconds(1)), by: b)
+        #expect(try conflicts("k").isEmpty)
+        #expect(try resolve([]) == 2 && conflicts().isEmpty)
+    }
+
     /// As two copies of one device's home make them.
     @Test func differentValuesUnderOneStampAreAllKept() throws {
         let house = try KeyValueHouse()
@@ -75,6 +103,7 @@ struct KeyHistoryTests {
     /// that there is.
     @Test(arguments: [
         (KeyHistory.ofKey, 3, "COVERING INDEX key_history_by_key (store_id=? AND item=?)", 1),
+        (KeyHistory.resolveOfKey, 4, "key_history", 0),
         (KeyHistory.surplusOfKey, 5, "COVERING INDEX key_history_by_key (store_id=? AND item=? AND own=?)", 0),
         (KeyHistory.oldestOfStore, 3, "PRIMARY KEY (own=? AND store_id=?)", 0),
         (KeyHistory.ofStore, 2, "PRIMARY KEY (own=? AND store_id=?)", 0),

@@ -228,7 +228,9 @@ final class KeyValueHouse {
         history.storeID = store
         var digests = WireListKeyDigests()
         digests.storeID = store
-        return [push([write("k", 2)], store: store), pull, history, digests]
+        var resolve = WireResolveKeyConflicts()
+        resolve.storeID = store
+        return [push([write("k", 2)], store: store), pull, history, digests, resolve]
     }
 
     @discardableResult

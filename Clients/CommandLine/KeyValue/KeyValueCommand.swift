@@ -6,7 +6,8 @@ struct KeyValueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "kv", abstract: "The key-value store of an app.",
         subcommands: [
-            Get.self, Set.self, Delete.self, List.self, Import.self, Export.self, History.self, Sync.self, Mirror.self,
+            Get.self, Set.self, Delete.self, List.self, Import.self, Export.self, History.self, Resolve.self, Sync.self,
+            Mirror.self,
             Adopt.self, DiscardCommand.self,
         ])
 

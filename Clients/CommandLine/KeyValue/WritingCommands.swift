@@ -109,6 +109,46 @@ extension KeyValueCommand {
         }
     }
 
+    struct Resolve: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Keep what keys hold: their conflicts are listed no more, on any device.",
+            discussion: """
+                What lost stays in nephos history, and can be brought back from there until its time is over.
+                Exit code 2: a key has no conflict.
+                """)
+
+        @Argument(help: "The keys (or --all).") var keys: [String] = []
+        @Flag(help: "Of all keys.") var all = false
+        @OptionGroup var store: StoreOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var output: OutputOptions
+
+        func validate() throws {
+            guard keys.isEmpty == all else { throw ValidationError("Name keys, or give --all.") }
+        }
+
+        func run() async throws {
+            try await store.withStore(within: wait.duration) { store, session in
+                _ = try session.requireAccount()
+                var count = 0
+                var without: [String] = []
+                for key in all ? [nil] : keys.map(Optional.some) {
+                    let resolved = try await store.resolveConflicts(forKey: key, timeout: wait.duration)
+                    count += resolved
+                    if let key, resolved == 0 { without.append(key) }
+                }
+                if let missing = without.first {
+                    throw CloudError(
+                        .unknownItem, "This key has no conflict. See: nephos conflicts",
+                        details: ["key": missing, "resolved": "\(count)"])
+                }
+                try output.print(
+                    ["resolved": .integer(Int64(count))],
+                    text: count == 0 ? "Nothing conflicts." : "Resolved \(counted(count, "conflict")).")
+            }
+        }
+    }
+
     struct Import: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Set the keys of a JSON object or a property list (XML or binary), all or none.",

@@ -129,6 +129,7 @@ struct ConflictList {
         }
         if conflict.isDamaged { entry["damaged"] = true }
         entry["recovery"] = conflict.recovery.map { .string($0) }
+        entry["dismissal"] = conflict.dismissal.map { .string($0) }
         if !conflict.resolutions.isEmpty { entry["resolutions"] = .array(conflict.resolutions.map { .string($0) }) }
         return .dictionary(entry)
     }
@@ -144,6 +145,7 @@ struct ConflictList {
                 "  replaced by   \(replacement(conflict))",
             ]
                 + (recovery(conflict).map { ["  get it back   \(inLine($0))"] } ?? [])
+                + (conflict.dismissal.map { ["  or keep this  \(inLine($0))"] } ?? [])
                 + resolutions(conflict)
         }.joined(separator: "\n")
     }

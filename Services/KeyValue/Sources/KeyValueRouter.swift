@@ -7,6 +7,7 @@ extension KeyValueService {
         router.write(
             WirePushKeys.self, bytesMax: PushLimits.bytesMax, remembersReply: false, makesRoom: true,
             rows: PushRequest.rows(in:), decoding: PushRequest.init(decoding:), encoding: pushKeys)
+        router.write(WireResolveKeyConflicts.self, makesRoom: true, resolveKeyConflicts)
         router.bulk(
             WireListKeyHistory.self, reserves: Self.historyReserves, begin: beginListKeyHistory,
             read: Self.readKeyHistory, finish: { $0 })

@@ -182,6 +182,26 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
     /// - Throws: ``CloudError`` as ``Scope/conflicts(of:withHistory:limit:timeout:)`` does.
     public func conflicts() async throws(CloudError) -> [ScopeConflict] { try await scope.conflicts(limit: .max) }
 
+    /// Has conflicts listed no more, on all devices: somebody has looked at them and decided. What the keys hold stays as
+    /// it is, and what lost stays in the ``history(forKey:limit:timeout:)`` until its time is over.
+    ///
+    /// - Parameters:
+    ///   - key: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
+    ///   - time: Those that the server recorded later (``KeyHistoryEntry/recorded``) nobody has seen: they stay. Nil: none
+    ///     does.
+    ///   - timeout: How long one call may take; nil: as long as any of this session.
+    /// - Returns: How many there were.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again), or the service's own.
+    @discardableResult
+    public func resolveConflicts(
+        forKey key: String? = nil, recordedUntil time: Timestamp? = nil, timeout: Duration? = nil
+    ) async throws(CloudError) -> Int {
+        let (app, time) = (app, time ?? Timestamp(milliseconds: UInt64(Int64.max)))
+        return try await session.engine.perform { engine, completion in
+            engine.keyValue(app).resolveConflicts(of: key, recordedUntil: time, timeout: timeout, completion)
+        }
+    }
+
     // MARK: Changes
 
     /// What changes from outside, from now on. This device's own writes are not among it.

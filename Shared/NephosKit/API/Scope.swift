@@ -296,6 +296,9 @@ public struct ScopeConflict: Sendable, Hashable {
     public var isDamaged = false
     /// How a person gets it back, as it is typed into a shell; nil: not at all.
     public var recovery: String?
+    /// How a person has it listed no more, and keeps what took its place, as it is typed into a shell; nil: it goes by
+    /// itself, or as ``resolutions`` say.
+    public var dismissal: String?
     /// Where it stays a conflict until somebody decides: how to keep it, what took its place, or both, as it is typed
     /// into a shell.
     public var resolutions: [String] = []

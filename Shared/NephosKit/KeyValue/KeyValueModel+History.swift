@@ -11,11 +11,8 @@ extension KeyValueModel {
         _ completion: @escaping (Result<[KeyHistoryEntry], CloudError>) -> Void
     ) {
         do throws(CloudError) {
-            guard let store = engine.session.flatMap({ $0.signedIn ? $0.scope(of: app)?.store : nil }) else {
-                throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
-            }
             var request = WireListKeyHistory()
-            request.storeID = store.rawValue
+            request.storeID = try signedInStore().rawValue
             request.conflictsOnly = conflictsOnly
             let names = try text.map { text throws(CloudError) in try engine.local.spellings(of: text, app: app) }
             let keys = names?.map(\.rawValue) ?? [""]
@@ -71,6 +68,53 @@ extension KeyValueModel {
         }
     }
 
+    /// Has the server list these conflicts no more.
+    ///
+    /// - Parameters:
+    ///   - text: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
+    ///   - time: Those that were recorded later stay.
+    func resolveConflicts(
+        of text: String?, recordedUntil time: Timestamp, timeout: Duration?,
+        _ completion: @escaping (Result<Int, CloudError>) -> Void
+    ) {
+        do throws(CloudError) {
+            var request = WireResolveKeyConflicts()
+            request.storeID = try signedInStore().rawValue
+            request.keys =
+                try text.map { text throws(CloudError) in
+                    try engine.local.spellings(of: text, app: app).map(\.rawValue)
+                } ?? []
+            request.recordedUntil = time.milliseconds
+            resolve(request, 0, timeout: timeout, completion)
+        } catch { completion(.failure(error)) }
+    }
+
+    private func resolve(
+        _ request: WireResolveKeyConflicts, _ count: Int, timeout: Duration?,
+        _ completion: @escaping (Result<Int, CloudError>) -> Void
+    ) {
+        engine.call(
+            .keyValue, request, as: WireResolveKeyConflictsReply.self, app: app, timeout: timeout,
+            endsWhenRefused: true
+        ) { [weak self] result, _ in
+            guard let self else { return }
+            switch result {
+            case .success(let reply):
+                let count = count + Int(reply.count)
+                guard reply.more, reply.count > 0 else { return completion(.success(count)) }
+                resolve(request, count, timeout: timeout, completion)
+            case .failure(let error): completion(.failure(error))
+            }
+        }
+    }
+
+    private func signedInStore() throws(CloudError) -> StoreID {
+        guard let store = engine.session.flatMap({ $0.signedIn ? $0.scope(of: app)?.store : nil }) else {
+            throw CloudError(.notSignedIn, "This home has no account signed in. Sign in.")
+        }
+        return store
+    }
+
     private func conflicts(_ entries: [KeyHistoryEntry]) throws(CloudError) -> [ScopeConflict] {
         let current = try engine.local.read { database in
             let store = try engine.local.store(of: app, database)
@@ -107,11 +151,15 @@ extension KeyValueModel {
     private func conflict(_ entry: KeyHistoryEntry) -> ScopeConflict {
         let (item, key) = (entry.item, entry.item.key)
         let former = "\(item.timestamp.rawValue)"
-        let recovery = item.value.map { command(setting: key, to: $0, former: former) } ?? command(deleting: key)
-        return ScopeConflict(
+        var recovery = item.value.map { command(setting: key, to: $0, former: former) } ?? command(deleting: key)
+        // Who brings it back has decided.
+        if entry.lostConflict { recovery += " && " + command(resolving: key) }
+        var conflict = ScopeConflict(
             name: key, outcome: entry.lostConflict ? .lost : .overwritten, written: item.timestamp.time,
             device: item.deviceID, winner: entry.winnerDevice, won: entry.winnerTimestamp.time, content: item.value,
             isDamaged: entry.damaged, recovery: entry.damaged ? nil : recovery)
+        if entry.lostConflict { conflict.dismissal = command(resolving: key) }
+        return conflict
     }
 }
 

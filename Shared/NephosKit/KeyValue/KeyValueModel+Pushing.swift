@@ -201,6 +201,12 @@ extension KeyValueModel {
     func command(deleting key: ItemName) -> String {
         "nephos kv delete\(options) " + ShellCommand.arguments([key.rawValue])
     }
+
+    /// What a person types who has decided about the key's conflicts.
+    func command(resolving key: ItemName) -> String {
+        "nephos kv resolve\(options) " + ShellCommand.arguments([key.rawValue])
+    }
+
     private var options: String {
         ShellCommand.options(app: app, isDefault: app == engine.session?.defaultApp, home: engine.local.home)
     }

@@ -96,6 +96,12 @@ package final class KeyValueSync {
         _ completion: @escaping (Result<[KeyHistoryEntry], CloudError>) -> Void
     ) { model.history(of: key, limit: limit, timeout: timeout, completion) }
 
+    /// Has conflicts listed no more; nil: of all keys.
+    func resolveConflicts(
+        of key: String?, recordedUntil time: Timestamp, timeout: Duration?,
+        _ completion: @escaping (Result<Int, CloudError>) -> Void
+    ) { model.resolveConflicts(of: key, recordedUntil: time, timeout: timeout, completion) }
+
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func synchronize() { driver.synchronize() }
     func pull() { driver.pull() }

@@ -287,6 +287,43 @@ public nonisolated struct WireKeyHistoryEntry: Sendable {
   fileprivate var _item: WireKeyValueItem? = nil
 }
 
+/// Somebody has looked at conflicts and decided: they stay in the history, and
+/// are no longer listed with `conflicts_only`. What the keys hold stays as it is.
+public nonisolated struct WireResolveKeyConflicts: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var storeID: String = String()
+
+  /// Empty: of all keys. At most 100.
+  public var keys: [String] = []
+
+  /// Those that were recorded later, nobody has seen: they stay listed. As in
+  /// KeyHistoryEntry.recorded_at.
+  public var recordedUntil: UInt64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireResolveKeyConflictsReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// How many this request has resolved, at most 1000.
+  public var count: UInt32 = 0
+
+  /// There are more; ask again.
+  public var more: Bool = false
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
 /// The digest of each live key, to find what differs.
 public nonisolated struct WireListKeyDigests: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -782,6 +819,81 @@ nonisolated extension WireKeyHistoryEntry: SwiftProtobuf.Message, SwiftProtobuf.
     if lhs.winnerDeviceID != rhs.winnerDeviceID {return false}
     if lhs.recordedAt != rhs.recordedAt {return false}
     if lhs.damaged != rhs.damaged {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireResolveKeyConflicts: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ResolveKeyConflicts"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}store_id\0\u{1}keys\0\u{3}recorded_until\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.storeID) }()
+      case 2: try { try decoder.decodeRepeatedStringField(value: &self.keys) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.recordedUntil) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.storeID.isEmpty {
+      try visitor.visitSingularStringField(value: self.storeID, fieldNumber: 1)
+    }
+    if !self.keys.isEmpty {
+      try visitor.visitRepeatedStringField(value: self.keys, fieldNumber: 2)
+    }
+    if self.recordedUntil != 0 {
+      try visitor.visitSingularUInt64Field(value: self.recordedUntil, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireResolveKeyConflicts, rhs: WireResolveKeyConflicts) -> Bool {
+    if lhs.storeID != rhs.storeID {return false}
+    if lhs.keys != rhs.keys {return false}
+    if lhs.recordedUntil != rhs.recordedUntil {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireResolveKeyConflictsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ResolveKeyConflictsReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}count\0\u{1}more\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularUInt32Field(value: &self.count) }()
+      case 2: try { try decoder.decodeSingularBoolField(value: &self.more) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if self.count != 0 {
+      try visitor.visitSingularUInt32Field(value: self.count, fieldNumber: 1)
+    }
+    if self.more != false {
+      try visitor.visitSingularBoolField(value: self.more, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireResolveKeyConflictsReply, rhs: WireResolveKeyConflictsReply) -> Bool {
+    if lhs.count != rhs.count {return false}
+    if lhs.more != rhs.more {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -75,9 +75,9 @@ enum KeyHistory {
 
     private static let insert = SQL(
         """
-        INSERT INTO key_history (store_id, own, number, item, written, device, mark, lost_conflict, winner_written,
-            winner_device, recorded_at, size, sealed)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+        INSERT INTO key_history (store_id, own, number, item, written, device, mark, lost_conflict, resolved,
+            winner_written, winner_device, recorded_at, size, sealed)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11, ?12, ?13)
         ON CONFLICT (store_id, item, own, lost_conflict, written, mark, size) DO NOTHING
         """)
     private static let entryAt = SQL(
@@ -100,13 +100,26 @@ enum KeyHistory {
     /// A device is never in conflict with itself.
     private static let conflictsOfStore = SQL(
         """
-        SELECT store_id, own, number, size FROM key_history WHERE store_id = ?1 AND own = 0 AND lost_conflict = 1
-        ORDER BY number DESC LIMIT ?2
+        SELECT store_id, own, number, size FROM key_history
+        WHERE store_id = ?1 AND own = 0 AND lost_conflict = 1 AND resolved = 0 ORDER BY number DESC LIMIT ?2
         """)
     private static let conflictsOfKey = SQL(
         """
         SELECT store_id, own, number, size FROM key_history
-        WHERE store_id = ?1 AND item = ?2 AND own = 0 AND lost_conflict = 1 ORDER BY number DESC LIMIT ?3
+        WHERE store_id = ?1 AND item = ?2 AND own = 0 AND lost_conflict = 1 AND resolved = 0
+        ORDER BY number DESC LIMIT ?3
+        """)
+    private static let resolveOfStore = SQL(
+        """
+        UPDATE key_history SET resolved = 1 WHERE store_id = ?1 AND own = 0 AND number IN (
+            SELECT number FROM key_history WHERE store_id = ?1 AND own = 0 AND lost_conflict = 1 AND resolved = 0
+                AND recorded_at <= ?2 ORDER BY number LIMIT ?3)
+        """)
+    static let resolveOfKey = SQL(
+        """
+        UPDATE key_history SET resolved = 1 WHERE store_id = ?1 AND own = 0 AND number IN (
+            SELECT number FROM key_history WHERE store_id = ?1 AND item = ?2 AND own = 0 AND lost_conflict = 1
+                AND resolved = 0 AND recorded_at <= ?3 ORDER BY number LIMIT ?4)
         """)
     /// What lost a conflict goes last: nobody has seen it.
     static let surplusOfKey = SQL(
@@ -266,6 +279,23 @@ enum KeyHistory {
         let removed = try removeAll(anyOfStore, [.integer(store), .integer(Int64(limit))], in: transaction)
         if removed.count < limit { try transaction.execute(removeStore, [.integer(store)]) }
         return true
+    }
+
+    /// Marks conflicts as resolved: they stay, and ``places(of:key:conflictsOnly:skip:limit:in:)`` names them no more
+    /// among the conflicts.
+    ///
+    /// - Parameters:
+    ///   - key: Nil: of all keys.
+    ///   - limit: At most so many.
+    /// - Returns: How many.
+    static func resolve(
+        _ scope: ScopeName, key: ItemName?, recordedUntil time: Timestamp, limit: Int, in transaction: any Transaction
+    ) throws -> Int {
+        guard let store = try find(scope, in: transaction) else { return 0 }
+        let values: [SQLValue] =
+            [.integer(store.id)] + (key.map { [.text($0.rawValue)] } ?? [])
+            + [.integer(Int64(clamping: time.milliseconds)), .integer(Int64(limit))]
+        return try transaction.execute(key == nil ? resolveOfStore : resolveOfKey, values)
     }
 
     /// Where an entry lies.

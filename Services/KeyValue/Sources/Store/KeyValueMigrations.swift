@@ -34,6 +34,8 @@ enum KeyValueMigrations {
                     -- Of the content: two copies of a device write under one stamp.
                     mark BIGINT NOT NULL,
                     lost_conflict BIGINT NOT NULL,
+                    -- Somebody has looked at the conflict and decided.
+                    resolved BIGINT NOT NULL,
                     winner_written BIGINT NOT NULL,
                     winner_device TEXT NOT NULL,
                     recorded_at BIGINT NOT NULL,
