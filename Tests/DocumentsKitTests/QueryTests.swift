@@ -185,8 +185,7 @@ import Testing
                 let rows = ScopeTransaction(
                     database, DocumentsModel.place(of: one.container.id, in: try Facts(database).session))
                 try DocumentTransaction(rows).recordRefusal(
-                    [DocumentTransaction.RefusedChange(item: id.name, path: "/Documents/x")], of: 1,
-                    CloudError(.quotaExceeded, "The plan is full."),
+                    of: id.name, at: "/Documents/x", CloudError(.quotaExceeded, "The plan is full."),
                     now: Timestamp(milliseconds: 1))
             }
             #expect(await refused.wait { $0.items.keys.contains(id) })

@@ -107,16 +107,14 @@ import Testing
     private func refuse(_ count: Int, at path: (Int) -> String, _ device: ContainerCloud.Device) throws {
         try device.session.local.write { database in
             let documents = try device.container.documents(database)
-            let changes = (0..<count).map { number in
-                var content = WireDocumentContent()
-                content.version = device.session.engine.makeDocumentID().wire
-                var change = DocumentTransaction.RefusedChange(
-                    item: device.session.engine.makeDocumentID().name, path: path(number), version: content.version)
-                change.content = content
-                return change
+            for number in 0..<count {
+                var replace = WireReplaceContent()
+                replace.content.version = device.session.engine.makeDocumentID().wire
+                let id = device.session.engine.makeDocumentID()
+                try documents.recordRefusal(
+                    of: id.name, at: path(number), bringing: WireDocumentChange(id, .replace(replace)), isHere: true,
+                    CloudError(.quotaExceeded, "No room."), now: device.session.engine.stamp.now)
             }
-            try documents.recordRefusal(
-                changes, of: -1, CloudError(.quotaExceeded, "No room."), now: device.session.engine.stamp.now)
         }
     }
 
@@ -145,10 +143,12 @@ import Testing
             try await two.settle()
             try refuse(200, at: { "/Documents/refused \($0)" }, one)
             try one.session.local.write { database in
-                var change = DocumentTransaction.RefusedChange(item: there.id.name, path: there.path)
-                change.content = try one.container.documents(database).document(there.id)?.wire.content
-                try one.container.documents(database).recordRefusal(
-                    [change], of: -2, CloudError(.quotaExceeded, "No room."), now: one.session.engine.stamp.now)
+                let documents = try one.container.documents(database)
+                var replace = WireReplaceContent()
+                replace.content = try #require(try documents.document(there.id)).wire.content
+                try documents.recordRefusal(
+                    of: there.id.name, at: there.path, bringing: WireDocumentChange(there.id, .replace(replace)),
+                    CloudError(.quotaExceeded, "No room."), now: one.session.engine.stamp.now)
             }
             func count() throws -> Int { try one.container.read { try $0.refusals().count } }
             try await two.container.put(Data("other".utf8), at: "other")
@@ -162,7 +162,7 @@ import Testing
             try one.session.local.read { database in
                 let documents = try one.container.documents(database)
                 let refusal = try #require(try documents.refusals().first)
-                #expect(try documents.refusals(of: refusal.brought, at: nil).map(\.ordinal) == [refusal.ordinal])
+                #expect(try documents.refusals(of: refusal.brought, at: nil).map(\.number) == [refusal.number])
                 var changed = SettlingItems()
                 changed.addAll()
                 #expect(try documents.refusals(concernedBy: changed).count == 200)

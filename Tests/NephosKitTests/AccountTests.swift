@@ -115,7 +115,7 @@ import Testing
             try device.local.read { try KeyValueKind().scopes(of: session, in: $0) }.map(\.app)
         }
         #expect(try shown() == [device.store.app])
-        try device.local.write { try $0.execute(sql: "DELETE FROM refused") }
+        try device.local.write { try $0.execute(sql: "DELETE FROM undecided") }
         #expect(try shown().isEmpty)
     }
 

@@ -56,7 +56,7 @@ extension Session {
                 Result { () throws(CloudError) in
                     try engine.local.read { database in
                         guard let session = try Facts(database).session else { return 0 }
-                        return try engine.undecidedCount(of: session, database)
+                        return try UndecidedChanges.count(of: session.accountID, database)
                     }
                 })
         }
@@ -75,11 +75,6 @@ extension DeviceEngine {
                 app: nil, service: ServiceName(row["service"]), name: row["scope"], requestCount: row["count"])
             return try kind(of: changes.service)?.describe(changes, of: session, database) ?? changes
         }
-    }
-
-    /// Changes of the account that were refused, or conflict with others, and are nowhere but here.
-    func undecidedCount(of session: SessionRecord, _ database: Database) throws -> Int {
-        try kinds.reduce(0) { try $0 + $1.undecidedCount(of: session.accountID, database) }
     }
 
     /// The commands that wait until all of it is sent, each once.

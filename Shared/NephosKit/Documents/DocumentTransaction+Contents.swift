@@ -221,13 +221,4 @@ extension DocumentTransaction {
                 "SELECT coalesce(sum(CASE WHEN is_stored THEN 100 ELSE percent END), 0) FROM document_contents "
                     + "WHERE account = ?1 AND container = ?2"), arguments: arguments()) ?? 0
     }
-
-    /// Contents of an account that were refused, and are nowhere but here.
-    static func refusedContents(of account: AccountID, _ database: Database) throws -> Int {
-        // Nobody may have opened a container in this home yet.
-        guard try database.tableExists("document_refusals") else { return 0 }
-        return try Int.fetchOne(
-            database, sql: "SELECT COUNT(*) FROM document_refusals WHERE account = ? AND version IS NOT NULL",
-            arguments: [account.rawValue]) ?? 0
-    }
 }

@@ -122,8 +122,7 @@ extension DocumentTransaction {
             details: ["container": target])
         refusal.details["reason"] = error?.message
         let path = try pathText(of: move.item) ?? "?"
-        try recordRefusal(
-            [RefusedChange(item: move.item.name, path: path)], of: try nextRefusal(), refusal, now: now)
+        try recordRefusal(of: move.item.name, at: path, refusal, now: now)
         try rows.tell(
             ChangeNotification(
                 reason: .quotaViolationChange, changedKeys: [move.item.name], token: try rows.state().head,

@@ -16,7 +16,7 @@ struct DocumentTransaction {
         [
             LocalMigration(
                 name: "documents",
-                sql: [tables, copies, sharers, pauses, moves, refusals, doubts, mergers, localFiles].joined())
+                sql: [tables, copies, sharers, pauses, moves, doubts, mergers, localFiles].joined())
         ] + ContentOffers.migrations
 
     // A removed item is kept without a body: a late answer must not bring it back. `name_key` is what a name clashes by, as

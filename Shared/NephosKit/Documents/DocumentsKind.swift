@@ -56,10 +56,6 @@ struct DocumentsKind: ScopeKind {
         return "nephos docs status\(options)\(container)"
     }
 
-    func undecidedCount(of account: AccountID, _ database: Database) throws -> Int {
-        try DocumentTransaction.refusedContents(of: account, database)
-    }
-
     let fileColumns = [
         FileColumn(table: "document_contents", column: "version"), FileColumn(table: "document_copies", column: "file"),
         FileColumn(table: "document_downloads", column: "file"),

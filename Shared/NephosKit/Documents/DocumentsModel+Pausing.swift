@@ -36,10 +36,8 @@ extension DocumentsModel {
             isMade = isMade || request.changes.contains { $0.isCreation(of: id) }
             // It may have been begun, also by another process.
             let transfer = try contentRequest(of: operation, in: rows).transfer(of: operation)
-            let news = try note(
-                request.changes.filter { $0.content != nil }, of: operation, error, in: documents,
-                at: operation.position)
-            try documents.removeChanges(at: operation.position)
+            let news = try noteAll(
+                request.changes.filter { $0.content != nil }, of: operation, error, in: documents)
             try rows.removeOperation(at: operation.position)
             closeUpload(transfer, of: name)
             guard var told = news else { continue }

@@ -23,14 +23,12 @@ extension DocumentsModel {
         // What it took for granted is not so: nothing of it is meant any more.
         guard error.details["condition"] == nil else {
             closeUpload(transfer, of: name)
-            return RefusedPush(
-                news: try note(request.changes, of: operation, error, in: documents, at: operation.position))
+            return RefusedPush(news: try noteAll(request.changes, of: operation, error, in: documents))
         }
         var batch = RefusedBatch(request.changes, documents) { [engine] in engine.makeDocumentID() }
         guard try batch.amend(after: error) else {
             closeUpload(transfer, of: name)
-            return RefusedPush(
-                news: try note(request.changes, of: operation, error, in: documents, at: operation.position))
+            return RefusedPush(news: try noteAll(request.changes, of: operation, error, in: documents))
         }
         request.changes = batch.changes
         if let (old, new) = batch.renamed {
@@ -42,8 +40,7 @@ extension DocumentsModel {
         }
         var news: ChangeNotification?
         if !batch.leftOut.isEmpty {
-            // Under a place of its own: the rest may be refused too.
-            news = try note(batch.leftOut, of: operation, error, in: documents, at: try documents.nextRefusal())
+            news = try note(batch.leftOut, of: operation, error, in: documents)
             try leaveOutNodes(of: &request, at: operation.position, in: documents)
         }
         try documents.setChanges(request.changes, at: operation.position)
@@ -104,11 +101,21 @@ extension DocumentsModel {
         return engine.backoff(attempts: sendings)
     }
 
+    /// The same of all that an operation has.
+    func noteAll(
+        _ changes: [WireDocumentChange], of operation: OutboxOperation, _ error: CloudError,
+        in documents: DocumentTransaction
+    ) throws -> ChangeNotification? {
+        let news = try note(changes, of: operation, error, in: documents)
+        try documents.removeChanges(at: operation.position)
+        return news
+    }
+
     /// Keeps what a person has to hear of, with its bytes, until they have dismissed it, or the server has it all the same:
     /// after a restore, several devices bring one thing back.
     func note(
         _ changes: [WireDocumentChange], of operation: OutboxOperation, _ error: CloudError,
-        in documents: DocumentTransaction, at position: Int64
+        in documents: DocumentTransaction
     ) throws -> ChangeNotification? {
         for move in try documents.takeFailedMoves(at: operation.position) {
             try documents.other(move.source).stay(move, leavingFor: name, because: error, now: engine.now)
@@ -117,34 +124,36 @@ extension DocumentsModel {
         let changes = try changes.filter { change in
             try change.content.map { try !documents.isSentElsewhere($0.version, than: operation.position) } ?? true
         }
-        let refused = try changes.compactMap { change -> DocumentTransaction.RefusedChange? in
+        var hasNews = changes.isEmpty
+        for change in changes {
             let content = change.content
             let id = DocumentID(bytes: change.item)
             if let content, let id, try documents.isOnServer(content, of: id, as: change.renditionName) {
                 try withdraw(change, in: documents)
                 try letGo(of: content, of: id, in: documents)
-                return nil
+                continue
             }
-            if let content { try keep(content, at: position, in: documents) }
+            let path = try id.flatMap { try documents.pathText(of: $0) } ?? "?"
+            let isHere = try content.map { try isKept($0, in: documents) } ?? false
+            let isLost = error.details["chunk"] != nil && content != nil && !isHere
+            let number = try documents.recordRefusal(
+                of: id?.name ?? "", at: path, bringing: change, isHere: isHere,
+                isLost ? Self.lostContent(error) : error,
+                now: engine.now)
+            if let content { try keep(content, at: -number, in: documents) }
             try withdraw(change, in: documents)
             try rebase(change, operation, in: documents)
-            let held = try content.map { try documents.holdsContent($0.version) } ?? false
-            var refused = DocumentTransaction.RefusedChange(
-                item: id?.name ?? "", path: try id.flatMap { try documents.pathText(of: $0) } ?? "?",
-                version: held ? content?.version : nil)
-            refused.content = content
-            refused.kind = try id.flatMap { try documents.document($0)?.wire.kind } ?? .unspecified
-            if case .create(let create)? = change.kind { (refused.kind, refused.makes) = (create.kind, true) }
-            refused.rendition = change.renditionName
-            return refused
+            hasNews = true
         }
-        let isWithoutBytes = error.details["chunk"] != nil && refused.allSatisfy { $0.version == nil }
-        try documents.recordRefusal(
-            refused, of: position, isWithoutBytes ? Self.lostContent(error) : error, now: engine.now)
-        if position == operation.position { try documents.removeChanges(at: position) }
-        guard !refused.isEmpty || changes.isEmpty else { return nil }
+        guard hasNews else { return nil }
         let names = changes.compactMap { DocumentID(bytes: $0.item)?.name }
         return ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error)
+    }
+
+    /// Whether ``keep(_:at:in:)`` has the content stay here.
+    private func isKept(_ content: WireDocumentContent, in documents: DocumentTransaction) throws -> Bool {
+        guard DocumentID(bytes: content.version) != nil else { return false }
+        return try content.root.isEmpty || documents.holdsContent(content.version)
     }
 
     /// It has offered what it knew of a file whose content it had not fetched. Another device's offer settles that.
@@ -201,14 +210,15 @@ extension DocumentsModel {
     }
 
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] {
-        let refusals = try DocumentTransaction(rows).refusals()
+        let documents = DocumentTransaction(rows)
+        let refusals = try documents.refusals()
         guard !refusals.isEmpty else { return [] }
         let (folder, options) = (try? ContentFolder(home: engine.local.home), options)
-        return refusals.map { refusal in
+        return try refusals.map { refusal in
             var write = RefusedWrite(key: ItemName(refusal.path), at: refusal.at, error: refusal.error)
             if let version = refusal.version, let folder {
                 write.recovery =
-                    "nephos docs put\(options)\(Self.option(of: refusal)) "
+                    try "nephos docs put\(options)\(Self.option(of: refusal, documents)) "
                     + ShellCommand.arguments([folder.file(version), refusal.path])
             }
             return write
@@ -216,11 +226,16 @@ extension DocumentsModel {
     }
 
     /// As what the content is put again.
-    private static func option(of refusal: DocumentTransaction.Refusal) -> String {
-        if let name = refusal.rendition {
+    private static func option(of refusal: DocumentTransaction.Refusal, _ documents: DocumentTransaction) throws
+        -> String
+    {
+        if let name = refusal.change?.renditionName {
             return " --rendition=\(ShellCommand.word(String(decoding: name, as: UTF8.self)))"
         }
-        return refusal.kind == .package ? " --package" : ""
+        if case .create(let create)? = refusal.change?.kind { return create.kind == .package ? " --package" : "" }
+        guard let id = DocumentID(refusal.item.rawValue) else { return "" }
+        let kind = try documents.document(id)?.wire.kind ?? documents.lastKind(of: id)
+        return kind == .package ? " --package" : ""
     }
 
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {

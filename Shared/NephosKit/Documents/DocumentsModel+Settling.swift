@@ -40,7 +40,7 @@ extension DocumentsModel {
             let path = try documents.pathText(of: id)
             for refusal in try documents.refusals(of: content.version, at: path) where !refusal.brought.isEmpty {
                 let isReplaced =
-                    refusal.version == nil && refusal.rendition == change.renditionName
+                    refusal.version == nil && refusal.change?.renditionName == change.renditionName
                     && path?.hasSameBytes(as: refusal.path) ?? false
                 if refusal.brought == content.version || isReplaced { try settle(refusal, in: documents) }
             }
@@ -84,14 +84,16 @@ extension DocumentTransaction {
     /// not here any more, the item that was to be made with it.
     fileprivate func isSettled(_ refusal: Refusal) throws -> Bool {
         if let item = try synced(refusal.item)?.item {
-            if item.hasContent(version: refusal.brought, root: refusal.root, as: refusal.rendition) { return true }
+            if item.hasContent(version: refusal.brought, root: refusal.root, as: refusal.change?.renditionName) {
+                return true
+            }
             if refusal.makes, refusal.version == nil, item.hasContent { return true }
         }
-        guard refusal.rendition == nil, let path = try? DocumentPath(refusal.path),
+        guard refusal.change?.renditionName == nil, let path = try? DocumentPath(refusal.path),
             case .item(let there)? = try place(path)
         else { return false }
         return try synced(there.id.name)?.item?.hasContent(
-            version: refusal.brought, root: refusal.root, as: refusal.rendition) ?? false
+            version: refusal.brought, root: refusal.root, as: refusal.change?.renditionName) ?? false
     }
 }
 

@@ -203,7 +203,7 @@ extension DeviceEngine {
         guard let session = try Facts(database).session, !isSame(session) else { return }
         let unsent = try unsentChanges(of: session, database)
         guard !unsent.isEmpty else {
-            let refused = try undecidedCount(of: session, database)
+            let refused = try UndecidedChanges.count(of: session.accountID, database)
             guard refused > 0 else { return }
             throw CloudError(
                 .constraintViolation,

@@ -12,7 +12,7 @@ struct KeyValueKind: ScopeKind {
             database,
             sql: isSignedIn
                 ? "SELECT scope FROM outbox WHERE service = 'keyvalue' AND account = ?1 "
-                    + "UNION SELECT store FROM refused WHERE account = ?1"
+                    + "UNION SELECT scope FROM undecided WHERE service = 'keyvalue' AND account = ?1"
                 : "SELECT DISTINCT store FROM items WHERE account = ?1",
             arguments: [isSignedIn ? session?.accountID.rawValue ?? "" : ""])
         // Of an app that may not use key-value (any more) that is told, and nothing is kept in step.
@@ -41,11 +41,5 @@ struct KeyValueKind: ScopeKind {
 
     func command(sending changes: UnsentChanges, options: String, _ session: SessionRecord) -> String {
         "nephos kv sync\(options)"
-    }
-
-    func undecidedCount(of account: AccountID, _ database: Database) throws -> Int {
-        try Int.fetchOne(
-            database, sql: "SELECT COUNT(*) FROM refused WHERE account = ? AND value IS NOT NULL",
-            arguments: [account.rawValue]) ?? 0
     }
 }

@@ -239,35 +239,30 @@ struct StoreTransaction {
 
     /// Lists these as refused, each unless a newer write of its key is.
     func recordRefusal(_ writes: [KeyValueItem], _ error: CloudError, now: Timestamp) throws {
-        let error = StoredError.encode(error)
         for write in writes {
-            try cached(
-                "INSERT INTO refused (account, store, key, refused_at, error, value, timestamp) "
-                    + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (account, store, key) DO UPDATE "
-                    + "SET refused_at = ?4, error = ?5, value = ?6, timestamp = ?7 WHERE timestamp <= ?7"
-            ).execute(arguments: [
-                account, store, write.key.rawValue, Int64(bitPattern: now.milliseconds), error,
-                write.value.map { Data($0.canonicalBytes) }, Int64(bitPattern: write.timestamp.rawValue),
-            ])
+            let stamp = Int64(bitPattern: write.timestamp.rawValue)
+            let former = try rows.undecided.all(.rejected, of: write.key)
+            guard former.allSatisfy({ $0.stamp <= stamp }) else { continue }
+            for one in former { try rows.undecided.remove(one.number) }
+            try rows.undecided.add(
+                Undecided(
+                    kind: .rejected, name: write.key, found: now, error: error,
+                    mine: write.value.map { Data($0.canonicalBytes) }, stamp: stamp, isOnlyHere: write.value != nil))
         }
         var bytes = 0
-        let kept = try Row.fetchAll(
-            cached(
-                "SELECT key, length(value) AS size FROM refused WHERE account = ?1 AND store = ?2 "
-                    + "AND value IS NOT NULL ORDER BY refused_at DESC, key"),
-            arguments: [account, store])
-        for row in kept {
-            bytes += row["size"] as Int
+        for var change in try rows.undecided.all(.rejected).reversed() where change.mine != nil {
+            bytes += change.mine?.count ?? 0
             guard bytes > Self.refusedBytesMax else { continue }
-            try cached("UPDATE refused SET value = NULL WHERE account = ?1 AND store = ?2 AND key = ?3")
-                .execute(arguments: [account, store, row["key"] as String])
+            // It stays listed, without its value.
+            try rows.undecided.remove(change.number)
+            (change.mine, change.isOnlyHere) = (nil, false)
+            try rows.undecided.add(change)
         }
     }
 
     /// - Parameter timestamp: What is newer stays listed.
     func clearRefusal(_ key: ItemName, upTo timestamp: HybridTimestamp = HybridTimestamp(rawValue: .max)) throws {
-        try cached("DELETE FROM refused WHERE account = ?1 AND store = ?2 AND key = ?3 AND timestamp <= ?4")
-            .execute(arguments: [account, store, key.rawValue, Int64(clamping: timestamp.rawValue)])
+        try rows.undecided.removeRejected(key, upTo: Int64(clamping: timestamp.rawValue))
     }
 
     /// - Parameter keys: Nil: all.
@@ -278,18 +273,10 @@ struct StoreTransaction {
         return dismissed
     }
 
+    /// In the order of their keys.
     func refusals() throws -> [RefusedWrite] {
-        try Row.fetchAll(
-            cached("SELECT key, refused_at, error, value FROM refused WHERE account = ?1 AND store = ?2 ORDER BY key"),
-            arguments: [account, store]
-        ).compactMap { row in
-            StoredError.decode(row["error"]).map {
-                RefusedWrite(
-                    key: ItemName(row["key"]),
-                    at: Timestamp(milliseconds: UInt64(bitPattern: row["refused_at"] as Int64)),
-                    error: $0,
-                    bytes: row["value"])
-            }
+        try rows.undecided.all(.rejected).sorted { $0.name < $1.name }.map {
+            RefusedWrite(key: $0.name, at: $0.found, error: $0.error, bytes: $0.mine)
         }
     }
 

@@ -320,7 +320,7 @@ enum LocalSchema {
 
     private static var migrator: DatabaseMigrator {
         var migrator = DatabaseMigrator()
-        migrator.registerMigration("home") { try $0.execute(sql: tables) }
+        migrator.registerMigration("home") { try $0.execute(sql: tables + UndecidedChanges.table) }
         return migrator
     }
 
@@ -360,10 +360,5 @@ enum LocalSchema {
             account TEXT NOT NULL, service TEXT NOT NULL DEFAULT 'keyvalue', scope TEXT NOT NULL,
             notification BLOB NOT NULL, error BLOB
         );
-        CREATE TABLE refused (
-            account TEXT NOT NULL, store TEXT NOT NULL, key TEXT NOT NULL,
-            refused_at INTEGER NOT NULL, error BLOB NOT NULL, value BLOB, timestamp INTEGER NOT NULL DEFAULT 0,
-            PRIMARY KEY (account, store, key)
-        ) WITHOUT ROWID;
         """
 }

@@ -85,10 +85,9 @@ extension RecordDatabase {
     }
 
     private func undecidedZones(_ database: Database) throws -> [String] {
-        guard try RecordTransaction.isPrepared(database) else { return [] }
-        let zones = try String.fetchAll(
-            database, sql: RecordTransaction.undecidedScopes, arguments: [account.rawValue]
-        ).map { RecordPlace($0) }.filter { $0.container == container && $0.isPublic == isPublic }.compactMap(\.zone)
+        let zones = try UndecidedChanges.scopes(of: .records, account, database).map { RecordPlace($0) }.filter {
+            $0.container == container && $0.isPublic == isPublic
+        }.compactMap(\.zone)
         return Set(zones).sorted()
     }
 

@@ -25,11 +25,7 @@ extension RecordDatabase {
             }
             try copy.save(try copy.state())
             // What a person has to decide is listed with it.
-            for table in ["record_conflicts", "record_refusals"] {
-                try database.execute(
-                    sql: "UPDATE OR REPLACE \(table) SET scope = ?3 WHERE account = ?1 AND scope = ?2",
-                    arguments: [account.rawValue, outbox.scope.name, copy.scope.name])
-            }
+            try outbox.undecided.moveAll(to: copy.scope)
             let zone = RecordZone.defaultName
             try RecordTransaction(copy, zone: zone).moveNeeds(from: RecordTransaction(outbox, zone: zone))
         }

@@ -118,10 +118,9 @@ extension RecordTransaction {
             try rows.removeOperation(at: operation.position)
         }
         // What kept its assets in the home goes with it.
-        for table in ["record_conflicts", "record_refusals", "record_asset_needs"] {
-            try rows.cached("DELETE FROM \(table) WHERE account = ?1 AND scope = ?2")
-                .execute(arguments: [rows.account, rows.scope.name])
-        }
+        try rows.undecided.removeAll()
+        try rows.cached("DELETE FROM record_asset_needs WHERE account = ?1 AND scope = ?2")
+            .execute(arguments: [rows.account, rows.scope.name])
         try items.forgetAll()
         return ended
     }

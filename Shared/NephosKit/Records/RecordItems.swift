@@ -52,18 +52,6 @@ struct RecordItems {
             PRIMARY KEY (position, place)
         );
         CREATE INDEX record_changes_by_name ON record_changes (account, scope, name, position);
-        CREATE TABLE record_conflicts (
-            number INTEGER PRIMARY KEY AUTOINCREMENT,
-            account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-            ancestor BLOB, server BLOB, client BLOB, found INTEGER NOT NULL, error BLOB NOT NULL
-        );
-        CREATE INDEX record_conflicts_by_name ON record_conflicts (account, scope, name);
-        CREATE TABLE record_refusals (
-            number INTEGER PRIMARY KEY AUTOINCREMENT,
-            account TEXT NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-            body BLOB, ancestor BLOB, refused INTEGER NOT NULL, error BLOB NOT NULL
-        );
-        CREATE INDEX record_refusals_by_name ON record_refusals (account, scope, name);
 
         """
 

@@ -26,12 +26,13 @@ extension RecordTransaction {
         try rows.cached("DELETE FROM record_asset_needs WHERE account = ?1 AND scope = ?2 AND name = ?3")
             .execute(arguments: [rows.account, rows.scope.name, name])
         for pending in try pending(of: name) { try need(pending.change.assets, of: name) }
-        let records =
-            try records(
-                "SELECT ancestor, server, client FROM record_conflicts WHERE account = ?1 AND scope = ?2 AND name = ?3",
-                of: name)
-            + records("SELECT body FROM record_refusals WHERE account = ?1 AND scope = ?2 AND name = ?3", of: name)
-        for record in records { try need(record.assets, of: name) }
+        for change in try rows.undecided.all(of: ItemName(name)) {
+            // What a rejected one was made from the server has.
+            let states = change.kind == .conflict ? [change.mine, change.ancestor, change.theirs] : [change.mine]
+            for state in states {
+                if let state { try need(WireRecord(serializedBytes: state).assets, of: name) }
+            }
+        }
     }
 
     private func needsSome(_ name: String) throws -> Bool {
@@ -39,14 +40,6 @@ extension RecordTransaction {
             rows.cached(
                 "SELECT EXISTS (SELECT 1 FROM record_asset_needs WHERE account = ?1 AND scope = ?2 AND name = ?3)"),
             arguments: [rows.account, rows.scope.name, name]) ?? false
-    }
-
-    private func records(_ sql: String, of name: String) throws -> [WireRecord] {
-        try Row.fetchAll(rows.cached(sql), arguments: [rows.account, rows.scope.name, name]).flatMap { row in
-            try (0..<row.count).compactMap { index in
-                try (row[index] as Data?).map { try WireRecord(serializedBytes: $0) }
-            }
-        }
     }
 
     /// Names of records of an operation of which something names assets.

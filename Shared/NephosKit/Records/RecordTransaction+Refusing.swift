@@ -33,75 +33,42 @@ extension RecordTransaction {
             ?? ancestor?.serializedData() as Data?
         if let former { _ = try removeConflict(former) }
         for one in [refused, later] { if let one { try remove(one, of: name) } }
-        try rows.cached(
-            "INSERT INTO record_conflicts (account, scope, name, ancestor, server, client, found, error) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
-        ).execute(arguments: [
-            rows.account, rows.scope.name, name, first, try server?.serializedData() as Data?,
-            try client?.serializedData() as Data?, Int64(bitPattern: now.milliseconds), StoredError.encode(error),
-        ])
+        try rows.undecided.add(
+            Undecided(
+                kind: .conflict, name: ItemName(name), found: now, error: error, mine: client?.serializedData(),
+                ancestor: first, theirs: server?.serializedData(), isOnlyHere: true))
         for record in [ancestor, server, client] { try need(record?.assets ?? [], of: name) }
     }
 
-    func conflictCount() throws -> Int {
-        try Int.fetchOne(
-            rows.cached("SELECT COUNT(*) FROM record_conflicts WHERE account = ?1 AND scope = ?2"),
-            arguments: [rows.account, rows.scope.name]) ?? 0
-    }
+    func conflictCount() throws -> Int { try rows.undecided.count(.conflict) }
 
     /// In the order of the records' names, the oldest first.
     func conflicts(of name: String? = nil) throws -> [RecordConflict] {
-        try Row.fetchAll(
-            rows.cached(
-                "SELECT * FROM record_conflicts WHERE account = ?1 AND scope = ?2 AND (?3 IS NULL OR name = ?3) "
-                    + "ORDER BY name, number"),
-            arguments: [rows.account, rows.scope.name, name]
-        ).map { row in
-            let id = RecordID(row["name"], zone: zone)
-            let record = { (body: Data?) in
-                try body.map { Record(id, try WireRecord(serializedBytes: $0)) }
-            }
+        try undecided(.conflict, of: name).map { change in
+            let id = RecordID(change.name.rawValue, zone: zone)
+            func record(_ body: Data?) throws -> Record? { try wire(body).map { Record(id, $0) } }
             return RecordConflict(
-                id: id, ancestor: try record(row["ancestor"]), server: try record(row["server"]),
-                client: try record(row["client"]),
-                found: Timestamp(milliseconds: UInt64(bitPattern: row["found"] as Int64)),
-                error: StoredError.decode(row["error"]) ?? CloudError(.serverRecordChanged, ""), number: row["number"])
+                id: id, ancestor: try record(change.ancestor), server: try record(change.theirs),
+                client: try record(change.mine), found: change.found, error: change.error, number: change.number)
         }
     }
 
+    private func undecided(_ kind: Undecided.Kind, of name: String?) throws -> [Undecided] {
+        if let name { return try rows.undecided.all(kind, of: ItemName(name)) }
+        return try rows.undecided.all(kind).sorted { ($0.name, $0.number) < ($1.name, $1.number) }
+    }
+
+    private func wire(_ body: Data?) throws -> WireRecord? { try body.map { try WireRecord(serializedBytes: $0) } }
+
     /// - Returns: False: it is not there any more.
     func removeConflict(_ conflict: RecordConflict) throws -> Bool {
-        try rows.cached("DELETE FROM record_conflicts WHERE number = ?1 AND account = ?2")
-            .execute(arguments: [conflict.number, rows.account])
-        guard rows.database.changesCount > 0 else { return false }
-        try settleNeeds(of: conflict.id.name)
+        try remove(conflict.number, of: conflict.id.name)
+    }
+
+    private func remove(_ number: Int64, of name: String) throws -> Bool {
+        guard try rows.undecided.remove(number) else { return false }
+        try settleNeeds(of: name)
         return true
-    }
-
-    /// What conflicts of a zone take, in bytes of their records, and how many there are, until nothing more of the zone
-    /// is sent: none is ever dropped, and each request may add some. Of what was refused as much.
-    static let undecidedBytesMax = 32 << 20
-    static let undecidedMax = 10_000
-
-    func isFullOfConflicts() throws -> Bool {
-        try isFull(
-            "record_conflicts",
-            "coalesce(length(ancestor), 0) + coalesce(length(server), 0) + coalesce(length(client), 0)")
-    }
-
-    /// The same of what was refused.
-    func isFullOfRefusals() throws -> Bool {
-        try isFull("record_refusals", "coalesce(length(body), 0) + coalesce(length(ancestor), 0)")
-    }
-
-    private func isFull(_ table: String, _ bytes: String) throws -> Bool {
-        let row = try Row.fetchOne(
-            rows.cached(
-                "SELECT count(*) AS found, coalesce(sum(\(bytes)), 0) AS bytes FROM \(table) "
-                    + "WHERE account = ?1 AND scope = ?2"),
-            arguments: [rows.account, rows.scope.name])
-        guard let row else { return false }
-        return (row["found"] as Int) >= Self.undecidedMax || (row["bytes"] as Int) >= Self.undecidedBytesMax
     }
 
     // MARK: Refusals
@@ -128,14 +95,10 @@ extension RecordTransaction {
         let origin = former.map(\.ancestor) ?? ancestor
         // What was to be made, and deleted then, is not there.
         if let later, later.body == nil, origin == nil { return }
-        try rows.cached(
-            "INSERT INTO record_refusals (account, scope, name, body, ancestor, refused, error) "
-                + "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
-        ).execute(arguments: [
-            rows.account, rows.scope.name, name, try body?.serializedData() as Data?,
-            try origin?.serializedData() as Data?, Int64(bitPattern: now.milliseconds),
-            StoredError.encode(former?.error ?? error),
-        ])
+        try rows.undecided.add(
+            Undecided(
+                kind: .rejected, name: ItemName(name), found: now, error: former?.error ?? error,
+                mine: body?.serializedData(), ancestor: origin?.serializedData(), isOnlyHere: body != nil))
         try need(body?.assets ?? [], of: name)
     }
 
@@ -181,41 +144,21 @@ extension RecordTransaction {
 
     /// In the order in which they were refused.
     func refusals(of name: String) throws -> [Refusal] {
-        try Row.fetchAll(
-            rows.cached(
-                "SELECT number, body, ancestor, error FROM record_refusals "
-                    + "WHERE account = ?1 AND scope = ?2 AND name = ?3 ORDER BY number"),
-            arguments: [rows.account, rows.scope.name, name]
-        ).compactMap { row in
-            guard let error = StoredError.decode(row["error"]) else { return nil }
-            return Refusal(
-                number: row["number"], body: try (row["body"] as Data?).map { try WireRecord(serializedBytes: $0) },
-                ancestor: try (row["ancestor"] as Data?).map { try WireRecord(serializedBytes: $0) }, error: error)
+        try undecided(.rejected, of: name).map {
+            Refusal(number: $0.number, body: try wire($0.mine), ancestor: try wire($0.ancestor), error: $0.error)
         }
     }
 
-    private func remove(_ refusal: Refusal, of name: String) throws {
-        try rows.cached("DELETE FROM record_refusals WHERE number = ?1 AND account = ?2")
-            .execute(arguments: [refusal.number, rows.account])
-        try settleNeeds(of: name)
-    }
+    private func remove(_ refusal: Refusal, of name: String) throws { _ = try remove(refusal.number, of: name) }
 
     func refusals() throws -> [RefusedRecord] {
-        try Row.fetchAll(
-            rows.cached("SELECT * FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name, number"),
-            arguments: [rows.account, rows.scope.name]
-        ).compactMap { row in
-            guard let error = StoredError.decode(row["error"]) else { return nil }
-            let id = RecordID(row["name"], zone: zone)
-            let ancestor = try (row["ancestor"] as Data?).map { try WireRecord(serializedBytes: $0) }
+        try undecided(.rejected, of: nil).map { change in
+            let id = RecordID(change.name.rawValue, zone: zone)
+            let ancestor = try wire(change.ancestor)
             return RefusedRecord(
                 id: id,
-                record: try (row["body"] as Data?).map { body in
-                    Record(
-                        id, try WireRecord(serializedBytes: body), madeFrom: ancestor, refusedAs: row["number"])
-                },
-                refused: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error,
-                number: row["number"])
+                record: try wire(change.mine).map { Record(id, $0, madeFrom: ancestor, refusedAs: change.number) },
+                refused: change.found, error: change.error, number: change.number)
         }
     }
 
@@ -223,29 +166,14 @@ extension RecordTransaction {
     ///
     /// - Parameter recovery: How a person saves what was refused again; a deletion is not saved.
     func refusedWrites(recovery: String? = nil) throws -> [RefusedWrite] {
-        try Row.fetchAll(
-            rows.cached(
-                "SELECT name, refused, error, body IS NOT NULL AS is_save FROM record_refusals WHERE account = ?1 AND scope = ?2 ORDER BY name, number"
-            ),
-            arguments: [rows.account, rows.scope.name]
-        ).compactMap { row in
-            StoredError.decode(row["error"]).map { error in
-                RefusedWrite(
-                    key: ItemName(row["name"]),
-                    at: Timestamp(milliseconds: UInt64(bitPattern: row["refused"] as Int64)), error: error,
-                    recovery: row["is_save"] ? recovery : nil)
-            }
+        try rows.undecided.all(.rejected, withStates: false).sorted { ($0.name, $0.number) < ($1.name, $1.number) }.map
+        {
+            RefusedWrite(key: $0.name, at: $0.found, error: $0.error, recovery: $0.isOnlyHere ? recovery : nil)
         }
     }
 
     /// - Returns: False: it is not there any more.
-    func dismiss(_ refused: RefusedRecord) throws -> Bool {
-        try rows.cached("DELETE FROM record_refusals WHERE number = ?1 AND account = ?2")
-            .execute(arguments: [refused.number, rows.account])
-        guard rows.database.changesCount > 0 else { return false }
-        try settleNeeds(of: refused.id.name)
-        return true
-    }
+    func dismiss(_ refused: RefusedRecord) throws -> Bool { try remove(refused.number, of: refused.id.name) }
 
     /// Ends what was refused and is done again by this change: it has the same content, or is known to. What else was
     /// refused of the record stays.
@@ -270,44 +198,17 @@ extension RecordTransaction {
     ///
     /// - Parameter changed: What this device was just told of.
     func endRefusals(after changed: ToldNames) throws {
-        let refused = try String.fetchAll(
-            rows.cached("SELECT DISTINCT name FROM record_refusals WHERE account = ?1 AND scope = ?2"),
-            arguments: [rows.account, rows.scope.name])
-        guard !refused.isEmpty else { return }
-        let names = changed.hasMore ? nil : Set(changed.names.map(\.rawValue))
-        for name in refused where names?.contains(name) ?? true {
+        let names = changed.hasMore ? nil : Set(changed.names)
+        let refused = Set(try rows.undecided.all(.rejected, withStates: false).map(\.name))
+        for name in refused.sorted() where names?.contains(name) ?? true {
             // A record that is not here may be in quarantine there: that is no deletion.
-            guard let server = try items.item(ItemName(name))?.record else { continue }
-            for one in try refusals(of: name) where one.body.hasSameContent(as: server) { try remove(one, of: name) }
+            guard let server = try items.item(name)?.record else { continue }
+            for one in try refusals(of: name.rawValue) where one.body.hasSameContent(as: server) {
+                try remove(one, of: name.rawValue)
+            }
         }
     }
 
     /// Of all that was refused of the record by now.
-    func dismissRefusals(of name: String) throws {
-        try rows.cached("DELETE FROM record_refusals WHERE account = ?1 AND scope = ?2 AND name = ?3")
-            .execute(arguments: [rows.account, rows.scope.name, name])
-        try settleNeeds(of: name)
-    }
-
-    // MARK: What a person has to decide
-
-    /// Scopes of an account in which there is something; also those of zones that are gone.
-    static let undecidedScopes =
-        "SELECT scope FROM record_refusals WHERE account = ?1 UNION SELECT scope FROM record_conflicts WHERE account = ?1"
-
-    /// Whether somebody has opened a database in this home.
-    static func isPrepared(_ database: Database) throws -> Bool { try database.tableExists("record_conflicts") }
-
-    /// Of an account: records whose save was refused, and conflicts that nobody has resolved, those of deletions too:
-    /// they are nowhere but here.
-    static func undecidedCount(of account: AccountID, _ database: Database) throws -> Int {
-        guard try isPrepared(database) else { return 0 }
-        return try Int.fetchOne(
-            database,
-            sql: """
-                SELECT (SELECT COUNT(*) FROM record_refusals WHERE account = ?1 AND body IS NOT NULL)
-                    + (SELECT COUNT(*) FROM record_conflicts WHERE account = ?1)
-                """,
-            arguments: [account.rawValue]) ?? 0
-    }
+    func dismissRefusals(of name: String) throws { for one in try refusals(of: name) { try remove(one, of: name) } }
 }

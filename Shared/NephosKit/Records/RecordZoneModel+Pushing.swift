@@ -35,8 +35,8 @@ extension RecordZoneModel {
     /// What there is as much of as is kept; nil: of nothing.
     private func lackOfRoom(in rows: ScopeTransaction) throws -> Preparation? {
         let records = records(in: rows)
-        if try records.isFullOfConflicts() { return .conflicts }
-        return try records.isFullOfRefusals() ? .refusals : nil
+        if try records.rows.undecided.isFull(.conflict) { return .conflicts }
+        return try records.rows.undecided.isFull(.rejected) ? .refusals : nil
     }
 
     func hasten() { uploads.hasten() }

@@ -12,7 +12,7 @@ struct RecordsKind: ScopeKind {
             sql: """
                 SELECT scope FROM scopes WHERE service = 'records' AND account = ?1
                 UNION SELECT scope FROM outbox WHERE service = 'records' AND account = ?1
-                \(RecordTransaction.isPrepared(database) ? "UNION " + RecordTransaction.undecidedScopes : "")
+                UNION SELECT scope FROM undecided WHERE service = 'records' AND account = ?1
                 """,
             arguments: [session.accountID.rawValue])
         // Apps may list one container: the first of them speaks for it.
@@ -54,10 +54,6 @@ struct RecordsKind: ScopeKind {
         try changes.setNames("name", of: "record_changes", "scope", scope, session, database)
         try changes.setAssetBytes(scope, session, database)
         return changes
-    }
-
-    func undecidedCount(of account: AccountID, _ database: Database) throws -> Int {
-        try RecordTransaction.undecidedCount(of: account, database)
     }
 
     let fileColumns = [FileColumn(table: "record_assets", column: "file")]

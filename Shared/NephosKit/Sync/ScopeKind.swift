@@ -16,8 +16,6 @@ protocol ScopeKind {
     ) throws -> UnsentChanges
     /// The command of the command line that waits until it is sent.
     func command(sending changes: UnsentChanges, options: String, _ session: SessionRecord) -> String
-    /// Changes of the account that were refused, or conflict with others, and are nowhere but here.
-    func undecidedCount(of account: AccountID, _ database: Database) throws -> Int
     /// Where its tables name files of the home's contents: these are not removed.
     var fileColumns: [FileColumn] { get }
 }
@@ -35,7 +33,6 @@ extension ScopeKind {
     func command(sending changes: UnsentChanges, options: String, _ session: SessionRecord) -> String {
         "nephos why\(options) --service=\(service)"
     }
-    func undecidedCount(of account: AccountID, _ database: Database) throws -> Int { 0 }
     var fileColumns: [FileColumn] { [] }
 }
 
