@@ -107,6 +107,8 @@ let package = Package(
         shared("NephosPredicates", ["NephosCore"]),
         shared("NephosHTTP", ["NephosCore", nioSSL] + nio),
         shared("NephosWire", ["NephosCore", protobuf]),
+        // Values of keys as property lists, as JSON and as Swift types.
+        shared("NephosPropertyLists", ["NephosCore", "NephosWire"]),
         // The rule by which a device and the server agree on an item. It uses neither a database nor a clock.
         shared("NephosSync", ["NephosCore"]),
         // What may be done to a record, and how a predicate sees one: the same on devices and in the service.
@@ -143,7 +145,8 @@ let package = Package(
         shared(
             "NephosKit",
             [
-                "NephosBus", "NephosSync", "NephosWire", "NephosChunks", "NephosPredicates", "NephosRecordRules",
+                "NephosBus", "NephosSync", "NephosPropertyLists", "NephosWire", "NephosChunks", "NephosPredicates",
+                "NephosRecordRules",
                 "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, deque, grdb, protobuf, logging,
             ]),
         shared(
@@ -177,7 +180,8 @@ let package = Package(
             .executableTarget(
                 name: "nephos",
                 dependencies: [
-                    "NephosBackup", "NephosKit", "NephosServiceKit", "NephosZeroMQ", "NephosBus", "NephosWire",
+                    "NephosBackup", "NephosKit", "NephosPropertyLists", "NephosServiceKit", "NephosZeroMQ", "NephosBus",
+                    "NephosWire",
                     "NephosCore",
                     argumentParser, logging,
                 ],
@@ -306,8 +310,8 @@ let package = Package(
             tests(
                 "NephosKitTests",
                 [
-                    "NephosSimulation", "NephosKit", "NephosSync", "NephosZeroMQ", "NephosBus", "NephosWire",
-                    "NephosCore", grdb,
+                    "NephosSimulation", "NephosKit", "NephosSync", "NephosPropertyLists", "NephosZeroMQ", "NephosBus",
+                    "NephosWire", "NephosCore", grdb,
                     logging, protobuf,
                 ]),
         ],

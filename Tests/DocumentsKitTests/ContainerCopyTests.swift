@@ -247,7 +247,7 @@ import Testing
             try await settle(one, other)
             #expect(
                 try await refused(one.container)
-                    == ["/Documents/x: constraintViolation", "/Documents/folder: constraintViolation"])
+                    == ["/Documents/folder: constraintViolation", "/Documents/x: constraintViolation"])
             #expect(try await one.text("x") == "newer")
             #expect(try await one.text("folder/2") == "2")
             #expect(try await other.read("x") == bytes(100_000, seed: 1))

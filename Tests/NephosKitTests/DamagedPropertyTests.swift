@@ -1,5 +1,6 @@
 import Foundation
 import NephosCore
+import NephosPropertyLists
 import NephosSimulation
 import NephosWire
 import Testing

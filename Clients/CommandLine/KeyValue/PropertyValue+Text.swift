@@ -2,6 +2,7 @@ import ArgumentParser
 import Foundation
 import NephosCore
 import NephosKit
+import NephosPropertyLists
 
 /// The type of a value given on the command line.
 enum ValueType: String, CaseIterable, ExpressibleByArgument {

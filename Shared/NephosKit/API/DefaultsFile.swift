@@ -1,5 +1,6 @@
 public import Foundation
 public import NephosCore
+internal import NephosPropertyLists
 
 extension PropertyValue {
     /// The value in a property list, XML or binary.

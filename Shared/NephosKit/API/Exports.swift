@@ -34,4 +34,6 @@
 @_exported public import enum NephosPredicates.PredicateValue
 @_exported public import struct NephosPredicates.QueryPredicate
 @_exported public import struct NephosPredicates.QueryPredicateError
+@_exported public import enum NephosPropertyLists.PropertyDate
+@_exported public import enum NephosPropertyLists.PropertyJSONForm
 @_exported public import struct NephosWire.KeyValueItem

@@ -1,4 +1,5 @@
 public import NephosCore
+internal import NephosPropertyLists
 
 public import struct Foundation.Data
 public import struct Foundation.Date
@@ -121,7 +122,7 @@ extension PropertyValue {
     /// - Throws: ``CloudError`` `.invalidArguments` when it is not of the type; the details name the path, and the
     ///   reason.
     public func decoded<Value: Decodable>(as type: Value.Type = Value.self) throws(CloudError) -> Value {
-        try PropertyDecoder.decode(type, self)
+        try PropertyCoding.decode(type, self)
     }
 }
 

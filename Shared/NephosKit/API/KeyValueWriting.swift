@@ -1,4 +1,5 @@
 public import NephosCore
+internal import NephosPropertyLists
 
 public import struct Foundation.Data
 public import struct Foundation.Date
@@ -80,7 +81,7 @@ extension KeyValueWriting where Self: ~Copyable {
     ///   the key, the path in the value (`list[2].name`), and the reason.
     public func set<Value: Encodable>(_ value: Value?, forKey key: String) throws(CloudError) {
         let property: PropertyValue?
-        do throws(CloudError) { property = try PropertyEncoder.encode(value) } catch { throw error.naming(key) }
+        do throws(CloudError) { property = try PropertyCoding.encode(value) } catch { throw error.naming(key) }
         try set(property, forKey: key)
     }
 }
@@ -91,7 +92,7 @@ extension PropertyValue {
     /// - Throws: ``CloudError`` `.invalidArguments` when it does not fit, or is nil; the details name the path, and the
     ///   reason.
     public init(encoding value: some Encodable) throws(CloudError) {
-        guard let property = try PropertyEncoder.encode(value) else {
+        guard let property = try PropertyCoding.encode(value) else {
             throw CodingFailure.error("A store holds no nil.", [])
         }
         self = property

@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 public import NephosCore
+internal import NephosPropertyLists
 import NephosWire
 
 /// What a device knows of a key.

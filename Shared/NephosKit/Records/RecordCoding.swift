@@ -1,5 +1,6 @@
 internal import Foundation
 public import NephosCore
+internal import NephosPropertyLists
 
 extension Record {
     /// A new record with the fields of whatever is `Encodable`: each of its members is one.

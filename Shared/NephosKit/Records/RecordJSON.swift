@@ -1,5 +1,6 @@
 internal import Foundation
 public import NephosCore
+internal import NephosPropertyLists
 
 /// Records as lines of JSON, for export and import: every value comes back as it was, with its type.
 ///

@@ -1,5 +1,5 @@
-import Foundation
-import NephosCore
+internal import Foundation
+internal import NephosCore
 
 /// Makes a property-list value of whatever is `Encodable`.
 ///

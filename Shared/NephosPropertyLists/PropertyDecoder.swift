@@ -1,5 +1,5 @@
-import Foundation
-import NephosCore
+internal import Foundation
+package import NephosCore
 
 /// Reads a property-list value as whatever is `Decodable`: the other half of ``PropertyEncoder``.
 ///
@@ -60,7 +60,7 @@ struct PropertyDecoder: Decoder {
 
 extension PropertyValue {
     /// The number, if it is one of this type; nil: it is none, or not exactly.
-    func integer<T: FixedWidthInteger>(as type: T.Type = T.self) -> T? {
+    package func integer<T: FixedWidthInteger>(as type: T.Type = T.self) -> T? {
         switch self {
         case .integer(let value): T(exactly: value)
         case .real(let value): T(exactly: value)

@@ -1,30 +1,30 @@
-import NephosCore
+package import NephosCore
 
 /// Where in a value something is: a name, or the place in an array.
-struct PlainKey: CodingKey {
-    let stringValue: String
-    let intValue: Int?
+package struct PlainKey: CodingKey {
+    package let stringValue: String
+    package let intValue: Int?
 
-    init(stringValue: String) {
+    package init(stringValue: String) {
         self.stringValue = stringValue
         intValue = nil
     }
 
-    init(intValue: Int) {
+    package init(intValue: Int) {
         stringValue = "\(intValue)"
         self.intValue = intValue
     }
 
-    init(index: Int) { self.init(intValue: index) }
+    package init(index: Int) { self.init(intValue: index) }
 
     /// Under which a superclass is encoded that has no key of its own.
-    static var ofSuper: PlainKey { PlainKey(stringValue: "super") }
+    package static var ofSuper: PlainKey { PlainKey(stringValue: "super") }
 }
 
 /// Why a Swift value could not be stored, or read. Names the path, and nothing that is stored there.
-enum CodingFailure {
+package enum CodingFailure {
     /// - Parameter reason: A constant sentence.
-    static func error(
+    package static func error(
         _ reason: String, _ path: [any CodingKey],
         message: String = "The value cannot be kept in a store. Nothing was stored."
     ) -> CloudError {
@@ -33,21 +33,21 @@ enum CodingFailure {
         return CloudError(.invalidArguments, message, details: details)
     }
 
-    static func tooDeep(_ path: [any CodingKey]) -> CloudError {
+    package static func tooDeep(_ path: [any CodingKey]) -> CloudError {
         var error = error("It nests too deeply.", path)
         error.details["depth_max"] = "\(PropertyValue.depthMax)"
         return error
     }
 
     /// The type's own code has refused it.
-    static func refused(_ path: [any CodingKey], by cause: (any Error)? = nil) -> CloudError {
+    package static func refused(_ path: [any CodingKey], by cause: (any Error)? = nil) -> CloudError {
         var error = error("The type does not encode this value.", path)
         error.details["type"] = cause.map { "\(type(of: $0))" }
         return error
     }
 
     /// What is stored is no value of the type that was asked for.
-    static func mismatch(_ cause: any Error) -> CloudError {
+    package static func mismatch(_ cause: any Error) -> CloudError {
         let message = "What is stored is not of the type that was asked for. Ask for another, or store it anew."
         switch cause {
         case let error as CloudError: return error

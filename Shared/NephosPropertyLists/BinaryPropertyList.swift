@@ -1,10 +1,10 @@
-internal import Foundation
-internal import NephosCore
+package import Foundation
+package import NephosCore
 
 /// Reads a binary property list (`bplist00`): objects, a table of their offsets, and a trailer that tells where it is.
 ///
 /// Foundation's reader changes what it has no type for, and follows shared parts for as long as they go.
-struct BinaryPropertyList {
+package struct BinaryPropertyList {
     private let bytes: [UInt8]
     private let objectCount: Int
     private let offsetBytes: Int
@@ -12,7 +12,7 @@ struct BinaryPropertyList {
     private let table: Int
     private var place = ValuePlace()
 
-    static func value(in data: Data) throws(CloudError) -> PropertyValue {
+    package static func value(in data: Data) throws(CloudError) -> PropertyValue {
         let bytes = [UInt8](data)
         var list = try BinaryPropertyList(bytes)
         guard let top = unsigned(bytes, at: bytes.count - 16, 8) else { throw list.damaged }

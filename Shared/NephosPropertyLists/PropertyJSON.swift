@@ -1,5 +1,5 @@
-import Foundation
-import NephosCore
+internal import Foundation
+package import NephosCore
 
 // Values as JSON with their types: a real always has a point or an exponent, an
 // integer never. `JSONEncoder` knows neither. `PropertyValue(json:)` reads it.

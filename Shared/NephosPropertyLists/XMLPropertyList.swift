@@ -1,15 +1,15 @@
-internal import Foundation
-internal import NephosCore
+package import Foundation
+package import NephosCore
 
 /// Reads and writes property lists in XML.
 ///
 /// Foundation's reader changes what it has no type for, and takes keys that look alike for one.
-struct XMLPropertyList {
+package struct XMLPropertyList {
     private let bytes: [UInt8]
     private var position = 0
     private var place = ValuePlace()
 
-    static func value(in data: Data) throws(CloudError) -> PropertyValue {
+    package static func value(in data: Data) throws(CloudError) -> PropertyValue {
         guard String(validating: data, as: UTF8.self) != nil else {
             throw ValuePlace().failure("It is not text in UTF-8.")
         }
@@ -245,7 +245,7 @@ struct XMLPropertyList {
 // Writing.
 extension XMLPropertyList {
     /// Whether XML can hold the value: it has no way to write some characters, and no date beyond the year 9999.
-    static func holds(_ value: PropertyValue) -> Bool {
+    package static func holds(_ value: PropertyValue) -> Bool {
         switch value {
         case .string(let text): holds(text)
         case .date(let date): PropertyDate.wholeSeconds(of: date) != nil
@@ -255,13 +255,13 @@ extension XMLPropertyList {
         }
     }
 
-    static func holds(_ text: String) -> Bool {
+    package static func holds(_ text: String) -> Bool {
         text.unicodeScalars.allSatisfy { scalar in
             scalar.value >= 0x20 && scalar.value & 0xfffe != 0xfffe || ["\t", "\n", "\r"].contains(scalar)
         }
     }
 
-    static func data(_ values: [ItemName: PropertyValue]) -> Data {
+    package static func data(_ values: [ItemName: PropertyValue]) -> Data {
         var text = """
             <?xml version="1.0" encoding="UTF-8"?>
             <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
