@@ -68,7 +68,7 @@ import Testing
         try devices[0].set("big", .string(String(repeating: "x", count: 600_000)))
         try devices[1].set("large", .string(String(repeating: "y", count: 600_000)))
         cloud.network.run(for: .seconds(5))
-        try fail(devices[0], "INSERT ON refused")
+        try fail(devices[0], "INSERT ON undecided")
         let before = cloud.requestCount(.keyValue)
         devices[0].setOffline(false)
         cloud.network.run(for: .seconds(60))
