@@ -177,10 +177,8 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
     /// The store's scope.
     public var syncedScopes: SyncedScopes { SyncedScopes(scope) }
 
-    /// Conflicts, newest first: values that another device replaced without having seen them. Asks the server.
-    ///
-    /// - Throws: ``CloudError`` as ``Scope/conflicts(of:withHistory:limit:timeout:)`` does.
-    public func conflicts() async throws(CloudError) -> [ScopeConflict] { try await scope.conflicts(limit: .max) }
+    /// Values that another device replaced without having seen them.
+    public var conflicts: KeyValueConflicts { KeyValueConflicts(scope: scope) }
 
     // MARK: Changes
 
@@ -196,6 +194,16 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
     public var events: some AsyncSequence<StoreEvent, Never> & Sendable {
         scope.events
     }
+}
+
+/// Values of a key-value store that another device replaced without having seen them.
+public struct KeyValueConflicts: ConflictList {
+    let scope: Scope
+
+    /// All of them, newest first. Asks the server.
+    ///
+    /// - Throws: ``CloudError`` as ``Scope/conflicts(of:withHistory:limit:timeout:)`` does.
+    public func list() async throws(CloudError) -> [ScopeConflict] { try await scope.conflicts(limit: .max) }
 }
 
 /// What happens to a store.

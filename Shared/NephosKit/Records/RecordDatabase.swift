@@ -8,7 +8,7 @@ internal import Synchronization
 ///
 /// Reads are local, as far as a zone was downloaded. What is saved is on this device's disk when the call returns, also
 /// while offline, is seen here at once, and is sent when it can be. What the server refuses then is kept and listed:
-/// ``conflicts()``, ``refused()``.
+/// ``conflicts``.
 ///
 /// A handle is one account's: once another is signed in, each call of it fails with `.notSignedIn`. A zone's records are
 /// followed from the first call that names it, or means all of them.
@@ -61,6 +61,9 @@ public final class RecordDatabase: SyncedStore {
     }
 
     func forgetOpened(_ name: String) { opened.withLock { _ = $0.remove(name) } }
+
+    /// Conflicts, and what was rejected: list, resolve, dismiss.
+    public var conflicts: RecordConflicts { RecordConflicts(database: self) }
 
     // MARK: Reading
 
