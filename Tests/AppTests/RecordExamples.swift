@@ -26,13 +26,13 @@ func readOne(database: RecordDatabase) async throws {
 }
 
 func resolveAll(database: RecordDatabase) async throws {
-    for conflict in try await database.conflicts() {
+    for conflict in try await database.conflicts.list() {
         guard var merged = conflict.server, let mine = conflict.client else {
-            try await database.resolve(conflict, keeping: .client)
+            try await database.conflicts.resolve(conflict, keeping: .client)
             continue
         }
         for field in mine.changedFields { merged.fields[field] = mine.fields[field] }
-        try await database.resolve(conflict, keeping: .merged(merged))
+        try await database.conflicts.resolve(conflict, keeping: .merged(merged))
     }
 }
 

@@ -228,7 +228,7 @@ import Testing
             #expect(total > 0 && total <= 48 << 20 - done)
             cloud.setSlow(nil)
             try await again.settle()
-            #expect(try await again.database.refused().isEmpty)
+            #expect(try await again.database.conflicts.rejected().isEmpty)
             let two = try await cloud.open()
             try await two.settle()
             #expect(try await data("a", two.database) == content)
@@ -295,7 +295,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             #expect(try await two.contents().keys.sorted() == ["child", "film", "note"])
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
         }
     }
 
@@ -335,7 +335,7 @@ import Testing
             try await one.settle()
             two.setOffline(false)
             try await two.settle()
-            let conflict = try #require(try await two.database.conflicts().first)
+            let conflict = try #require(try await two.database.conflicts.list().first)
             let (server, client) = (
                 conflict.server?["photo"] as RecordAsset?, conflict.client?["photo"] as RecordAsset?
             )
@@ -344,7 +344,7 @@ import Testing
             try two.session.setAssetCache(maxBytes: 0)
             cloud.simulation.pass(.seconds(5))
             #expect(try await two.database.data(of: #require(client), in: conflict.id) == contents[2])
-            try await two.database.resolve(conflict, keeping: .client)
+            try await two.database.conflicts.resolve(conflict, keeping: .client)
             try await two.settle()
             try await one.settle()
             #expect(try await data("a", one.database) == contents[2])
@@ -366,7 +366,7 @@ import Testing
                 try await one.settle()
             }
             cloud.simulation.pass(.seconds(5))
-            let refused = try await one.database.refused()
+            let refused = try await one.database.conflicts.rejected()
             #expect(refused.map(\.error.code) == [.referenceViolation, .referenceViolation])
             var record = try #require(refused.first?.record)
             #expect(try await one.database.data(of: #require(record["photo"]), in: record.id) == content)
@@ -374,7 +374,7 @@ import Testing
             record.parent = nil
             try await one.database.save(record)
             try await one.settle()
-            try await one.database.dismissRefused()
+            try await one.database.conflicts.dismissRejected()
             cloud.simulation.pass(.seconds(5))
             #expect(files(one).isEmpty)
             let two = try await cloud.open()
@@ -391,7 +391,7 @@ import Testing
             record["photo"] = RecordAsset(length: 5, id: String(repeating: "ab", count: 32), depth: 0)
             try await one.database.save(record)
             try await one.settle()
-            let refused = try await one.database.refused()
+            let refused = try await one.database.conflicts.rejected()
             #expect(refused.map(\.error.code) == [.assetNotAvailable])
         }
     }
@@ -407,7 +407,7 @@ import Testing
             try one.session.local.write { try $0.execute(sql: "UPDATE record_uploads SET is_stored = 1") }
             one.setOffline(false)
             try await one.settle()
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
             let two = try await cloud.open()
             try await two.settle()
             #expect(try await data("a", two.database) == content)
@@ -423,7 +423,7 @@ import Testing
             try await save("b", SplitMix64.bytes(200_000, seed: 2), one.database)
             one.setOffline(false)
             try await one.settle()
-            #expect(try await one.database.refused().map(\.id.name) == ["a"])
+            #expect(try await one.database.conflicts.rejected().map(\.id.name) == ["a"])
             let two = try await cloud.open()
             try await two.settle()
             #expect(try await data("b", two.database) == SplitMix64.bytes(200_000, seed: 2))
@@ -567,7 +567,7 @@ import Testing
             one.database.synchronize()
             try await one.database.waitUntilCurrent(timeout: .seconds(120))
             for _ in 0..<2 { try await one.settle() }
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
             let two = try await cloud.open()
             try await two.settle()
             #expect(try await data("a", two.database) == content)

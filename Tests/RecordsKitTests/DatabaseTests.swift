@@ -81,15 +81,15 @@ import Testing
                 device.setOffline(false)
                 try await device.database.waitUntilSent()
             }
-            let conflicts = try await there.database.conflicts()
+            let conflicts = try await there.database.conflicts.list()
             #expect(conflicts.map(\.id) == [RecordID("a", zone: "work")])
             let text = try #require(conflicts.first).description
             #expect(text.contains("{n: 2}") && text.contains("{n: 3}"))
-            #expect(try await there.database.conflicts(zone: RecordZone.defaultName).isEmpty)
-            #expect(try await there.database.refused().map(\.id) == [RecordID("child", zone: "work")])
-            #expect(try await there.database.refused(zone: RecordZone.defaultName).isEmpty)
-            #expect(try await there.database.dismissRefused() == [RecordID("child", zone: "work")])
-            #expect(try await there.database.refused().isEmpty)
+            #expect(try await there.database.conflicts.list(zone: RecordZone.defaultName).isEmpty)
+            #expect(try await there.database.conflicts.rejected().map(\.id) == [RecordID("child", zone: "work")])
+            #expect(try await there.database.conflicts.rejected(zone: RecordZone.defaultName).isEmpty)
+            #expect(try await there.database.conflicts.dismissRejected() == [RecordID("child", zone: "work")])
+            #expect(try await there.database.conflicts.rejected().isEmpty)
         }
     }
 
@@ -169,7 +169,7 @@ import Testing
             here.setOffline(false)
             try await here.settle()
             #expect(try await here.contents() == ["a": ["n": 2, "text": "long"]])
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
         }
     }
 
@@ -204,7 +204,7 @@ import Testing
             try await here.settle()
             try await there.settle()
             #expect(try await there.contents() == ["a": seen.fields])
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
         }
     }
 

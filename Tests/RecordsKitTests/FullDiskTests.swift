@@ -69,9 +69,9 @@ import Testing
             #expect(try await names(two) == ["child", "mentioned", "top"])
             try disk.empty()
             try await one.settle()
-            let refused = try await one.database.refused().map { "\($0.id.name): \($0.error)" }
+            let refused = try await one.database.conflicts.rejected().map { "\($0.id.name): \($0.error)" }
             #expect(refused.isEmpty, "\(refused)")
-            #expect(try await one.database.conflicts().isEmpty)
+            #expect(try await one.database.conflicts.list().isEmpty)
             #expect(try await names(two).isEmpty)
             #expect(try await one.proves())
         }
@@ -91,7 +91,7 @@ import Testing
             try disk.empty()
             try await one.settle()
             #expect(try await one.database.clientChangeToken(zone: RecordZone.defaultName) == Data([2]))
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
         }
     }
 
@@ -124,7 +124,7 @@ import Testing
             #expect(try await pending() == ["new", "last", "top"])
             try disk.empty()
             try await database.waitUntilSent(timeout: .seconds(60))
-            let refused = try await database.refused().map { "\($0.id.name): \($0.error)" }
+            let refused = try await database.conflicts.rejected().map { "\($0.id.name): \($0.error)" }
             #expect(refused.isEmpty, "\(refused)")
         }
     }

@@ -98,7 +98,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             #expect(try await two.contents() == ["there": ["n": 0], "lost": ["n": 2], "new": ["n": 1]])
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
             #expect(try await one.proves())
         }
     }

@@ -199,22 +199,22 @@ final class RecordHistory {
 
     private func resolve(in zone: String, on device: RecordCloud.Device, _ number: Int) async throws {
         guard try await device.database.zone(zone) != nil,
-            let conflict = try await device.database.conflicts(zone: zone).first
+            let conflict = try await device.database.conflicts.list(zone: zone).first
         else { return }
         conflictCount += 1
         let client = conflict.client?.changeTag
         switch Int.random(in: 0..<3, using: &generator) {
         case 0:
-            try await device.database.resolve(conflict, keeping: .server)
+            try await device.database.conflicts.resolve(conflict, keeping: .server)
             dropped.formUnion(client.map { lineage(of: $0) } ?? [])
         case 1 where conflict.client != nil:
-            let kept = try await device.database.resolve(conflict, keeping: .client)
+            let kept = try await device.database.conflicts.resolve(conflict, keeping: .client)
             note(kept, from: [client, conflict.server?.changeTag])
         default:
             guard var merged = conflict.server ?? conflict.client else { return }
             counter += 1
             merged["v"] = .integer(counter)
-            let kept = try await device.database.resolve(conflict, keeping: .merged(merged))
+            let kept = try await device.database.conflicts.resolve(conflict, keeping: .merged(merged))
             note(kept, from: [client, conflict.server?.changeTag])
         }
         trace.append("\(number) resolves \(conflict.id)")
@@ -333,12 +333,12 @@ final class RecordHistory {
                 guard try await device.proves(zone) else {
                     throw Violation("\(device.name) and the service differ in \(zone).")
                 }
-                let refused = try await device.database.refused(zone: zone)
+                let refused = try await device.database.conflicts.rejected(zone: zone)
                 guard refused.isEmpty || hasRestores else {
                     throw Violation("\(device.name) lists as refused: \(refused)")
                 }
                 listed[zone, default: []] += refused.compactMap(\.record)
-                for conflict in try await device.database.conflicts(zone: zone) {
+                for conflict in try await device.database.conflicts.list(zone: zone) {
                     conflictCount += 1
                     listed[zone, default: []] += [conflict.client].compactMap { $0 }
                     guard let tag = conflict.client?.changeTag else { continue }

@@ -40,7 +40,7 @@ import Testing
             try await one.settle("work")
             for device in [one, two] {
                 #expect(try await device.contents("work") == ["a": ["n": 1], "b": ["n": 1]])
-                #expect(try await device.database.refused(zone: "work").isEmpty)
+                #expect(try await device.database.conflicts.rejected(zone: "work").isEmpty)
                 #expect(try await device.proves("work"))
             }
             #expect(try await one.database.zones() == (try await two.database.zones()))
@@ -67,7 +67,7 @@ import Testing
             }
             #expect(error?.code == .zoneNotFound)
             // What was meant for it is not lost in silence.
-            let refused = try await two.database.refused(zone: "work")
+            let refused = try await two.database.conflicts.rejected(zone: "work")
             #expect(refused.map(\.id.name) == ["b"] && refused.first?.error.code == .zoneNotFound)
             // Another of its name begins empty.
             try await two.database.makeZone("work")
@@ -143,7 +143,7 @@ import Testing
                 try await device.settle("work")
                 #expect(try await device.contents("work") == ["b": ["n": 2]])
                 #expect(try await device.proves("work"))
-                #expect(try await device.database.refused(zone: "work").isEmpty)
+                #expect(try await device.database.conflicts.rejected(zone: "work").isEmpty)
                 #expect(try await device.database.scope.verify().agrees)
             }
         }

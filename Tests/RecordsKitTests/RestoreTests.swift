@@ -43,7 +43,7 @@ import Testing
             for device in [one, two] {
                 for zone in try await device.database.zones() {
                     #expect(try await device.proves(zone.name))
-                    #expect(try await device.database.refused(zone: zone.name).isEmpty)
+                    #expect(try await device.database.conflicts.rejected(zone: zone.name).isEmpty)
                 }
             }
         }
@@ -79,7 +79,7 @@ import Testing
             #expect(try await two.contents("work") == ["old": ["n": 1], "new": ["n": 1]])
             #expect(try await two.contents("later") == ["a": ["n": 1]])
             #expect(try await two.database.zones() == zones)
-            #expect(try await two.database.conflicts(zone: "work").isEmpty)
+            #expect(try await two.database.conflicts.list(zone: "work").isEmpty)
         }
     }
 
@@ -97,14 +97,14 @@ import Testing
             try cloud.simulation.use { try $0.restore(copy, of: .records) }
             try cloud.setPlan(bytes: 64 << 10)
             try await two.settle()
-            #expect(try await two.database.refused().map(\.id.name) == ["a", "b"])
+            #expect(try await two.database.conflicts.rejected().map(\.id.name) == ["a", "b"])
             try cloud.setPlan(bytes: 1 << 30)
             // Of one of them it has another content.
             try await one.database.save(Record("a", ["data": data, "n": 2]), policy: .allKeys)
             one.setOffline(false)
             for device in [one, two] { try await device.settle() }
             #expect(try await two.database.records(matching: RecordQuery()).map(\.id.name) == ["a", "b", "small"])
-            #expect(try await two.database.refused().map(\.id.name) == ["a"])
+            #expect(try await two.database.conflicts.rejected().map(\.id.name) == ["a"])
             #expect(try await two.proves())
         }
     }
@@ -134,7 +134,7 @@ import Testing
             #expect(try await two.contents("work").keys.sorted() == ["b", "child"])
             #expect(try await two.database.record(RecordID("child", zone: "work"))?.parent == "b")
             #expect(try await two.database.zones().map(\.name) == [RecordZone.defaultName, "work"])
-            #expect(try await two.database.conflicts(zone: "work").isEmpty)
+            #expect(try await two.database.conflicts.list(zone: "work").isEmpty)
         }
     }
 
@@ -165,7 +165,7 @@ import Testing
                 #expect(try await device.contents() == ["a": ["n": 2], "b": ["n": 2]])
                 #expect(try await device.proves())
             }
-            let conflicts = try await one.database.conflicts()
+            let conflicts = try await one.database.conflicts.list()
             #expect(conflicts.map(\.id.name) == ["a", "b"])
             #expect(conflicts.map(\.client?.fields) == [["n": 1], nil])
             #expect(conflicts.map(\.server?.fields) == [["n": 2], ["n": 2]])
@@ -221,10 +221,10 @@ import Testing
                 #expect(try await device.contents() == kept)
                 #expect(try await device.proves())
             }
-            #expect(try await first.database.conflicts().isEmpty)
-            #expect(try await first.database.refused().isEmpty)
-            let conflicts = try await second.database.conflicts()
-            let refused = try await second.database.refused()
+            #expect(try await first.database.conflicts.list().isEmpty)
+            #expect(try await first.database.conflicts.rejected().isEmpty)
+            let conflicts = try await second.database.conflicts.list()
+            let refused = try await second.database.conflicts.rejected()
             #expect(conflicts.map(\.id.name) == (isOlderFirst ? ["a", "b", "c"] : ["a", "c"]))
             let clients: [[String: RecordValue]?] = isOlderFirst ? [["n": 2], nil, ["n": 2]] : [["n": 1], ["n": 1]]
             #expect(conflicts.map(\.client?.fields) == clients)
@@ -259,7 +259,7 @@ import Testing
                 for _ in 0..<2 { for device in [one, two] { try await device.settle() } }
                 for device in [one, two] {
                     #expect(try await device.contents() == ["a": ["n": .integer(Int64(number))]])
-                    #expect(try await device.database.conflicts().isEmpty)
+                    #expect(try await device.database.conflicts.list().isEmpty)
                     #expect(try await device.proves())
                 }
             }
@@ -290,8 +290,8 @@ import Testing
             }
             for zone in ["work", "later"] {
                 #expect(try await here.contents(zone) == ["a": ["n": 2]])
-                #expect(try await here.database.conflicts(zone: zone).isEmpty)
-                #expect(try await here.database.refused(zone: zone).isEmpty)
+                #expect(try await here.database.conflicts.list(zone: zone).isEmpty)
+                #expect(try await here.database.conflicts.rejected(zone: zone).isEmpty)
                 #expect(try await here.proves(zone))
             }
         }

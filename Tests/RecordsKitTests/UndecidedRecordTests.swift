@@ -49,13 +49,13 @@ import Testing
             #expect(status.problem == nil && status.initialSyncFinished)
             #expect(try await scope.verify(timeout: .seconds(5)).agrees)
             #expect(try await scope.conflictCount() == 1)
-            let conflict = try #require(try await again.database.conflicts(zone: "work").first)
+            let conflict = try #require(try await again.database.conflicts.list(zone: "work").first)
             let error = await #expect(throws: CloudError.self) {
-                try await again.database.resolve(conflict, keeping: .client)
+                try await again.database.conflicts.resolve(conflict, keeping: .client)
             }
             #expect(error?.code == .zoneNotFound)
-            #expect(try await again.database.resolve(conflict, keeping: .server) == nil)
-            #expect(try await again.database.conflicts(zone: "work").isEmpty)
+            #expect(try await again.database.conflicts.resolve(conflict, keeping: .server) == nil)
+            #expect(try await again.database.conflicts.list(zone: "work").isEmpty)
             #expect(try await scope.dismissRefused(["b"]) == ["b"])
             #expect(try await scope.status().refused.isEmpty)
         }
@@ -74,13 +74,13 @@ import Testing
             }
             try cloud.simulation.use { try $0.start(.records) }
             try await there.database.waitUntilCurrent(timeout: .seconds(60))
-            let refused = try await there.database.refused(zone: "nowhere")
+            let refused = try await there.database.conflicts.rejected(zone: "nowhere")
             #expect(refused.map(\.id.name) == ["a"] && refused.first?.error.code == .zoneNotFound)
             #expect(try await there.session.unsentChanges().allSatisfy { !$0.name.hasSuffix("nowhere") })
             for zone in ["old", "new"] {
                 try await there.settle(zone)
                 #expect(try await there.contents(zone) == ["a": ["n": 1]])
-                #expect(try await there.database.refused(zone: zone).isEmpty)
+                #expect(try await there.database.conflicts.rejected(zone: zone).isEmpty)
             }
         }
     }
@@ -100,8 +100,8 @@ import Testing
             try await here.database.save(next)
             here.setOffline(false)
             try await here.settle()
-            #expect(try await here.database.conflicts().isEmpty)
-            let refused = try await here.database.refused()
+            #expect(try await here.database.conflicts.list().isEmpty)
+            let refused = try await here.database.conflicts.rejected()
             guard !isCured else {
                 #expect(refused.isEmpty)
                 #expect(try await here.contents() == ["a": ["n": 2]])
@@ -131,8 +131,8 @@ import Testing
             try await here.database.delete(RecordID("a"))
             here.setOffline(false)
             try await here.settle()
-            #expect(try await here.database.conflicts().isEmpty)
-            #expect(try await here.database.refused().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
+            #expect(try await here.database.conflicts.rejected().isEmpty)
             try await there.settle()
             for device in [here, there] { #expect(try await device.contents() == ["small": ["n": 1]]) }
             #expect(try await here.proves())
@@ -165,7 +165,7 @@ import Testing
             }
             here.setOffline(false)
             try await here.settle()
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
             #expect(try await here.contents() == ["a": ["n": 2]])
             #expect(try await here.proves())
         }
@@ -190,7 +190,7 @@ import Testing
                     now: Timestamp(milliseconds: 1))
             }
             let calls: [(String, () async throws -> Void)] = [
-                ("dismissRefused", { try await mine.dismissRefused() }),
+                ("dismissRejected", { try await mine.conflicts.dismissRejected() }),
                 ("status", { _ = try await mine.status() }),
                 ("waitUntilSent", { try await mine.waitUntilSent() }),
                 ("waitUntilCurrent", { try await mine.waitUntilCurrent() }),
@@ -201,8 +201,8 @@ import Testing
                 let error = await #expect(throws: CloudError.self, "\(name)") { try await call() }
                 #expect(error?.code == .notSignedIn, "\(name)")
             }
-            #expect(try await theirs.refused().map(\.id.name) == ["a"])
-            #expect(try await theirs.dismissRefused() == [RecordID("a")])
+            #expect(try await theirs.conflicts.rejected().map(\.id.name) == ["a"])
+            #expect(try await theirs.conflicts.dismissRejected() == [RecordID("a")])
         }
     }
 
@@ -218,7 +218,7 @@ import Testing
             record["photo"] = try RecordAsset(SplitMix64.bytes(200_000, seed: 1))
             try await here.database.save(record)
             try await here.settle("work")
-            #expect(try await here.database.refused(zone: "work").map(\.id.name) == ["a"])
+            #expect(try await here.database.conflicts.rejected(zone: "work").map(\.id.name) == ["a"])
             try here.session.setAssetCache(maxBytes: 0)
             try await here.database.deleteZone("work")
             try await here.database.waitUntilSent()
@@ -256,7 +256,7 @@ import Testing
             for file in try files() { unlink(folder + "/" + file) }
             here.setOffline(false)
             try await here.settle()
-            #expect(try await here.database.refused().map(\.id.name) == ["lost"])
+            #expect(try await here.database.conflicts.rejected().map(\.id.name) == ["lost"])
             #expect(try await Set(here.contents().keys) == ["stored", "other"])
         }
     }
@@ -285,7 +285,7 @@ import Testing
             try await there.settle()
             for device in [here, there] {
                 #expect(try await device.contents() == ["a": ["n": 1], "b": ["n": 1]])
-                #expect(try await device.database.conflicts().isEmpty)
+                #expect(try await device.database.conflicts.list().isEmpty)
             }
         }
     }

@@ -9,7 +9,7 @@ import Testing
         _ store: some SyncedStore, on cloud: TestCloud, _ session: Session, write: () async throws -> Void
     ) async throws {
         try await store.ready()
-        #expect(try await store.conflicts().isEmpty)
+        #expect(try await store.conflicts.list().isEmpty)
         cloud.disconnect(session)
         // It has a copy by now.
         try await store.ready(timeout: .zero)

@@ -15,6 +15,23 @@ public struct DocumentCopy: Hashable, Sendable {
     public static let itemsMax = 100_000
 }
 
+extension DocumentCopy {
+    /// See ``UbiquityContainer/copy(_:to:replaces:)``.
+    init(
+        of source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool,
+        in handle: ContainerHandle
+    ) async throws(CloudError) {
+        self = try await handle.change { draft in
+            let item = try draft.documents.item(at: draft.documents.path(source))
+            let id = try draft.copy(item, to: draft.documents.path(target), replaces: replaces)
+            return (id: id, count: draft.itemCount, steps: try draft.requests(container: "").count)
+        } reading: { documents, made in
+            DocumentCopy(
+                item: try documents.requireEntry(made.id), itemCount: max(1, made.count), stepCount: max(1, made.steps))
+        }
+    }
+}
+
 extension DocumentDraft {
     /// - Parameters:
     ///   - source: The container that it is in; nil: this one.

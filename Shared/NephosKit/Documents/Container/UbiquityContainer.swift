@@ -16,8 +16,7 @@ internal import NephosWire
 /// `Letters/a.txt`, `Documents/Letters/a.txt` and `/Documents/Letters/a.txt` are one. An item's id does for its path. It is
 /// the only address of an item whose name, or a name of whose folders, is not valid UTF-8.
 ///
-/// Further calls are grouped: ``localFiles``, ``streams``, ``versions``, ``conflicts``, ``downloads``, ``links``, ``pauses``, ``packages``,
-/// ``renditions``, ``trash``.
+/// Further calls are in groups, from ``localFiles`` to ``trash``.
 public final class UbiquityContainer: SyncedStore {
     let handle: ContainerHandle
 
@@ -265,9 +264,7 @@ public final class UbiquityContainer: SyncedStore {
     }
 
     /// Moves an item into another container: copies it, and once the server has all of the copy, moves the original to
-    /// this container's trash. Until then the item is in both (``ContainerStatus/leaving``).
-    ///
-    /// The original stays where something of it could not be copied, or was changed meanwhile by any device; that is among
+    /// this container's trash. Until then the item is in both (``ContainerStatus/leaving``). The original stays where something of it could not be copied, or was changed meanwhile by any device; that is among
     /// what was rejected then. An interrupted move goes on by itself.
     ///
     /// - Throws: ``CloudError`` `.limitExceeded` when more than 1000 items of a folder wait to be sent; else as
@@ -300,14 +297,7 @@ public final class UbiquityContainer: SyncedStore {
     public func copy(
         _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false
     ) async throws(CloudError) -> DocumentCopy {
-        try await handle.change { draft in
-            let item = try draft.documents.item(at: draft.documents.path(source))
-            let id = try draft.copy(item, to: draft.documents.path(target), replaces: replaces)
-            return (id: id, count: draft.itemCount, steps: try draft.requests(container: "").count)
-        } reading: { documents, made in
-            DocumentCopy(
-                item: try documents.requireEntry(made.id), itemCount: max(1, made.count), stepCount: max(1, made.steps))
-        }
+        try await DocumentCopy(of: source, to: target, replaces: replaces, in: handle)
     }
 
     /// Copies an item into another container of the same session, as ``copy(_:to:replaces:)`` does within one. Contents
@@ -338,15 +328,7 @@ public final class UbiquityContainer: SyncedStore {
     public func trash(
         _ paths: [some DocumentAddressing], conditions: [DocumentCondition] = []
     ) async throws(CloudError) -> DocumentID {
-        try await handle.change(conditions) { draft in
-            let batch = draft.makeID()
-            var seen: Set<DocumentID> = []
-            for path in paths {
-                let item = try draft.documents.item(at: draft.documents.path(path))
-                if seen.insert(item.id).inserted { try draft.trash(item, batch: batch) }
-            }
-            return batch
-        }
+        try await trash.add(paths, conditions: conditions)
     }
 
     // MARK: Status

@@ -54,7 +54,7 @@ public struct DocumentPackages: Sendable {
     ///   - member: One of ``members(of:version:timeout:)`` of this package.
     ///   - range: Bytes of the file; what is beyond its end is left out. Nil: all of it.
     ///   - timeout: How long nothing may come before it is given up.
-    /// - Throws: ``CloudError`` `.invalidArguments` when it is no file; else as ``UbiquityContainer/stream(_:range:version:timeout:onProgress:)`` does.
+    /// - Throws: ``CloudError`` `.invalidArguments` when it is no file; else as ``DocumentStreams/read(_:range:version:timeout:onProgress:)`` does.
     public func stream(
         _ member: PackageMember, of path: some DocumentAddressing, range: Range<UInt64>? = nil,
         timeout: Duration = .seconds(30)
@@ -179,7 +179,7 @@ public struct DocumentPackages: Sendable {
     }
 
     /// Writes a file or link of a package into a local file, which is replaced as
-    /// ``UbiquityContainer/get(_:to:version:overwrites:replacesFolder:timeout:onProgress:)`` replaces one; nothing else of the package is fetched.
+    /// ``DocumentLocalFiles/get(_:to:version:overwrites:replacesFolder:timeout:onProgress:)`` replaces one; nothing else of the package is fetched.
     ///
     /// - Parameters:
     ///   - followsLinks: Whether a link that is there means what it leads to; else it is in the way of a file.

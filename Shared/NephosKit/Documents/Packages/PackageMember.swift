@@ -3,7 +3,7 @@ internal import NephosChunks
 public import NephosCore
 public import NephosPredicates
 
-/// A file, folder or link of a package: ``UbiquityContainer/packageMembers(of:version:timeout:)``.
+/// A file, folder or link of a package: ``DocumentPackages/members(of:version:timeout:)``.
 public struct PackageMember: Hashable, Sendable {
     /// From the package's top: `Contents/a.txt`. Bytes that are no text are shown as U+FFFD.
     public var path: String

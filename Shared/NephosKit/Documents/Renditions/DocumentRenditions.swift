@@ -30,7 +30,7 @@ public struct DocumentRenditions: Sendable {
 
     /// Sets a further content of an item to a copy of a file of this machine.
     ///
-    /// - Throws: ``CloudError`` as ``set(_:named:of:madeFrom:)`` and ``UbiquityContainer/put(fileAt:at:makesFolders:conditions:onProgress:)`` do.
+    /// - Throws: ``CloudError`` as ``set(_:named:of:madeFrom:)`` and ``DocumentLocalFiles/put(_:at:makesFolders:conditions:onProgress:)`` do.
     @discardableResult
     public func set(
         fileAt file: URL, named name: String, of path: some DocumentAddressing, madeFrom version: DocumentID? = nil
@@ -112,7 +112,7 @@ public struct DocumentRenditions: Sendable {
         return try await handle.reader.readAll(content, of: item, timeout)
     }
 
-    /// Writes a further content of an item into a local file, which is replaced as ``UbiquityContainer/get(_:to:version:overwrites:replacesFolder:timeout:onProgress:)``
+    /// Writes a further content of an item into a local file, which is replaced as ``DocumentLocalFiles/get(_:to:version:overwrites:replacesFolder:timeout:onProgress:)``
     /// replaces one.
     ///
     /// - Parameters:

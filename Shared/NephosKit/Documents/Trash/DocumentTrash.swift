@@ -103,6 +103,21 @@ public struct DocumentTrash: Sendable {
         }
     }
 
+    /// See ``UbiquityContainer/trash(_:conditions:)``.
+    func add(
+        _ paths: [some DocumentAddressing], conditions: [DocumentCondition]
+    ) async throws(CloudError) -> DocumentID {
+        try await handle.change(conditions) { draft in
+            let batch = draft.makeID()
+            var seen: Set<DocumentID> = []
+            for path in paths {
+                let item = try draft.documents.item(at: draft.documents.path(path))
+                if seen.insert(item.id).inserted { try draft.trash(item, batch: batch) }
+            }
+            return batch
+        }
+    }
+
     /// Moves a file to the trash, if it has this version still.
     ///
     /// - Returns: The batch.
