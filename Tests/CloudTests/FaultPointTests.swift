@@ -81,7 +81,7 @@ import Testing
         try await databases[1].waitUntilCurrent(timeout: .seconds(60))
         let record = try #require(try await databases[1].record(RecordID("a")))
         let fetched = try #require(record["photo"] as RecordAsset?)
-        #expect(try await databases[1].data(of: fetched, in: RecordID("a")).count == 10_000)
+        #expect(try await databases[1].assets.data(of: fetched, in: RecordID("a")).count == 10_000)
         _ = await simulation.settle(within: .seconds(60))
         simulation.advance(by: .seconds(5))
         return simulation.use { $0.faults.reached }

@@ -26,7 +26,7 @@ import Testing
 
     func data(_ name: String, _ database: RecordDatabase) async throws -> Data {
         let record = try #require(try await database.record(RecordID(name)))
-        return try await database.data(of: #require(record["photo"] as RecordAsset?), in: record.id)
+        return try await database.assets.data(of: #require(record["photo"] as RecordAsset?), in: record.id)
     }
 
     private func files(_ device: Device) -> [String] {
@@ -55,11 +55,11 @@ import Testing
             let record = try #require(try await two.database.record(RecordID("a")))
             let there = try #require(record["photo"] as RecordAsset?)
             #expect(there == asset && there.id == asset.id)
-            #expect(try await two.database.isHere(there) == (count == 0))
+            #expect(try await two.database.assets.isHere(there) == (count == 0))
             #expect(try await data("a", two.database) == content)
             // What has come stays here.
             two.setOffline(true)
-            #expect(try await two.database.isHere(there))
+            #expect(try await two.database.assets.isHere(there))
             #expect(try await data("a", two.database) == content)
             #expect(try await one.proves())
         }
@@ -77,7 +77,7 @@ import Testing
             let there = try #require(try await two.database.record(RecordID("a")))
             let assets = try #require(there["photos"] as [RecordAsset]?)
             for (asset, content) in zip(assets, contents) {
-                #expect(try await two.database.data(of: asset, in: there.id) == content)
+                #expect(try await two.database.assets.data(of: asset, in: there.id) == content)
             }
             #expect(assets.count == 4)
         }
@@ -121,7 +121,8 @@ import Testing
             try await two.settle()
             let there = try #require(try await two.database.record(RecordID("a")))
             let target = cloud.root + "/target"
-            try await two.database.download(#require(there["photo"]), of: there.id, to: URL(fileURLWithPath: target))
+            try await two.database.assets.download(
+                #require(there["photo"]), of: there.id, to: URL(fileURLWithPath: target))
             #expect(try Data(contentsOf: URL(fileURLWithPath: target)) == content)
         }
     }
@@ -339,11 +340,11 @@ import Testing
             let (server, client) = (
                 conflict.server?["photo"] as RecordAsset?, conflict.client?["photo"] as RecordAsset?
             )
-            #expect(try await two.database.data(of: #require(server), in: conflict.id) == contents[1])
+            #expect(try await two.database.assets.data(of: #require(server), in: conflict.id) == contents[1])
             // However little room there is.
             try two.session.setAssetCache(maxBytes: 0)
             cloud.simulation.pass(.seconds(5))
-            #expect(try await two.database.data(of: #require(client), in: conflict.id) == contents[2])
+            #expect(try await two.database.assets.data(of: #require(client), in: conflict.id) == contents[2])
             try await two.database.conflicts.resolve(conflict, keeping: .client)
             try await two.settle()
             try await one.settle()
@@ -369,7 +370,7 @@ import Testing
             let refused = try await one.database.conflicts.rejected()
             #expect(refused.map(\.error.code) == [.referenceViolation, .referenceViolation])
             var record = try #require(refused.first?.record)
-            #expect(try await one.database.data(of: #require(record["photo"]), in: record.id) == content)
+            #expect(try await one.database.assets.data(of: #require(record["photo"]), in: record.id) == content)
             // It is saved again, without what was in the way.
             record.parent = nil
             try await one.database.save(record)
@@ -526,7 +527,7 @@ import Testing
             let record = try #require(try await two.database.record(RecordID("a")))
             let asset = try #require(record["photo"] as RecordAsset?)
             let error = await #expect(throws: CloudError.self) {
-                try await two.database.download(
+                try await two.database.assets.download(
                     asset, of: record.id, to: URL(fileURLWithPath: target), timeout: .seconds(5))
             }
             #expect(
@@ -581,7 +582,7 @@ import Testing
     @Test func ofADeletedZoneNoUploadIsLeft() async throws {
         try await withRecords { cloud in
             let one = try await cloud.open()
-            try await one.database.makeZone("work")
+            try await one.database.zones.make("work")
             try await one.settle("work")
             cloud.setSlow(.seconds(3))
             var record = Record("a", zone: "work", [:])
@@ -592,7 +593,7 @@ import Testing
             }
             #expect(try cloud.uploadCount() == 1)
             one.setOffline(true)
-            try await one.database.deleteZone("work")
+            try await one.database.zones.delete("work")
             one.session.close()
             #expect(try cloud.uploadCount() == 1)
             cloud.setSlow(nil)

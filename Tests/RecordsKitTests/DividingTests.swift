@@ -22,7 +22,7 @@ import Testing
             let here = try await cloud.open()
             try await here.database.save(Record("known", ["n": 0]))
             try await here.settle()
-            _ = try await here.database.modifyIndexes(
+            _ = try await here.database.indexes.modify(
                 saving: [RecordIndex(type: "Note", fields: [RecordIndex.Field("list")])])
             cloud.simulation.pass(.seconds(120))
             try await body(cloud, here)

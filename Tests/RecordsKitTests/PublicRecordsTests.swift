@@ -42,7 +42,7 @@ import Testing
             #expect(try await !there.keepsCopy())
             #expect(try await two.database.record(RecordID("a")) == nil)
             #expect(try await one.database.record(RecordID("a")) == nil)
-            let error = await #expect(throws: CloudError.self) { try await there.makeZone("work") }
+            let error = await #expect(throws: CloudError.self) { try await there.zones.make("work") }
             #expect(error?.code == .invalidArguments)
         }
     }

@@ -37,7 +37,7 @@ import Testing
             var record = try #require(try await one.database.record(RecordID("old")))
             record["n"] = 2
             try await one.database.save(record)
-            try await one.database.makeZone("work")
+            try await one.database.zones.make("work")
             try await one.database.save(Record("w", zone: "work", ["n": 3]))
             try await one.settle("work")
             try await one.settle()

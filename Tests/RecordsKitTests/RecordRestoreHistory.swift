@@ -82,7 +82,7 @@ final class RecordRestoreHistory {
         defer { cloud.close() }
         do {
             for _ in 0..<Int.random(in: 2...3, using: &generator) { try await join() }
-            try await members[0].device.database.makeZone("one")
+            try await members[0].device.database.zones.make("one")
             try await settle()
             try copyStorage()
             let last = plan()
@@ -500,7 +500,7 @@ final class RecordRestoreHistory {
         for _ in 0..<4 {
             for member in members {
                 try await member.device.database.waitUntilCurrent(timeout: .seconds(300))
-                for zone in try await member.device.database.zones() { try await member.device.settle(zone.name) }
+                for zone in try await member.device.database.zones.list() { try await member.device.settle(zone.name) }
             }
         }
     }

@@ -18,7 +18,7 @@ import Testing
                 for _ in 0..<3 {
                     for device in devices {
                         try await device.database.waitUntilCurrent(timeout: .seconds(120))
-                        for zone in try await device.database.zones() {
+                        for zone in try await device.database.zones.list() {
                             // One may end meanwhile.
                             do { try await device.settle(zone.name) } catch let error as CloudError
                                 where error.code == .zoneNotFound
@@ -41,7 +41,7 @@ import Testing
             one.setOffline(false)
             try await settle([one, two])
             for device in [one, two] {
-                for zone in try await device.database.zones() {
+                for zone in try await device.database.zones.list() {
                     #expect(try await device.proves(zone.name))
                     #expect(try await device.database.conflicts.rejected(zone: zone.name).isEmpty)
                 }
@@ -59,26 +59,26 @@ import Testing
         var before: [String: [RecordStamp?]] = [:]
         var zones: [RecordZone] = []
         try await restoring { one, _ in
-            try await one.database.makeZone("work")
+            try await one.database.zones.make("work")
             try await one.database.save(Record("old", zone: "work", ["n": 0]))
         } _: { one, two in
             var record = try #require(try await one.database.record(RecordID("old", zone: "work")))
             record["n"] = 1
             try await one.database.save(record)
             try await one.database.save(Record("new", zone: "work", ["n": 1]))
-            try await one.database.makeZone("later")
+            try await one.database.zones.make("later")
             try await one.database.save(Record("a", zone: "later", ["n": 1]))
             try await one.settle("later")
             try await one.settle("work")
             try await two.settle("work")
             before = try await stamps(one)
-            zones = try await one.database.zones()
+            zones = try await one.database.zones.list()
         } _: { _, two, settle in
             try await settle()
             #expect(try await stamps(two) == before)
             #expect(try await two.contents("work") == ["old": ["n": 1], "new": ["n": 1]])
             #expect(try await two.contents("later") == ["a": ["n": 1]])
-            #expect(try await two.database.zones() == zones)
+            #expect(try await two.database.zones.list() == zones)
             #expect(try await two.database.conflicts.list(zone: "work").isEmpty)
         }
     }
@@ -111,8 +111,8 @@ import Testing
 
     @Test func aDeletionThatARestoreHasLostIsRepeated() async throws {
         try await restoring { one, _ in
-            try await one.database.makeZone("work")
-            try await one.database.makeZone("ended")
+            try await one.database.zones.make("work")
+            try await one.database.zones.make("ended")
             for name in ["a", "b", "parent"] { try await one.database.save(Record(name, zone: "work", ["n": 0])) }
             var child = Record("child", zone: "work", ["n": 0])
             child.parent = "parent"
@@ -128,12 +128,12 @@ import Testing
             child.parent = "b"
             try await one.database.save(child)
             try await one.database.delete(RecordID("parent", zone: "work"))
-            try await one.database.deleteZone("ended")
+            try await one.database.zones.delete("ended")
         } _: { _, two, settle in
             try await settle()
             #expect(try await two.contents("work").keys.sorted() == ["b", "child"])
             #expect(try await two.database.record(RecordID("child", zone: "work"))?.parent == "b")
-            #expect(try await two.database.zones().map(\.name) == [RecordZone.defaultName, "work"])
+            #expect(try await two.database.zones.list().map(\.name) == [RecordZone.defaultName, "work"])
             #expect(try await two.database.conflicts.list(zone: "work").isEmpty)
         }
     }
@@ -269,10 +269,10 @@ import Testing
     @Test func whatWasMadeFromSomethingThatIsLostIsNoConflict() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()
-            try await here.database.makeZone("work")
+            try await here.database.zones.make("work")
             try await here.settle("work")
             let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
-            try await here.database.makeZone("later")
+            try await here.database.zones.make("later")
             for zone in ["work", "later"] {
                 try await here.database.save(Record("a", zone: zone, ["n": 1]))
                 try await here.settle(zone)
@@ -299,8 +299,8 @@ import Testing
 
     @Test func referencesAndIndexesOfWhatComesBackAreThereToo() async throws {
         try await restoring { one, _ in
-            try await one.database.makeZone("work")
-            try await one.database.modifyIndexes(saving: [RecordIndex(type: "Note", fields: [RecordIndex.Field("n")])])
+            try await one.database.zones.make("work")
+            try await one.database.indexes.modify(saving: [RecordIndex(type: "Note", fields: [RecordIndex.Field("n")])])
         } _: { one, _ in
             for number in 0..<150 {
                 var record = Record("r\(number)", zone: "work", ["n": .integer(Int64(number))])

@@ -17,7 +17,7 @@ import Testing
     @Test func whatIsUndecidedOfADeletedZoneIsFoundAndDecided() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
-            try await one.database.makeZone("work")
+            try await one.database.zones.make("work")
             try await one.database.save(Record("c", zone: "work", ["n": 0]))
             try await one.settle("work")
             try await two.database.waitUntilCurrent()
@@ -33,7 +33,7 @@ import Testing
             try await two.settle("work")
             two.setOffline(true)
             try await two.database.save(Record("b", zone: "work", ["n": 2]))
-            try await one.database.deleteZone("work")
+            try await one.database.zones.delete("work")
             try await one.database.waitUntilSent()
             two.setOffline(false)
             try await two.database.waitUntilCurrent()
@@ -64,12 +64,12 @@ import Testing
     @Test func whatWasSavedIntoAZoneThatThereIsNotIsRefusedByTheFirstDownload() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()
-            try await here.database.makeZone("old")
+            try await here.database.zones.make("old")
             try await here.settle("old")
             cloud.simulation.use { $0.crash(.records) }
             let there = try await cloud.openFirst()
             for zone in ["nowhere", "old", "new"] {
-                if zone == "new" { try await there.database.makeZone(zone) }
+                if zone == "new" { try await there.database.zones.make(zone) }
                 try await there.database.save(Record("a", zone: zone, ["n": 1]))
             }
             try cloud.simulation.use { try $0.start(.records) }
@@ -194,7 +194,7 @@ import Testing
                 ("status", { _ = try await mine.status() }),
                 ("waitUntilSent", { try await mine.waitUntilSent() }),
                 ("waitUntilCurrent", { try await mine.waitUntilCurrent() }),
-                ("indexes", { _ = try await mine.indexes() }),
+                ("indexes", { _ = try await mine.indexes.list() }),
                 ("record", { _ = try await mine.record(RecordID("a"), from: .server) }),
             ]
             for (name, call) in calls {
@@ -212,7 +212,7 @@ import Testing
         try await withRecords { cloud in
             let here = try await cloud.open()
             try cloud.setPlan(bytes: 64 << 10)
-            try await here.database.makeZone("work")
+            try await here.database.zones.make("work")
             try await here.settle("work")
             var record = Record("a", zone: "work", ["n": 1])
             record["photo"] = try RecordAsset(SplitMix64.bytes(200_000, seed: 1))
@@ -220,7 +220,7 @@ import Testing
             try await here.settle("work")
             #expect(try await here.database.conflicts.rejected(zone: "work").map(\.id.name) == ["a"])
             try here.session.setAssetCache(maxBytes: 0)
-            try await here.database.deleteZone("work")
+            try await here.database.zones.delete("work")
             try await here.database.waitUntilSent()
             cloud.simulation.pass(.seconds(5))
             let needs = try here.session.local.read {

@@ -37,7 +37,7 @@ import Testing
         try await use(store, on: cloud, phone) { try store.set(1, forKey: "n") }
         try await use(container, on: cloud, phone) { try await container.put(Data([1]), at: "n") }
         try await use(database, on: cloud, phone) {
-            try await database.makeZone("work")
+            try await database.zones.make("work")
             try await database.save(Record(RecordID("n", zone: "work"), type: "Note"))
         }
         let other = try await laptop.recordContainer().privateDatabase

@@ -206,7 +206,7 @@ extension RecordDatabase {
     /// - Throws: ``CloudError`` `.storeOutOfStep` where nobody here knows what is there.
     func requireDownloaded(_ zone: String?) async throws {
         guard !isPublic else { return }
-        _ = try await zones()
+        _ = try await zones.list()
         if let zone { _ = try await recordCount(zone: zone) }
     }
 

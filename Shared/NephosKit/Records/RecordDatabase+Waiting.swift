@@ -73,7 +73,7 @@ extension RecordDatabase {
     }
 
     private func require(_ zone: String) async throws(CloudError) {
-        guard try await zones().contains(where: { $0.name == zone }) else { throw RecordNames.noZone(zone) }
+        guard try await zones.list().contains(where: { $0.name == zone }) else { throw RecordNames.noZone(zone) }
     }
 
     /// Asks for the server's changes, and sends now what waits for its next attempt. Returns at once.

@@ -62,6 +62,14 @@ public final class RecordDatabase: SyncedStore {
 
     func forgetOpened(_ name: String) { opened.withLock { _ = $0.remove(name) } }
 
+    // MARK: Groups
+
+    /// Zones: list, make, delete.
+    public var zones: RecordZones { RecordZones(database: self) }
+    /// Bytes of records' assets: read, download.
+    public var assets: DatabaseAssets { DatabaseAssets(database: self) }
+    /// The server's indexes: list, modify, explain.
+    public var indexes: RecordIndexes { RecordIndexes(database: self) }
     /// Conflicts, and what was rejected: list, resolve, dismiss.
     public var conflicts: RecordConflicts { RecordConflicts(database: self) }
 
@@ -124,9 +132,9 @@ public final class RecordDatabase: SyncedStore {
 
     /// The same of all zones.
     ///
-    /// - Throws: ``CloudError`` as ``zones()`` and ``record(_:from:desiredFields:timeout:)`` do.
+    /// - Throws: ``CloudError`` as ``RecordZones/list()`` and ``record(_:from:desiredFields:timeout:)`` do.
     public func recordCount() async throws(CloudError) -> Int {
-        let zones = try await zones()
+        let zones = try await zones.list()
         return try read { database in
             try zones.reduce(0) { try $0 + records(of: $1.name, database).visibleCount() }
         }

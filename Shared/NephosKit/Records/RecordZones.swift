@@ -4,35 +4,32 @@ public import NephosCore
 internal import NephosWire
 internal import SwiftProtobuf
 
-extension RecordDatabase {
+/// The zones of a database, as ``RecordDatabase/zones`` has them. A public database has the default zone alone.
+public struct RecordZones: Sendable {
+    let database: RecordDatabase
+
     /// All zones, the default zone first, and then by their names; with those that wait to be made, and without those that
     /// wait to be deleted.
     ///
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the database was downloaded; `.notSignedIn`, `.storageFailure`.
-    public func zones() async throws(CloudError) -> [RecordZone] {
-        if isPublic { return [RecordZone(name: RecordZone.defaultName, id: RecordZone.defaultName)] }
-        return try read { try downloaded(zones($0)).all() }
+    public func list() async throws(CloudError) -> [RecordZone] {
+        if database.isPublic { return [RecordZone(name: RecordZone.defaultName, id: RecordZone.defaultName)] }
+        return try database.read { try downloaded(database.zones($0)).all() }
     }
 
     /// The zone of this name; nil: there is none.
     ///
-    /// - Throws: ``CloudError`` as ``zones()`` does.
+    /// - Throws: ``CloudError`` as ``list()`` does.
     public func zone(_ name: String) async throws(CloudError) -> RecordZone? {
-        if isPublic { return try await zones().first { $0.name == name } }
-        return try read { try downloaded(zones($0)).zone(name) }
+        if database.isPublic { return try await list().first { $0.name == name } }
+        return try database.read { try downloaded(database.zones($0)).zone(name) }
     }
 
     private func downloaded(_ zones: ZoneTransaction) throws -> ZoneTransaction {
         guard try zones.rows.state().synced else {
-            throw Self.zonesNotDownloaded(container)
+            throw RecordDatabase.zonesNotDownloaded(database.container)
         }
         return zones
-    }
-
-    static func zonesNotDownloaded(_ container: String) -> CloudError {
-        CloudError(
-            .storeOutOfStep, "This device has not downloaded the database yet, so nobody here knows its zones.",
-            details: ["container": container])
     }
 
     /// Makes a zone; nothing where there is one of the name. It can be used at once, also while offline.
@@ -40,24 +37,24 @@ extension RecordDatabase {
     /// If another device makes one of that name meanwhile, both are one: what was saved on either is in it.
     ///
     /// - Parameter name: 1 to 255 printable ASCII characters, the first no underscore.
-    /// - Throws: ``CloudError`` as ``modifyZones(saving:deleting:)`` does.
-    public func makeZone(_ name: String) async throws(CloudError) { try await modifyZones(saving: [name]) }
+    /// - Throws: ``CloudError`` as ``modify(saving:deleting:)`` does.
+    public func make(_ name: String) async throws(CloudError) { try await modify(saving: [name]) }
 
     /// Deletes a zone with all its records, and what waits to be sent of it; nothing where there is none.
     ///
     /// It is the zone that is here now, or before the database was downloaded the one that is found then: another that
     /// is made under its name until this is sent stays.
     ///
-    /// - Throws: ``CloudError`` as ``modifyZones(saving:deleting:)`` does.
-    public func deleteZone(_ name: String) async throws(CloudError) { try await modifyZones(deleting: [name]) }
+    /// - Throws: ``CloudError`` as ``modify(saving:deleting:)`` does.
+    public func delete(_ name: String) async throws(CloudError) { try await modify(deleting: [name]) }
 
     /// Makes and deletes zones, all or none.
     ///
     /// - Throws: ``CloudError`` `.invalidArguments` (a name that no zone can have, the default zone, a zone twice),
     ///   `.limitExceeded` (more than 400 at once), `.notSignedIn`, `.storageFailure`. A database has 1000 zones at most:
     ///   of more the server lists them as refused.
-    public func modifyZones(saving: [String] = [], deleting: [String] = []) async throws(CloudError) {
-        if isPublic { throw Self.noZones }
+    public func modify(saving: [String] = [], deleting: [String] = []) async throws(CloudError) {
+        if database.isPublic { throw RecordDatabase.noZones }
         let names = saving + deleting
         for name in names {
             guard RecordLimits.isName(name) else {
@@ -76,11 +73,11 @@ extension RecordDatabase {
                 .limitExceeded, "These are too many zones at once. Divide them.",
                 details: ["maximum": "\(RecordLimits.itemsMax)"])
         }
-        let engine = session.engine
-        let place = ContentPlace.records(container, app: app)
-        let ended: [Data] = try session.local.write { database in
-            _ = try session(in: database)
-            let zones = try zones(database)
+        let engine = database.session.engine
+        let place = ContentPlace.records(database.container, app: database.app)
+        let ended: [Data] = try database.session.local.write { rows in
+            _ = try database.session(in: rows)
+            let zones = try database.zones(rows)
             var request = WireModifyZones()
             request.save = try saving.filter { try zones.zone($0) == nil }.map {
                 WireNewZone($0, RecordPlace.zoneID(engine.makeDocumentID()))
@@ -96,13 +93,21 @@ extension RecordDatabase {
             try zones.rows.append(request.serializedData(), id: id, writer: writer, now: now)
             return ended
         }
-        let container = container
-        scope.execute { driver in
+        let container = database.container
+        database.scope.execute { driver in
             driver.engine.reconsiderZones(of: container)
             for transfer in ended { driver.engine.closeUpload(transfer, at: place) }
             driver.engine.trimAssetsSoon()
             driver.push()
         }
+    }
+}
+
+extension RecordDatabase {
+    static func zonesNotDownloaded(_ container: String) -> CloudError {
+        CloudError(
+            .storeOutOfStep, "This device has not downloaded the database yet, so nobody here knows its zones.",
+            details: ["container": container])
     }
 }
 

@@ -69,16 +69,20 @@ public struct RecordQueryPlan: Sendable, Hashable {
     public var wanted: RecordIndex?
 }
 
-extension RecordDatabase {
+/// The server's indexes of a database, as ``RecordDatabase/indexes`` has them. Each call asks the server.
+public struct RecordIndexes: Sendable {
+    let database: RecordDatabase
+
     /// The indexes of the database, as the server has them now.
     ///
     /// - Throws: ``CloudError`` `.networkUnavailable` and the like, `.notSignedIn`.
-    public func indexes(timeout: Duration? = nil) async throws(CloudError) -> [RecordIndex] {
+    public func list(timeout: Duration? = nil) async throws(CloudError) -> [RecordIndex] {
         var request = WireListRecordIndexes()
-        request.container = container
-        request.database = kind
-        let reply = try await session.call(
-            .records, request, as: WireListRecordIndexesReply.self, app: app, timeout: timeout, account: account)
+        request.container = database.container
+        request.database = database.kind
+        let reply = try await database.session.call(
+            .records, request, as: WireListRecordIndexesReply.self, app: database.app, timeout: timeout,
+            account: database.account)
         return reply.indexes.map(RecordIndex.init)
     }
 
@@ -89,16 +93,17 @@ extension RecordDatabase {
     /// - Throws: ``CloudError`` `.invalidArguments` (a type or field that none can be called), `.limitExceeded` (too many:
     ///   remove some), `.networkUnavailable` and the like, `.notSignedIn`. Nothing was done then.
     @discardableResult
-    public func modifyIndexes(
+    public func modify(
         saving: [RecordIndex] = [], deleting: [RecordIndex] = [], timeout: Duration? = nil
     ) async throws(CloudError) -> [RecordIndex] {
         var request = WireModifyRecordIndexes()
-        request.container = container
-        request.database = kind
+        request.container = database.container
+        request.database = database.kind
         request.save = saving.map(\.wire)
         request.delete = deleting.map(\.wire)
-        let reply = try await session.call(
-            .records, request, as: WireModifyRecordIndexesReply.self, app: app, timeout: timeout, account: account)
+        let reply = try await database.session.call(
+            .records, request, as: WireModifyRecordIndexesReply.self, app: database.app, timeout: timeout,
+            account: database.account)
         return reply.indexes.map(RecordIndex.init)
     }
 
@@ -110,9 +115,9 @@ extension RecordDatabase {
         _ query: RecordQuery, in zone: String = RecordZone.defaultName, timeout: Duration? = nil
     ) async throws(CloudError) -> RecordQueryPlan {
         var request = WireQueryRecords()
-        request.container = container
-        request.database = kind
-        request.zoneID = try id(of: zone)
+        request.container = database.container
+        request.database = database.kind
+        request.zoneID = try database.id(of: zone)
         request.type = query.type ?? ""
         request.predicate = query.predicate?.description ?? ""
         request.limit = UInt32(clamping: max(0, query.limit ?? 0))
@@ -120,9 +125,10 @@ extension RecordDatabase {
         // A plan is told also of what no index serves.
         request.scan = true
         request.explain = true
-        let reply = try await session.call(
-            .records, request, as: WireQueryRecordsReply.self, app: app, timeout: timeout, account: account)
-        guard reply.hasPlan else { throw Self.misfit }
+        let reply = try await database.session.call(
+            .records, request, as: WireQueryRecordsReply.self, app: database.app, timeout: timeout,
+            account: database.account)
+        guard reply.hasPlan else { throw RecordDatabase.misfit }
         return RecordQueryPlan(reply)
     }
 }
