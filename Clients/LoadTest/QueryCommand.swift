@@ -92,7 +92,7 @@ struct QueryCommand: ParsableCommand {
             throw CloudError(.internalError, "What was made is told.")
         }
         let told = ContinuousClock.now - change
-        try await container.remove(try await container.trash(["probe"]))
+        try await container.trash.remove(try await container.trash(["probe"]))
         return QueryRow(
             items: count, predicate: predicate, sorts: sorts, found: found, firstSeconds: (first ?? gathered).seconds,
             gatheredSeconds: gathered.seconds, updateMilliseconds: told.seconds * 1000,

@@ -23,7 +23,7 @@ func keepInStep(store: some SyncedStore) async throws {
     try await store.waitUntilSent()
     try await store.waitUntilCurrent()
     print(try await store.status())
-    for conflict in try await store.conflicts() { print(conflict) }
+    for conflict in try await store.conflicts.list() { print(conflict) }
     for try await change in store.changes { print(change) }
 }
 
@@ -108,11 +108,11 @@ func offline(store: KeyValueStore) async throws {
 func putAndRead(session: Session) async throws {
     let container = try await session.container()
     try await container.put(Data("Dear Bert".utf8), at: "Letters/bert.txt", makesFolders: true)
-    try await container.put(fileAt: URL(fileURLWithPath: "/tmp/photo.jpg"), at: "photo.jpg")
+    try await container.localFiles.put(URL(fileURLWithPath: "/tmp/photo.jpg"), at: "photo.jpg")
     for entry in try await container.children(of: "Letters") { print(entry) }
     let letter = try await container.read("Letters/bert.txt")
     print(String(decoding: letter, as: UTF8.self))
-    try await container.get("photo.jpg", to: URL(fileURLWithPath: "/tmp/copy.jpg"))
+    try await container.localFiles.get("photo.jpg", to: URL(fileURLWithPath: "/tmp/copy.jpg"))
     try await container.waitUntilSent()
 }
 
@@ -127,9 +127,9 @@ func followTexts(in container: UbiquityContainer) async throws {
 }
 
 func resolveConflicts(of container: UbiquityContainer) async throws {
-    for file in try await container.conflicts() {
-        let versions = try await container.conflicts(of: file.id)
+    for file in try await container.conflicts.list() {
+        let versions = try await container.conflicts.versions(of: file.id)
         let newest = versions.max { $0.modified < $1.modified }
-        try await container.resolve(file.id, keeping: newest?.id, keepsOthers: true)
+        try await container.conflicts.resolve(file.id, keeping: newest?.id, keepsOthers: true)
     }
 }

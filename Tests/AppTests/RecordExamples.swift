@@ -4,7 +4,7 @@ import NephosKit
 func saveAndQuery(session: Session) async throws {
     let database = try await session.recordContainer().privateDatabase
     try await database.ready()
-    try await database.makeZone("work")
+    try await database.zones.make("work")
     var note = Record(RecordID("a", zone: "work"), type: "Note", fields: ["title": "one", "count": 1])
     // On this device's disk when this returns; sent when it can be.
     note = try await database.save(note)
@@ -26,13 +26,13 @@ func readOne(database: RecordDatabase) async throws {
 }
 
 func resolveAll(database: RecordDatabase) async throws {
-    for conflict in try await database.conflicts() {
+    for conflict in try await database.conflicts.list() {
         guard var merged = conflict.server, let mine = conflict.client else {
-            try await database.resolve(conflict, keeping: .client)
+            try await database.conflicts.resolve(conflict, keeping: .client)
             continue
         }
         for field in mine.changedFields { merged.fields[field] = mine.fields[field] }
-        try await database.resolve(conflict, keeping: .merged(merged))
+        try await database.conflicts.resolve(conflict, keeping: .merged(merged))
     }
 }
 
@@ -43,9 +43,9 @@ func assets(database: RecordDatabase) async throws {
     note = try await database.save(note)
     // Its length is here; its bytes are fetched when they are wanted.
     guard let photo: RecordAsset = note["photo"] else { return }
-    let data = try await database.data(of: photo, in: note.id)
+    let data = try await database.assets.data(of: photo, in: note.id)
     print(data.count)
-    try await database.download(photo, of: note.id, to: URL(fileURLWithPath: "/tmp/copy.jpg")) { done, all in
+    try await database.assets.download(photo, of: note.id, to: URL(fileURLWithPath: "/tmp/copy.jpg")) { done, all in
         print("\(done) of \(all)")
     }
 }

@@ -22,8 +22,8 @@ extension ContainerHistory {
         for index in members.indices where members[index].session == nil { try await open(index) }
         try await eachContainer { index, container in
             guard try await container.isReady else { return }
-            for item in try await container.pausedItems() {
-                try await change(index, container.id, "resumes \(item.path)") { try await $0.resumeSync(item.id) }
+            for item in try await container.pauses.list() {
+                try await change(index, container.id, "resumes \(item.path)") { try await $0.pauses.resume(item.id) }
             }
         }
     }
@@ -35,7 +35,7 @@ extension ContainerHistory {
             var items: [String: [DocumentID: WireDocumentItem]] = [:]
             for name in Self.containers {
                 guard let container = try await container(index, name) else { continue }
-                let all = try container.read { try $0.all() }
+                let all = try container.handle.read { try $0.all() }
                 items[name] = Dictionary(all.map { ($0.id, $0.wire) }) { $1 }
                 try collectRefused(of: container)
             }
@@ -78,8 +78,8 @@ extension ContainerHistory {
         for name in Self.containers {
             guard let container = try await container(index, name) else { continue }
             for entry in try await container.items() where entry.kind != .folder {
-                for name in entry.renditionNames { _ = try await container.rendition(named: name, of: entry.id) }
-                if entry.kind == .package { _ = try await container.packageMembers(of: entry.id) }
+                for name in entry.renditionNames { _ = try await container.renditions.read(named: name, of: entry.id) }
+                if entry.kind == .package { _ = try await container.packages.members(of: entry.id) }
                 let data: Data
                 do { data = try await container.read(entry.id) } catch {
                     throw Violation(
@@ -95,9 +95,9 @@ extension ContainerHistory {
 
     /// The bytes of what was refused are in the home until somebody has dismissed it.
     private func collectRefused(of container: UbiquityContainer) throws {
-        let folder = try ContentFolder(home: container.session.local.home)
-        for refusal in try container.read({ try $0.refusals() }) {
-            note("refused on \(container.session.home.path): \(refusal.path): \(refusal.error)")
+        let folder = try ContentFolder(home: container.handle.session.local.home)
+        for refusal in try container.handle.read({ try $0.refusals() }) {
+            note("refused on \(container.handle.session.home.path): \(refusal.path): \(refusal.error)")
             guard let version = refusal.version else { continue }
             let data = try Data(contentsOf: URL(fileURLWithPath: folder.file(version)))
             let (root, inline) = try Self.root(of: data)

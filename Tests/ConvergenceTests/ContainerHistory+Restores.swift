@@ -34,7 +34,7 @@ extension ContainerHistory {
         var held: [String: Set<Data>] = [:]
         try await eachContainer { _, container in
             try simulation.use { try $0.faults.clear("device.read") }
-            try container.read { documents in
+            try container.handle.read { documents in
                 var contents = try documents.all().flatMap { [$0.wire.content] + $0.wire.conflicts }
                 for operation in try documents.rows.operations()
                 where try DocumentQuestion(operation.payload) == nil {
@@ -83,7 +83,7 @@ extension ContainerHistory {
     private func items(of index: Int) async throws -> [String: [DocumentID: WireDocumentItem]] {
         var items: [String: [DocumentID: WireDocumentItem]] = [:]
         for name in Self.containers {
-            let all = try await container(index, name)?.read { try $0.all() } ?? []
+            let all = try await container(index, name)?.handle.read { try $0.all() } ?? []
             items[name] = Dictionary(all.map { ($0.id, $0.wire) }) { $1 }
         }
         return items

@@ -55,7 +55,7 @@ extension ContainerHistory {
     private func come(to place: String, _ index: Int) async throws {
         switch place {
         case "documents.content.read", "device.download.keep":
-            try await change(index, Self.containers[0], "fetches all") { try await $0.startDownloading("/") }
+            try await change(index, Self.containers[0], "fetches all") { try await $0.downloads.start("/") }
             try await read(index, path())
         case "documents.content.write", "device.writer.flush":
             try await put(index, Self.containers[0], at: path(), inPieces: true)
@@ -83,7 +83,7 @@ extension ContainerHistory {
         case ..<61:
             try await change(index, name, "removes other versions of \(place)") { [self] container in
                 let item = try await container.item(at: place)?.id
-                try await container.removeOtherVersions(of: place)
+                try await container.versions.removeOthers(of: place)
                 // Which those were that are removed for that, the service decides.
                 for put in puts where put.item == item { removedContents.insert(put.bytes) }
             }
@@ -161,7 +161,7 @@ extension ContainerHistory {
                 let entry = try await container.put(data, at: path, makesFolders: true)
                 return try accept(data, of: entry.id, at: path)
             }
-            let writer = try container.makeWriter(at: path, makesFolders: true)
+            let writer = try container.streams.makeWriter(at: path, makesFolders: true)
             try await writer.write(data)
             try accept(data, of: try await writer.finish().id, at: path)
         }
@@ -175,8 +175,8 @@ extension ContainerHistory {
         try data.write(to: URL(fileURLWithPath: package + "/f/x"))
         let list = try LocalPackage(LocalPath(package), allowsOpenDatabase: false).list
         try await change(index, name, "puts \(counter) as a package at \(path)") { container in
-            let entry = try await container.put(
-                packageAt: URL(fileURLWithPath: package), at: path, makesFolders: true)
+            let entry = try await container.localFiles.putPackage(
+                URL(fileURLWithPath: package), at: path, makesFolders: true)
             try accept(Data(list.encoded()) + data, of: entry.id, at: path)
         }
     }
@@ -185,11 +185,11 @@ extension ContainerHistory {
         let (data, rendition) = (bytes(), flip(0.5) ? "small" : "large")
         if flip(0.2) {
             try await change(index, name, "takes \(rendition) of \(path) away") {
-                try await $0.removeRendition(named: rendition, of: path)
+                try await $0.renditions.remove(named: rendition, of: path)
             }
         } else {
             try await change(index, name, "sets \(counter) of \(data.count) as \(rendition) of \(path)") {
-                try await $0.setRendition(data, named: rendition, of: path)
+                try await $0.renditions.set(data, named: rendition, of: path)
             }
         }
     }
@@ -207,7 +207,7 @@ extension ContainerHistory {
         if flip(0.3) {
             return try await change(index, name, "adds \(counter) of \(data.count) beside \(path)") { container in
                 let item = try await container.item(at: path)
-                try await container.addVersion(of: path, contents: data)
+                try await container.versions.add(data, of: path)
                 if let item { try accept(data, of: item.id, at: path) }
             }
         }
@@ -216,8 +216,8 @@ extension ContainerHistory {
                 let entry = try await container.items().filter({ $0.conflictCount > 0 })
                     .randomElement(using: &generator)
             else { return }
-            let version = try await container.conflicts(of: entry.id).randomElement(using: &generator)
-            try await container.resolve(entry.id, keeping: version?.id, keepsOthers: keepsOthers)
+            let version = try await container.conflicts.versions(of: entry.id).randomElement(using: &generator)
+            try await container.conflicts.resolve(entry.id, keeping: version?.id, keepsOthers: keepsOthers)
         }
     }
 
@@ -232,9 +232,9 @@ extension ContainerHistory {
     /// Has a content come, or go from here.
     private func fetch(_ index: Int, _ path: String) async throws {
         if flip(0.7) {
-            try await change(index, Self.containers[0], "fetches all") { try await $0.startDownloading("/") }
+            try await change(index, Self.containers[0], "fetches all") { try await $0.downloads.start("/") }
         } else {
-            try await change(index, Self.containers[0], "evicts \(path)") { try await $0.evict(path) }
+            try await change(index, Self.containers[0], "evicts \(path)") { try await $0.downloads.evict(path) }
         }
     }
 
@@ -276,18 +276,18 @@ extension ContainerHistory {
     private func undo(_ index: Int, _ name: String) async throws {
         let isAny = flip(0.5)
         try await change(index, name, "restores\(isAny ? " any" : "")") { container in
-            let batch = isAny ? try await container.deletedItems().randomElement(using: &generator)?.batch : nil
-            return try await container.restore(batch)
+            let batch = isAny ? try await container.trash.list().randomElement(using: &generator)?.batch : nil
+            return try await container.trash.restore(batch)
         }
     }
 
     /// Removes what this device has seen lie in the trash.
     private func remove(_ index: Int, _ name: String) async throws {
         try await change(index, name, "removes for good") { container in
-            guard let batch = try await container.deletedItems().randomElement(using: &generator) else { return }
-            try await container.remove(batch.batch)
+            guard let batch = try await container.trash.list().randomElement(using: &generator) else { return }
+            try await container.trash.remove(batch.batch)
             let roots = Set(batch.items.map(\.id))
-            let gone = try container.read { documents in
+            let gone = try container.handle.read { documents in
                 try documents.all().filter { item in
                     try roots.contains { try documents.isFolder(item.id, in: $0) }
                 }
@@ -304,13 +304,13 @@ extension ContainerHistory {
 
     private func pauseOrResume(_ index: Int, _ name: String, _ path: String) async throws {
         guard flip(0.6) else {
-            return try await change(index, name, "pauses \(path)") { try await $0.pauseSync(path) }
+            return try await change(index, name, "pauses \(path)") { try await $0.pauses.pause(path) }
         }
         let behavior = ResumeBehavior.allCases.randomElement(using: &generator) ?? .preserveLocalChanges
         try await change(index, name, "resumes with \(behavior)") { container in
-            guard let paused = try await container.pausedItems().randomElement(using: &generator) else { return }
+            guard let paused = try await container.pauses.list().randomElement(using: &generator) else { return }
             note("  \(paused.path)")
-            _ = try await container.resumeSync(paused.id, with: behavior, timeout: .seconds(2))
+            _ = try await container.pauses.resume(paused.id, with: behavior, timeout: .seconds(2))
         }
     }
 }

@@ -21,10 +21,10 @@ import Testing
             try await one.settle()
             let current = try await one.container.item(at: "x")?.version
             let long = bytes(200_000, seed: 1)
-            let added = try await one.container.addVersion(of: "x", contents: long)
-            try await one.container.addVersion(of: "x", contents: Data("short".utf8))
+            let added = try await one.container.versions.add(long, of: "x")
+            try await one.container.versions.add(Data("short".utf8), of: "x")
             // What the file has already makes none.
-            try await one.container.addVersion(of: "x", contents: Data("current".utf8))
+            try await one.container.versions.add(Data("current".utf8), of: "x")
             #expect(try await one.text("x") == "current")
             try await one.settle()
             try await two.settle()
@@ -34,15 +34,15 @@ import Testing
                 #expect(try await device.container.item(at: "x")?.conflictCount == 0)
             }
             #expect(try await one.container.scope.status().refused.isEmpty)
-            let versions = try await two.container.versions(of: "x")
+            let versions = try await two.container.versions.list(of: "x")
             #expect(versions.map(\.standing) == [.former, .former, .current])
             #expect(try await two.container.read("x", version: added) == long)
-            try await two.container.restoreVersion(added, of: "x")
+            try await two.container.versions.restore(added, of: "x")
             try await two.settle()
             try await one.settle()
             #expect(try await one.container.read("x") == long)
             await #expect(throws: CloudError.self) {
-                try await one.container.addVersion(of: "/Documents", contents: Data())
+                try await one.container.versions.add(Data(), of: "/Documents")
             }
         }
     }
@@ -56,23 +56,27 @@ import Testing
                 try content.write(to: URL(fileURLWithPath: file))
                 one.setOffline(true)
                 let item = try await one.container.put(file: file, at: "x")
-                #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: item.id) == .unsent)
+                #expect(
+                    try await one.container.localFiles.records.removeFile(LocalPath(file), sentAs: item.id) == .unsent)
                 one.setOffline(false)
                 try await one.settle()
                 // Somebody writes to it once more, as many bytes.
                 var other = content
                 other[other.count - 1] ^= 1
                 try other.write(to: URL(fileURLWithPath: file))
-                #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: item.id) == .changed)
+                #expect(
+                    try await one.container.localFiles.records.removeFile(LocalPath(file), sentAs: item.id) == .changed)
                 #expect(try Data(contentsOf: URL(fileURLWithPath: file)) == other)
                 try content.write(to: URL(fileURLWithPath: file))
-                #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: item.id) == .removed)
+                #expect(
+                    try await one.container.localFiles.records.removeFile(LocalPath(file), sentAs: item.id) == .removed)
                 #expect(!FileManager.default.fileExists(atPath: file))
                 // What was put is what a link leads to: neither goes.
                 try content.write(to: URL(fileURLWithPath: file))
                 let link = cloud.root + "/link"
                 try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: file)
-                #expect(try await one.container.removeLocalFile(LocalPath(link), sentAs: item.id) == .link)
+                #expect(
+                    try await one.container.localFiles.records.removeFile(LocalPath(link), sentAs: item.id) == .link)
                 #expect(FileManager.default.fileExists(atPath: link))
                 for path in [link, file] { try FileManager.default.removeItem(atPath: path) }
             }
@@ -87,12 +91,12 @@ import Testing
             let got = try #require(try await one.container.item(at: "x"))
             try await one.container.put(Data("2".utf8), at: "x")
             await #expect(throws: CloudError.self) {
-                _ = try await one.container.trash(got.id, ifVersion: got.version)
+                _ = try await one.container.trash.add(got.id, ifVersion: got.version)
             }
             let item = try #require(try await one.container.item(at: "x"))
-            let batch = try await one.container.trash(item.id, ifVersion: item.version)
+            let batch = try await one.container.trash.add(item.id, ifVersion: item.version)
             #expect(try await one.paths().isEmpty)
-            try await one.container.restore(batch)
+            try await one.container.trash.restore(batch)
             #expect(try await one.text("x") == "2")
         }
     }

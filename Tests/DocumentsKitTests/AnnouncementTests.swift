@@ -71,14 +71,14 @@ import Testing
             var coming: [ComingDocument] = []
             for _ in 0..<20 where coming.isEmpty {
                 try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
-                coming = try await two.container.coming(in: "films")
+                coming = try await two.container.downloads.coming(in: "films")
             }
             #expect(coming.map(\.path) == ["/Documents/films/film", "/Documents/films/next"])
             let first = try #require(coming.first)
             #expect(first.content.size == 3_000_000 && first.content.since != nil)
             #expect(try first.content.device == one.session.account?.deviceID)
             #expect(try await two.container.status().coming.map(\.id) == coming.map(\.id))
-            #expect(try await two.container.coming().isEmpty)
+            #expect(try await two.container.downloads.coming().isEmpty)
             // It is no item, and takes no name.
             #expect(try await two.container.item(at: "films/film") == nil)
             #expect(try await two.container.items(in: "films").allSatisfy { $0.name == "note" })
@@ -86,11 +86,11 @@ import Testing
             // Who sends it has it already, and is told of nothing but files.
             let waiting = try await one.container.scope.status().pending.flatMap(\.keys)
             #expect(waiting.allSatisfy { $0.rawValue.hasPrefix("/Documents/films/") })
-            #expect(try await one.container.coming(isDeep: true).isEmpty)
+            #expect(try await one.container.downloads.coming(isDeep: true).isEmpty)
             one.session.setTransferLimits(TransferLimits())
             try await one.settle()
             try await two.settle()
-            #expect(try two.container.read { try $0.comingItems() }.isEmpty)
+            #expect(try two.container.handle.read { try $0.comingItems() }.isEmpty)
             #expect(try await two.container.read("films/film") == film)
             for device in [one, two] { #expect(try await device.container.scope.verify().agrees) }
         }
@@ -108,16 +108,16 @@ import Testing
             for _ in 0..<50 {
                 try await one.container.scope.waitUntilCurrent(timeout: .seconds(60))
                 try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
-                guard try await two.container.coming(isDeep: true).isEmpty else { break }
+                guard try await two.container.downloads.coming(isDeep: true).isEmpty else { break }
             }
-            #expect(try await two.container.coming(isDeep: true).map(\.name) == ["film"])
+            #expect(try await two.container.downloads.coming(isDeep: true).map(\.name) == ["film"])
             if isRefused { try cloud.setPlan(bytes: 1_000_000) } else { try await one.container.trash(["film"]) }
             one.session.setTransferLimits(TransferLimits())
             try await one.settle()
             if !isRefused { try await one.container.put(Data("x".utf8), at: "note") }
             try await one.settle()
             try await two.settle()
-            #expect(try await two.container.coming(isDeep: true).isEmpty)
+            #expect(try await two.container.downloads.coming(isDeep: true).isEmpty)
             #expect(try await two.container.item(at: "film") == nil)
             for device in [one, two] { #expect(try await device.container.scope.verify().agrees) }
         }
@@ -165,13 +165,13 @@ import Testing
             for _ in 0..<50 where !isSeen {
                 try await one.container.scope.waitUntilCurrent(timeout: .seconds(60))
                 try await two.container.scope.waitUntilCurrent(timeout: .seconds(60))
-                let coming = try await two.container.coming(isDeep: true)
+                let coming = try await two.container.downloads.coming(isDeep: true)
                 let there = try await two.container.item(at: "there")
                 isSeen = !coming.isEmpty && there?.incoming.isEmpty == false
             }
             #expect(isSeen)
             let path = try DocumentPath("there")
-            let later: (Int, Int) = try two.container.read { documents in
+            let later: (Int, Int) = try two.container.handle.read { documents in
                 let now = try #require(documents.known.now)
                 documents.known.now = now.advanced(by: DocumentLimits.announcementLifetime + .seconds(1))
                 let item = try documents.item(at: path)

@@ -137,7 +137,7 @@ import Testing
                 #expect(error?.code == .limitExceeded)
             }
             // Of several it is this one alone, and it stays as it was.
-            let results = try await one.container.putEach(
+            let results = try await one.container.localFiles.imports.putEach(
                 [.file(file, at: "x"), .data(Data("z".utf8), at: "z")], makesFolders: false, basis: .newest)
             #expect((try? results[0].get()) == nil && (try? results[1].get()) != nil)
             #expect(try await one.text("x") == "x")
@@ -170,8 +170,8 @@ import Testing
             #expect(try attributes(of: got) == ["user.colour": "blue", "user.size": "big", "user.mark": "1"])
 
             // A further content is another file.
-            try await one.container.setRendition(Data("small".utf8), named: "icon", of: "x")
-            try await one.container.getRendition(named: "icon", of: "x", to: cloud.root + "/icon")
+            try await one.container.renditions.set(Data("small".utf8), named: "icon", of: "x")
+            try await one.container.renditions.get(named: "icon", of: "x", to: cloud.root + "/icon")
             #expect(try attributes(of: cloud.root + "/icon").isEmpty)
         }
     }
@@ -186,13 +186,14 @@ import Testing
             try await settle(one)
             for (name, value) in [("user.colour", "blue"), ("user.size", "big")] {
                 #expect(try set(name, to: value, of: file))
-                #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: made.id) == .changed)
+                #expect(
+                    try await one.container.localFiles.records.removeFile(LocalPath(file), sentAs: made.id) == .changed)
                 #expect(FileManager.default.fileExists(atPath: file))
                 // Put once more it is all there.
                 _ = try await one.container.put(file: file, at: "x")
                 try await settle(one)
             }
-            #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: made.id) == .removed)
+            #expect(try await one.container.localFiles.records.removeFile(LocalPath(file), sentAs: made.id) == .removed)
             #expect(!FileManager.default.fileExists(atPath: file))
             #expect(try await one.container.attributes(of: "x").extended.count == 2)
         }

@@ -149,7 +149,7 @@ import Testing
 
             // What somebody gives up is gone.
             two.setOffline(false)
-            _ = try await two.container.evict("film")
+            _ = try await two.container.downloads.evict("film")
             let task = Task { try await two.container.get("film", to: folder + "/other") }
             task.cancel()
             _ = await task.result

@@ -76,7 +76,7 @@ import Testing
             let ids = try await one.container.put(sources)
             try await one.settle()
             try await two.settle()
-            let outcomes = await two.container.getEach(
+            let outcomes = await two.container.localFiles.exports.getEach(
                 ids.enumerated().map { ($1, LocalPath(cloud.root + "/\($0)")) }, timeout: .seconds(30))
             #expect(outcomes.count == 20 && files(two).count == 20)
             two.setOffline(true)
@@ -167,7 +167,7 @@ import Testing
                 #expect(try await one.container.read(damage) == content)
                 #expect(files(one).count == 1)
                 #expect(try await status(one, damage) == .current)
-                try await one.container.evict(damage)
+                try await one.container.downloads.evict(damage)
             }
         }
     }

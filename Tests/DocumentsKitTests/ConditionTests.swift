@@ -59,16 +59,16 @@ import Testing
         } there: { two in
             let conditions = DocumentCondition.asRead(try #require(try await two.container.item(at: "y")))
             try await two.container.put(Data("3".utf8), at: "f/x", conditions: conditions)
-            try await two.container.pauseSync("f/x")
+            try await two.container.pauses.pause("f/x")
             try await two.container.put(
                 [
                     .data(Data("3".utf8), at: "f/a"), .data(Data("3".utf8), at: "f/b"),
                 ], conditions: conditions)
             // What holds for both is not divided.
-            let error = await #expect(throws: CloudError.self) { try await two.container.pauseSync("f/a") }
+            let error = await #expect(throws: CloudError.self) { try await two.container.pauses.pause("f/a") }
             #expect(error?.code == .constraintViolation)
         } then: { two in
-            try await two.container.resumeSync("f/x")
+            try await two.container.pauses.resume("f/x")
             try await two.settle()
             #expect(try await two.text("f/x") == "1")
             let refused = try await two.container.scope.status().refused
@@ -81,7 +81,7 @@ import Testing
         let bytes = SplitMix64.bytes(200_000, seed: 1)
         try await meanwhile {
             try await $0.container.put(Data("2".utf8), at: "y")
-            try await $0.container.setRendition(bytes, named: "preview", of: "f/x")
+            try await $0.container.renditions.set(bytes, named: "preview", of: "f/x")
         } there: { two in
             let other = try #require(try await two.container.item(at: "y"))
             try await two.container.put(bytes, at: "f/x", conditions: DocumentCondition.asRead(other))

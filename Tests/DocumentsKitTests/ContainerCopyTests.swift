@@ -51,7 +51,7 @@ import Testing
                 #expect(try await there.read("\(name)/longer") == longer)
                 #expect(try await there.read("\(name)/short") == Data("short".utf8))
             }
-            try await one.container.remove(try await one.container.trash(["a"]))
+            try await one.container.trash.remove(try await one.container.trash(["a"]))
             try await one.settle()
             cloud.simulation.pass(.seconds(60))
             #expect(try await other.read("c/longer") == longer)
@@ -80,9 +80,9 @@ import Testing
             #expect(try await refused(other).isEmpty)
             #expect(try await two.paths() == ["/Documents/f"])
             for path in ["g/a.bundle", "b.bundle"] {
-                let members = try await other.packageMembers(of: path)
+                let members = try await other.packages.members(of: path)
                 #expect(members.map(\.path) == ["Contents", "Contents/large"])
-                #expect(try await other.read(members[1], of: path) == large)
+                #expect(try await other.packages.read(members[1], of: path) == large)
             }
         }
     }
@@ -152,7 +152,7 @@ import Testing
             one.setOffline(true)
             try await one.container.copy("a", to: "b", in: other)
             try await two.settle()
-            try await two.container.remove(try await two.container.trash(["a/gone", "a/lost"]))
+            try await two.container.trash.remove(try await two.container.trash(["a/gone", "a/lost"]))
             try await two.settle()
             cloud.simulation.pass(.seconds(60))
             one.setOffline(false)
@@ -207,18 +207,18 @@ import Testing
             try await settle(one, other)
             #expect(try await one.paths().isEmpty)
             #expect(try await one.container.status().leaving.isEmpty)
-            #expect(try await one.container.deletedItems().first?.items.map(\.path) == ["/Documents/a"])
+            #expect(try await one.container.trash.list().first?.items.map(\.path) == ["/Documents/a"])
             // It is not missing anywhere: on no device it is what is brought back, unless it is named.
             for device in [one, two] {
                 try await device.settle()
-                let left = try #require(try await device.container.deletedItems().first)
+                let left = try #require(try await device.container.trash.list().first)
                 #expect(left.movedTo == other.id)
-                let error = await #expect(throws: CloudError.self) { try await device.container.restore() }
+                let error = await #expect(throws: CloudError.self) { try await device.container.trash.restore() }
                 #expect(error?.code == .unknownItem)
             }
             try await two.container.put(Data("1".utf8), at: "b")
             try await two.container.trash(["b"])
-            #expect(try await two.container.restore().map(\.path) == ["/Documents/b"])
+            #expect(try await two.container.trash.restore().map(\.path) == ["/Documents/b"])
             try await two.container.trash(["b"])
             try await two.settle()
             #expect(try await two.paths().isEmpty)

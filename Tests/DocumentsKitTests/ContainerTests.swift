@@ -80,7 +80,7 @@ import Testing
             setClocks(ahead: .zero)
             try await one.container.trash(["a"])
             try await one.settle()
-            let trashed = try #require(try await one.container.deletedItems().first?.trashed)
+            let trashed = try #require(try await one.container.trash.list().first?.trashed)
             #expect(trashed <= one.session.engine.stamp.now)
         }
     }
@@ -96,18 +96,18 @@ import Testing
             try await one.settle()
             try await two.settle()
             #expect(try await two.paths().isEmpty)
-            let deleted = try await two.container.deletedItems()
+            let deleted = try await two.container.trash.list()
             #expect(deleted.map(\.batch) == [batch])
             #expect(deleted.first?.items.map(\.path).sorted() == ["/Documents/f", "/Documents/y"])
-            try await two.container.restore()
+            try await two.container.trash.restore()
             try await two.settle()
             try await one.settle()
             #expect(try await one.paths() == ["/Documents/f", "/Documents/f/x", "/Documents/y"])
-            try await one.container.remove(try await one.container.trash(["y"]))
+            try await one.container.trash.remove(try await one.container.trash(["y"]))
             try await one.settle()
             try await two.settle()
             #expect(try await two.paths() == ["/Documents/f", "/Documents/f/x"])
-            #expect(try await two.container.deletedItems().isEmpty)
+            #expect(try await two.container.trash.list().isEmpty)
             #expect(try await two.container.scope.verify().agrees)
         }
     }
@@ -122,9 +122,9 @@ import Testing
             try await one.settle()
             one.setOffline(true)
             for name in names { try await one.container.trash([name]) }
-            #expect(try await one.container.deletedItems().flatMap(\.items).map(\.name) == names.reversed())
+            #expect(try await one.container.trash.list().flatMap(\.items).map(\.name) == names.reversed())
             for name in names.reversed() {
-                #expect(try await one.container.restore().map(\.name) == [name])
+                #expect(try await one.container.trash.restore().map(\.name) == [name])
             }
         }
     }
@@ -146,7 +146,7 @@ import Testing
             #expect(try await two.container.item(at: "x")?.conflictCount == 1)
             let conflict = try #require(try await two.container.scope.conflicts().first)
             #expect(conflict.name == "/Documents/x" && conflict.outcome == .lost)
-            let version = try #require(try await two.container.versions(of: "x").first)
+            let version = try #require(try await two.container.versions.list(of: "x").first)
             #expect(version.size == 6)
         }
     }
@@ -204,7 +204,7 @@ import Testing
             try await $0.container.put(Data("old".utf8), at: "f/g/old", makesFolders: true)
         } here: { one in
             let batch = try await one.container.trash(["f"])
-            if isRemoved { try await one.container.remove(batch) }
+            if isRemoved { try await one.container.trash.remove(batch) }
         } there: { two in
             try await two.container.put(Data("1".utf8), at: "f/g/x")
             try await two.container.put(Data("2".utf8), at: "f/y")
@@ -217,7 +217,7 @@ import Testing
             #expect(try await two.text("f/h/z") == "3")
             let refused = try await two.container.scope.status().refused
             #expect(refused.isEmpty)
-            let deleted = try await two.container.deletedItems()
+            let deleted = try await two.container.trash.list()
             #expect(deleted.count == (isRemoved ? 0 : 1))
         }
     }
@@ -231,7 +231,7 @@ import Testing
         } here: { one in
             let isFolder = deletion == .folder || deletion == .folderForGood
             let batch = try await one.container.trash([isFolder ? "f" : "f/x"])
-            if deletion == .fileForGood || deletion == .folderForGood { try await one.container.remove(batch) }
+            if deletion == .fileForGood || deletion == .folderForGood { try await one.container.trash.remove(batch) }
         } there: { two in
             try await two.container.put(Data("new".utf8), at: "f/x")
         } then: { two in
@@ -354,7 +354,7 @@ import Testing
         try await whileOffline {
             try await $0.container.put(Data("old".utf8), at: "x")
         } here: { one in
-            try await one.container.remove(try await one.container.trash(["x"]))
+            try await one.container.trash.remove(try await one.container.trash(["x"]))
         } there: { two in
             try await two.container.put(Data("1".utf8), at: "x")
             try await two.container.put(Data("2".utf8), at: "x")
@@ -464,7 +464,7 @@ extension UbiquityContainer {
     /// Commits a content over a base that nobody knows.
     fileprivate func conflict(_ path: String, _ data: Data) async throws {
         let path = try DocumentPath(path)
-        try await change { draft in
+        try await handle.change { draft in
             let item = try draft.documents.item(at: path)
             var replace = WireReplaceContent()
             replace.content.version = draft.makeID().wire

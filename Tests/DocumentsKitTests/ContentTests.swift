@@ -48,7 +48,7 @@ import Testing
                 try await one.container.put(data, at: "a")
                 try await one.settle()
             }
-            #expect(try await one.container.versions(of: "a").count == 1)
+            #expect(try await one.container.versions.list(of: "a").count == 1)
             try one.session.setContentCache(maxBytes: 0)
             // A small one goes with its item, and is kept in no file.
             let kept = try? FileManager.default.contentsOfDirectory(atPath: cloud.root + "/device-1/content")

@@ -41,7 +41,7 @@ import Testing
             #expect(try await two.container.read("c/b/long") == long)
             #expect(try await two.container.item(at: "c/link")?.kind == .link)
             // The one goes, and the other stays.
-            try await one.container.remove(try await one.container.trash(["a"]))
+            try await one.container.trash.remove(try await one.container.trash(["a"]))
             try await one.settle()
             #expect(try await two.container.read("c/b/long") == long)
             #expect(try await one.container.scope.verify().agrees)
@@ -113,7 +113,7 @@ import Testing
             try await container.copy("y", to: "a")
             try await one.settle()
             #expect(try await one.text("y") == "1")
-            #expect(try await container.versions(of: "y").count == 2)
+            #expect(try await container.versions.list(of: "y").count == 2)
             #expect(try await one.paths() == ["/Documents/a", "/Documents/a/x", "/Documents/a/y", "/Documents/y"])
         }
     }

@@ -96,7 +96,9 @@ import Testing
             try await Task.sleep(for: .milliseconds(100))
             func put() async throws {
                 if isFile {
-                    for result in try await one.container.putEach([.file(file, at: "f")], makesFolders: false) {
+                    for result in try await one.container.localFiles.imports.putEach(
+                        [.file(file, at: "f")], makesFolders: false)
+                    {
                         _ = try result.get()
                     }
                 } else {

@@ -72,7 +72,7 @@ import Testing
             pass(cloud)
             try await expectAlike(devices, ["/Documents/folder", "/Documents/folder/f", "/Documents/g"])
             #expect(try await devices[2].text("folder/f") == "text")
-            #expect(try await devices[2].container.versions(of: "folder/f").count == 1)
+            #expect(try await devices[2].container.versions.list(of: "folder/f").count == 1)
             #expect(try counters(cloud)["quarantine.now"] == 0 && counters(cloud)["items.quarantined"] == 1)
         }
     }
@@ -82,7 +82,7 @@ import Testing
         try await withContainers { cloud in
             let devices = try await devices(cloud)
             devices[0].setOffline(true)
-            try await devices[1].container.remove(try await devices[1].container.trash(["g"]))
+            try await devices[1].container.trash.remove(try await devices[1].container.trash(["g"]))
             try await devices[1].settle()
             try await cloud.damage("/Documents/folder/f", of: devices[1])
             devices[1].setOffline(true)
@@ -155,7 +155,7 @@ import Testing
         try await withContainers { cloud in
             let devices = try await devices(cloud)
             try await makeConflict(devices)
-            try await devices[0].container.setRendition(Data("s".utf8), named: "small", of: "g")
+            try await devices[0].container.renditions.set(Data("s".utf8), named: "small", of: "g")
             for device in devices { try await device.settle() }
             let before = try #require(try await devices[0].container.items().first { $0.name == "g" })
             try await damage("/Documents/g", of: devices[0], cloud)

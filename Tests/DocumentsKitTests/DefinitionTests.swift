@@ -94,7 +94,7 @@ import Testing
             #expect(usage.trash.itemCount == 2 && (3000 + 1024..<3000 + 1112).contains(Int(usage.trash.bytes)))
             #expect(usage.versionBytes == 1512 && usage.containerClass == .documents)
             // A further content is no former version: nobody makes room by removing those.
-            try await one.container.setRendition(Data(repeating: 5, count: 3500), named: "icon", of: "f/a")
+            try await one.container.renditions.set(Data(repeating: 5, count: 3500), named: "icon", of: "f/a")
             try await one.settle()
             #expect(try await one.container.usage(timeout: .seconds(10)).versionBytes == 1512)
         }

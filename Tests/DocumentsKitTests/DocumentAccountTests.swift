@@ -116,7 +116,7 @@ import Testing
             try cloud.simulation.use { _ = try $0.createAccount("other") }
             // Of what has to be fetched, and of what is here.
             for device in [two, one] {
-                let stream = try await device.container.stream("x").makeAsyncIterator()
+                let stream = try await device.container.streams.read("x").makeAsyncIterator()
                 #expect(try await stream.next()?.count == DocumentStream.pieceBytes)
                 try await device.session.signOut()
                 if device.name == one.name { try await signIn(device, as: "other", in: cloud) }

@@ -51,7 +51,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
-            try await one.container.remove(try await one.container.trash(["f"]))
+            try await one.container.trash.remove(try await one.container.trash(["f"]))
             try await one.settle()
             cloud.simulation.use { $0.network.run(for: .seconds(30)) }
             try await two.container.put(Data("2".utf8), at: "own")
@@ -89,7 +89,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
-            try await one.container.remove(try await one.container.trash(["gone"]))
+            try await one.container.trash.remove(try await one.container.trash(["gone"]))
             try await one.settle()
             let lost = try await one.container.items().filter { $0.path.hasPrefix("/Documents/f") }.map(\.id)
             let account = try #require(try one.session.account?.accountID)
@@ -134,7 +134,7 @@ import Testing
             try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
             try await one.settle()
             #expect(try await one.paths() == ["/Documents/x", "/Documents/y"])
-            try await one.container.remove(try await one.container.trash(["x"]))
+            try await one.container.trash.remove(try await one.container.trash(["x"]))
             try await one.settle()
             forgetTombstones(cloud)
             two.setOffline(false)
@@ -175,9 +175,9 @@ import Testing
             }
             try await three.settle()
             #expect(try await three.text("x") == "3")
-            #expect(try await three.container.conflicts(of: "x").count == 1)
+            #expect(try await three.container.conflicts.versions(of: "x").count == 1)
             #expect(try await three.text("y") == "4")
-            #expect(try await three.container.conflicts(of: "y").count == 2)
+            #expect(try await three.container.conflicts.versions(of: "y").count == 2)
         }
     }
 
@@ -192,7 +192,7 @@ import Testing
             let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
             try await one.container.makeFolder(at: "f/g", makesParents: true)
             try await one.container.move("x", to: "f/g/x")
-            try await one.container.restore()
+            try await one.container.trash.restore()
             try await one.container.move("y", to: "f/g/y")
             try await one.settle()
             let before = Set(try await one.container.items().map(\.id))
@@ -224,7 +224,7 @@ import Testing
             try await one.container.trash(["y"])
             try await one.container.put(Data("5".utf8), at: "y")
             try await one.settle()
-            let trashed = try await one.container.deletedItems().map(\.batch)
+            let trashed = try await one.container.trash.list().map(\.batch)
             try cloud.simulation.use { try $0.restore(copy, of: .documents) }
             try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
             try await one.settle()
@@ -233,7 +233,7 @@ import Testing
             #expect(try await two.paths() == ["/Documents/f", "/Documents/f/x", "/Documents/y"])
             #expect(try await two.text("f/x") == "3")
             #expect(try await two.text("y") == "5")
-            #expect(Set(try await two.container.deletedItems().map(\.batch)) == Set(trashed) && trashed.count == 3)
+            #expect(Set(try await two.container.trash.list().map(\.batch)) == Set(trashed) && trashed.count == 3)
         }
     }
 
@@ -323,7 +323,7 @@ import Testing
 extension UbiquityContainer {
     /// Everything, with all that is said of it; conflicts in no order.
     fileprivate func held() async throws -> [WireDocumentItem] {
-        try read { documents in
+        try handle.read { documents in
             try documents.all().sorted { $0.id < $1.id }.map { item in
                 var wire = item.wire
                 wire.conflicts.sort { $0.version.lexicographicallyPrecedes($1.version) }
@@ -334,7 +334,7 @@ extension UbiquityContainer {
 
     fileprivate func setAttributes(_ path: String) async throws {
         let path = try DocumentPath(path)
-        try await change { draft in
+        try await handle.change { draft in
             let item = try draft.documents.item(at: path)
             var set = WireSetAttributes()
             set.executable = true

@@ -46,7 +46,7 @@ import Testing
             try await two.settle()
             // So slow that it can be seen.
             two.session.setTransferLimits(TransferLimits(download: 100_000))
-            #expect(try await two.container.startDownloading("f") == 2)
+            #expect(try await two.container.downloads.start("f") == 2)
             #expect(try await download(two, "f/z").status == .current)
             let seen = Mutex<Set<Int>>([])
             let reader = QueryReader(
@@ -65,7 +65,7 @@ import Testing
             two.setOffline(true)
             #expect(try await two.container.read("f/x") == bytes(3_000_000, seed: 1))
             // Nothing to do: what is here is left as it is.
-            #expect(try await two.container.startDownloading("f") == 0)
+            #expect(try await two.container.downloads.start("f") == 0)
             reader.cancel()
         }
     }
@@ -78,7 +78,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.session.setTransferLimits(TransferLimits(download: 100_000))
-            try await two.container.startDownloading("x")
+            try await two.container.downloads.start("x")
             #expect(try await wait(cloud) { try await download(two, "x").percent >= 50 })
             two.session.close()
             let three = try await cloud.open(two.session.home.path)
@@ -107,9 +107,9 @@ import Testing
             two.session.close()
             let away = try await cloud.open(two.session.home.path, isOffline: true)
             let item = try #require(try await away.container.item(at: "x"))
-            #expect(try await away.container.startDownloading(item.id) == 1)
+            #expect(try await away.container.downloads.start(item.id) == 1)
             cloud.simulation.pass(.seconds(60))
-            #expect(try await away.container.downloadFailure(of: item.id) == nil)
+            #expect(try await away.container.downloads.failure(of: item.id) == nil)
             #expect(files(away).isEmpty)
             away.session.close()
             let back = try await cloud.open(two.session.home.path)
@@ -125,7 +125,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
-            try await two.container.startDownloading("x")
+            try await two.container.downloads.start("x")
             #expect(try await two.container.item(at: "x")?.state == .downloading)
             #expect(try await wait(cloud) { try await download(two, "x").problem != nil })
             two.setOffline(false)
@@ -152,7 +152,7 @@ import Testing
                 if isFirst { throw POSIXError(.EIO) }
             }
             try await two.settle()
-            try await two.container.startDownloading("x")
+            try await two.container.downloads.start("x")
             #expect(try await wait(cloud) { try await download(two, "x").status == .current })
             #expect(count.withLock { $0 } == 2 && files(two).count == 1)
         }
@@ -166,17 +166,17 @@ import Testing
             try await one.settle()
             try await two.settle()
             _ = try await two.container.read("f/x")
-            var dropped = try await two.container.evict("f/x")
+            var dropped = try await two.container.downloads.evict("f/x")
             #expect(dropped.itemCount == 1 && dropped.byteCount == 300_000 && files(two).isEmpty)
             #expect(try await download(two, "f/x").status == .notDownloaded)
-            dropped = try await two.container.evict("f/x")
+            dropped = try await two.container.downloads.evict("f/x")
             #expect(dropped.itemCount == 0)
             #expect(try await two.container.read("f/x") == bytes(300_000, seed: 1))
             // Unsent
             two.setOffline(true)
             try await two.container.put(bytes(300_000, seed: 2), at: "f/new")
-            await expect(.constraintViolation, "sent") { try await two.container.evict("f/new") }
-            dropped = try await two.container.evict("f")
+            await expect(.constraintViolation, "sent") { try await two.container.downloads.evict("f/new") }
+            dropped = try await two.container.downloads.evict("f")
             #expect(dropped.itemCount == 1 && dropped.kept.map(\.name) == ["new"])
             #expect(try await two.container.read("f/new") == bytes(300_000, seed: 2))
             // In conflict
@@ -186,8 +186,8 @@ import Testing
             two.setOffline(false)
             try await two.settle()
             #expect(try await two.container.item(at: "f/x")?.conflictCount == 1)
-            await expect(.constraintViolation, "conflict") { try await two.container.evict("f/x") }
-            await expect(.unknownItem, "no such item") { try await two.container.evict("no") }
+            await expect(.constraintViolation, "conflict") { try await two.container.downloads.evict("f/x") }
+            await expect(.unknownItem, "no such item") { try await two.container.downloads.evict("no") }
         }
     }
 
@@ -200,17 +200,17 @@ import Testing
             try await one.settle()
             try await two.settle()
             try two.session.setContentCache(maxBytes: 400_000)
-            try await two.container.pin("f")
+            try await two.container.downloads.pin("f")
             #expect(try await wait(cloud) { try await download(two, "f/x").status == .current })
             #expect(try await download(two, "f/x").isPinned)
             #expect(try await !download(two, "y").isPinned)
-            #expect(try await two.container.pinnedItems().map(\.path) == ["/Documents/f"])
+            #expect(try await two.container.downloads.pinned().map(\.path) == ["/Documents/f"])
             // What it takes does not count, and it does not go.
             cloud.simulation.pass(.seconds(120))
             _ = try await two.container.read("y")
             #expect(try await download(two, "f/x").status == .current)
             #expect(try await download(two, "y").status == .current)
-            await expect(.constraintViolation, "folder") { try await two.container.evict("f/x") }
+            await expect(.constraintViolation, "folder") { try await two.container.downloads.evict("f/x") }
             // New versions, new files, and what is moved there.
             try await one.container.put(bytes(310_000, seed: 3), at: "f/x")
             try await one.container.put(bytes(320_000, seed: 4), at: "f/g/z", makesFolders: true)
@@ -226,15 +226,15 @@ import Testing
             let three = try await cloud.open(two.session.home.path)
             try await three.settle()
             #expect(try await download(three, "f/g/z").status == .current)
-            try await three.container.unpin("f")
+            try await three.container.downloads.unpin("f")
             #expect(try three.session.contentCache().bytes <= 400_000)
-            await expect(.unknownItem, "for its own sake") { try await three.container.unpin("f") }
+            await expect(.unknownItem, "for its own sake") { try await three.container.downloads.unpin("f") }
             // Whoever drops what is kept keeps it no longer, with what is kept in it for its own sake.
-            try await three.container.pin("f")
-            try await three.container.pin("f/g")
-            #expect(try await three.container.evict("f").unpinnedCount == 2)
-            #expect(try await three.container.pinnedItems().isEmpty)
-            #expect(try await three.container.evict("f").unpinnedCount == 0)
+            try await three.container.downloads.pin("f")
+            try await three.container.downloads.pin("f/g")
+            #expect(try await three.container.downloads.evict("f").unpinnedCount == 2)
+            #expect(try await three.container.downloads.pinned().isEmpty)
+            #expect(try await three.container.downloads.evict("f").unpinnedCount == 0)
         }
     }
 
@@ -246,11 +246,11 @@ import Testing
             try await one.settle()
             try await two.settle()
             try two.session.setContentCache(maxBytes: 200_000)
-            await expect(.limitExceeded, "more than may stay") { try await two.container.startDownloading("x") }
-            try await two.container.pin("x")
+            await expect(.limitExceeded, "more than may stay") { try await two.container.downloads.start("x") }
+            try await two.container.downloads.pin("x")
             #expect(try await wait(cloud) { try await download(two, "x").status == .current })
             // Asked to go, it is kept no longer.
-            try await two.container.evict("x")
+            try await two.container.downloads.evict("x")
             #expect(try await !download(two, "x").isPinned)
             #expect(files(two).isEmpty)
         }
@@ -265,7 +265,7 @@ import Testing
             try await two.settle()
             try await one.container.put(bytes(300_000, seed: 2), at: "x")
             try await one.settle()
-            let version = try await two.container.fetchLatest("x")
+            let version = try await two.container.downloads.fetchLatest("x")
             #expect(try await one.container.item(at: "x")?.version == version.id)
             two.setOffline(true)
             #expect(try await two.container.read("x") == bytes(300_000, seed: 2))

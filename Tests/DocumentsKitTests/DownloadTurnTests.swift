@@ -16,7 +16,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.session.setTransferLimits(TransferLimits(download: 1000))
-            try await two.container.pin("f")
+            try await two.container.downloads.pin("f")
             cloud.simulation.pass(.seconds(5))
             #expect(try await two.download("f/g/x").isRequested)
             try await one.container.trash(["f/g"])
@@ -24,7 +24,7 @@ import Testing
             try await two.settle()
             func touches() throws -> Int64 {
                 try two.session.local.read { database in
-                    try two.container.documents(database).latestTouch()
+                    try two.container.handle.documents(database).latestTouch()
                 }
             }
             cloud.simulation.pass(.seconds(5))
@@ -34,7 +34,7 @@ import Testing
             #expect(two.contentFiles.isEmpty)
             // It comes back with its folder.
             two.session.setTransferLimits(TransferLimits())
-            try await one.container.restore()
+            try await one.container.trash.restore()
             try await one.settle()
             try await two.settle()
             #expect(try await passes(cloud) { try await two.download("f/g/x").status == .current })
@@ -54,7 +54,7 @@ import Testing
             try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "f/x")
             try await one.settle()
             try await two.settle()
-            try await two.container.pin("f")
+            try await two.container.downloads.pin("f")
             let isHere = try await passes(cloud, for: 20) { try await two.download("f/x").status == .current }
             #expect(isHere)
             #expect(try await two.container.items(in: "f").count { $0.download.problem != nil } > 4)
@@ -71,7 +71,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.session.setTransferLimits(TransferLimits(download: 200_000))
-            try await two.container.startDownloading("x")
+            try await two.container.downloads.start("x")
             #expect(try await passes(cloud) { try await two.download("x").percent >= 40 })
             content[1_500_000] ^= 1
             try await one.container.put(content, at: "x")
@@ -92,12 +92,12 @@ import Testing
             try await two.settle()
             // A chunk takes a quarter of a minute.
             two.session.setTransferLimits(TransferLimits(download: 16_000))
-            try await two.container.startDownloading("x")
+            try await two.container.downloads.start("x")
             cloud.simulation.pass(.seconds(20))
-            var last = try await two.container.downloadBeats()
+            var last = try await two.container.downloads.beats()
             for _ in 0..<10 {
                 cloud.simulation.pass(.seconds(5))
-                let beats = try await two.container.downloadBeats()
+                let beats = try await two.container.downloads.beats()
                 #expect(beats > last)
                 last = beats
             }

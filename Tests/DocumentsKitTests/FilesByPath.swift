@@ -21,8 +21,8 @@ extension UbiquityContainer {
         file: String, at path: String, makesFolders: Bool = false, conditions: [DocumentCondition] = [],
         onProgress: (UInt64) -> Void = { _ in }
     ) async throws(CloudError) -> DocumentEntry {
-        try await put(
-            fileAt: URL(fileURLWithPath: file), at: path, makesFolders: makesFolders, conditions: conditions,
+        try await localFiles.put(
+            URL(fileURLWithPath: file), at: path, makesFolders: makesFolders, conditions: conditions,
             onProgress: onProgress)
     }
 
@@ -31,8 +31,8 @@ extension UbiquityContainer {
         package folder: String, at path: String, makesFolders: Bool = false,
         onProgress: (UInt64) -> Void = { _ in }
     ) async throws(CloudError) -> DocumentEntry {
-        try await put(
-            packageAt: URL(fileURLWithPath: folder), at: path, makesFolders: makesFolders, onProgress: onProgress)
+        try await localFiles.putPackage(
+            URL(fileURLWithPath: folder), at: path, makesFolders: makesFolders, onProgress: onProgress)
     }
 
     @discardableResult
@@ -41,23 +41,25 @@ extension UbiquityContainer {
         replacesFolder: Bool = false, timeout: Duration = .seconds(30),
         onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) -> [UnkeptAttribute] {
-        try await get(
+        try await localFiles.get(
             path, to: URL(fileURLWithPath: file), version: version, overwrites: overwrites,
             replacesFolder: replacesFolder, timeout: timeout, onProgress: onProgress)
     }
+}
 
+extension DocumentRenditions {
     @discardableResult
-    func setRendition(
+    func set(
         file: String, named name: String, of path: some DocumentAddressing, madeFrom version: DocumentID? = nil
     ) async throws(CloudError) -> DocumentEntry {
-        try await setRendition(fileAt: URL(fileURLWithPath: file), named: name, of: path, madeFrom: version)
+        try await set(fileAt: URL(fileURLWithPath: file), named: name, of: path, madeFrom: version)
     }
 
-    func getRendition(
+    func get(
         named name: String, of path: some DocumentAddressing, to file: String, timeout: Duration = .seconds(30),
         onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
     ) async throws(CloudError) {
-        try await getRendition(
+        try await get(
             named: name, of: path, to: URL(fileURLWithPath: file), timeout: timeout, onProgress: onProgress)
     }
 }

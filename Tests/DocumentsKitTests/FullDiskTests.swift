@@ -67,9 +67,9 @@ import Testing
             // Deleted, removed for good, and resolved.
             try await one.container.trash(["old"])
             #expect(try await waiting(one) == ["/Documents/x"])
-            try await one.container.remove(batch)
+            try await one.container.trash.remove(batch)
             #expect(try await waiting(one) == ["/Documents/x"])
-            try await one.container.resolve("shared")
+            try await one.container.conflicts.resolve("shared")
             #expect(try await waiting(one) == ["/Documents/x"])
             // In their order: what is about the same, or about a folder with something that waits.
             try await one.container.put(Data("new".utf8), at: "with/new")
@@ -81,7 +81,7 @@ import Testing
             let paths = try await two.container.items().map(\.path).filter { !$0.hasPrefix("/Documents/fill") }
             #expect(paths.sorted() == ["/Documents/shared", "/Documents/with", "/Documents/with/inner"])
             #expect(try await two.container.item(at: "shared")?.conflictCount == 0)
-            await #expect(throws: CloudError.self) { try await two.container.restore(batch) }
+            await #expect(throws: CloudError.self) { try await two.container.trash.restore(batch) }
             // Once there is room everything goes.
             try disk.empty()
             try await one.settle()

@@ -157,7 +157,7 @@ import Testing
             gets.append((DocumentID.documents, LocalPath(folder + "/folder")))
             let link = try #require(try await container.item(at: "link"))
             gets.append((link.id, LocalPath(folder + "/link")))
-            let results = await container.getEach(gets, replacing: .all, timeout: .seconds(30))
+            let results = await container.localFiles.exports.getEach(gets, replacing: .all, timeout: .seconds(30))
             for (number, result) in results.enumerated() {
                 let isGot = ![4, 5, 40].contains(number)
                 #expect((try? result?.get()) != nil || !isGot, "\(number)")
@@ -170,7 +170,7 @@ import Testing
             #expect(status(folder + "/5").st_mode & S_IFMT == S_IFIFO)
             #expect(try FileManager.default.contentsOfDirectory(atPath: folder).count == 41)
             // After an error that is about all of them none is begun.
-            let none = await container.getEach(
+            let none = await container.localFiles.exports.getEach(
                 (0..<40).map { _ in (DocumentID.documents, LocalPath(folder + "/no")) }, timeout: .seconds(30)
             ) { _ in true }
             #expect(none.count { $0 != nil } < 20)
@@ -200,7 +200,7 @@ import Testing
             for line in conflict.resolutions + [conflict.recovery ?? ""] {
                 #expect(line.hasSuffix(" id:\(item.id)"), "\(line)")
             }
-            try await one.container.resolve(item.id, keeping: item.version)
+            try await one.container.conflicts.resolve(item.id, keeping: item.version)
             #expect(try await one.container.item(at: item.id)?.conflictCount == 0)
             let copy = try await one.container.copy(item.id, to: "copy")
             #expect(try await one.container.read(copy.item.id) == one.container.read(item.id))

@@ -21,7 +21,7 @@ import Testing
             try await one.container.copy("a", to: "b")
             try await one.settle()
             try await two.settle()
-            try await two.container.pin("b")
+            try await two.container.downloads.pin("b")
             cloud.simulation.pass(.seconds(5))
             #expect(try await two.download("b").status == .current && two.contentFiles.count == 1)
             try await body(cloud, one, two)
@@ -46,7 +46,7 @@ import Testing
     @Test func whatIsKeptStaysWhenItsFirstOwnerIsDropped() async throws {
         try await withSharedCopy { cloud, one, two in
             two.setOffline(true)
-            let dropped = try await two.container.evict("a")
+            let dropped = try await two.container.downloads.evict("a")
             #expect(dropped.itemCount == 0)
         }
     }
@@ -60,10 +60,10 @@ import Testing
 
     @Test func whatIsKeptTwiceStaysForOneOfThem() async throws {
         try await withSharedCopy { cloud, one, two in
-            try await two.container.pin("a")
+            try await two.container.downloads.pin("a")
             cloud.simulation.pass(.seconds(5))
             try two.session.setContentCache(maxBytes: 0)
-            try await two.container.unpin("a")
+            try await two.container.downloads.unpin("a")
             cloud.simulation.pass(.seconds(5))
             #expect(two.contentFiles.count == 1)
         }
@@ -88,7 +88,7 @@ import Testing
             try await one.container.put(SplitMix64.bytes(300_000, seed: 1), at: "y")
             try await one.container.makeFolder(at: "f")
             try await one.settle()
-            try await one.container.pin("f")
+            try await one.container.downloads.pin("f")
             try await one.container.put(SplitMix64.bytes(900_000, seed: 2), at: "f/x")
             try await one.settle()
             #expect(try await one.download("f/x").status == .current)
@@ -110,11 +110,11 @@ import Testing
             try await one.settle()
             try await two.settle()
             try two.session.setContentCache(maxBytes: 100_000)
-            try await two.container.pin("f")
+            try await two.container.downloads.pin("f")
             #expect(try await passes(cloud) { two.contentFiles.count == 5 })
             #expect(
                 try await passes(cloud) { try await two.download("f/stays").status == .current })
-            try await one.container.remove(try await one.container.trash(["f/removed"]))
+            try await one.container.trash.remove(try await one.container.trash(["f/removed"]))
             try await one.container.trash(["f/trashed"])
             try await one.container.move("f/moved", to: "moved")
             try await one.container.move("f/g", to: "g")
@@ -139,11 +139,11 @@ import Testing
             try two.session.setContentCache(maxBytes: 700_000)
             _ = try await two.container.read("f/c")
             _ = try await two.container.read("f/d")
-            await #expect(throws: CloudError.self) { try await two.container.startDownloading("f") }
+            await #expect(throws: CloudError.self) { try await two.container.downloads.start("f") }
             two.setOffline(true)
-            #expect(try await two.container.startDownloading("a") == 1)
-            #expect(try await two.container.startDownloading("b") == 1)
-            await #expect(throws: CloudError.self) { try await two.container.startDownloading("f/e") }
+            #expect(try await two.container.downloads.start("a") == 1)
+            #expect(try await two.container.downloads.start("b") == 1)
+            await #expect(throws: CloudError.self) { try await two.container.downloads.start("f/e") }
         }
     }
 
@@ -163,7 +163,7 @@ import Testing
             cloud.simulation.pass(.seconds(5))
             _ = try await two.container.read("other")
             cloud.simulation.pass(.seconds(5))
-            #expect(try await two.container.startDownloading("f") == 1)
+            #expect(try await two.container.downloads.start("f") == 1)
             #expect(try await passes(cloud) { try await two.download("f/b").status == .current })
             #expect(try await two.download("f/a").status == .current)
             #expect(try await two.download("other").status == .notDownloaded)
@@ -180,11 +180,11 @@ import Testing
             try await one.settle()
             try await two.settle()
             try two.session.setContentCache(maxBytes: 700_000)
-            await #expect(throws: CloudError.self) { try await two.container.startDownloading(["a", "b", "c"]) }
+            await #expect(throws: CloudError.self) { try await two.container.downloads.start(["a", "b", "c"]) }
             cloud.simulation.pass(.seconds(60))
             for path in ["a", "b", "c"] { #expect(try await two.download(path).status == .notDownloaded) }
             // What is named twice counts once.
-            #expect(try await two.container.startDownloading(["a", "b", "a"]) == 2)
+            #expect(try await two.container.downloads.start(["a", "b", "a"]) == 2)
             #expect(
                 try await passes(cloud) {
                     var isHere = true
@@ -202,12 +202,12 @@ import Testing
             try await one.settle()
             try await two.settle()
             try two.session.setContentCache(maxBytes: 200_000)
-            let version = try await two.container.fetchLatest("x")
+            let version = try await two.container.downloads.fetchLatest("x")
             #expect(try await one.container.item(at: "x")?.version == version.id)
             #expect(try await two.fetchedBytes() == 0)
             // What is kept downloaded has its room.
-            try await two.container.pin("x")
-            try await two.container.fetchLatest("x")
+            try await two.container.downloads.pin("x")
+            try await two.container.downloads.fetchLatest("x")
             #expect(try await passes(cloud) { try await two.download("x").status == .current })
             #expect(try await two.fetchedBytes() == 300_000)
         }

@@ -38,7 +38,7 @@ import Testing
             let id = try #require(try await one.container.item(at: "f")).id
             let file = cloud.root + "/local"
             try content.write(to: URL(fileURLWithPath: file))
-            #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: id) == .lost)
+            #expect(try await one.container.localFiles.records.removeFile(LocalPath(file), sentAs: id) == .lost)
             #expect(try Data(contentsOf: URL(fileURLWithPath: file)) == content)
             // Once it is there again the file goes, also where that was not told yet.
             let lost = try one.container.lostCount()
@@ -46,7 +46,7 @@ import Testing
             try await one.settle()
             cloud.simulation.advance(by: .seconds(30))
             try one.container.setLoss(lost)
-            #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: id) == .removed)
+            #expect(try await one.container.localFiles.records.removeFile(LocalPath(file), sentAs: id) == .removed)
         }
     }
 
@@ -60,8 +60,8 @@ import Testing
             try await one.settle()
             one.setOffline(true)
             try one.container.setLoss(isAllMissing ? 0 : 1, isAllMissing: isAllMissing)
-            #expect(try await one.container.removeLocalFile(LocalPath(file), sentAs: id) == .lost)
-            await #expect(throws: CloudError.self) { try await one.container.evict("f") }
+            #expect(try await one.container.localFiles.records.removeFile(LocalPath(file), sentAs: id) == .lost)
+            await #expect(throws: CloudError.self) { try await one.container.downloads.evict("f") }
             try one.session.setContentCache(maxBytes: 0)
             #expect(try await one.container.read("f") == content)
         }
@@ -69,9 +69,9 @@ import Testing
 
     @Test func aCopyIsNotDroppedThatHealsWhatTheServerHasLost() async throws {
         try await withLoss { cloud, one, content in
-            let failure = await #expect(throws: CloudError.self) { try await one.container.evict("f") }
+            let failure = await #expect(throws: CloudError.self) { try await one.container.downloads.evict("f") }
             #expect(failure?.code == .constraintViolation && failure?.details["path"] == "/Documents/f")
-            #expect(try await one.container.evict("/Documents").kept.map(\.path).contains("/Documents/f"))
+            #expect(try await one.container.downloads.evict("/Documents").kept.map(\.path).contains("/Documents/f"))
             try one.session.setContentCache(maxBytes: 0)
             #expect(try await one.container.read("f") == content)
             one.setOffline(false)
@@ -91,23 +91,23 @@ import Testing
     /// What has come in its place does not push it out.
     @Test func aFormerContentStaysUntilTheServerHasIt() async throws {
         try await withLoss { _, one, _ in
-            let former = try #require(try one.container.read { try $0.place(DocumentPath("f")) })
+            let former = try #require(try one.container.handle.read { try $0.place(DocumentPath("f")) })
             guard case .item(let item) = former else { throw CancellationError() }
             try await one.container.put(SplitMix64.bytes(300_000, seed: 9), at: "f")
             one.setOffline(false)
             try await one.container.scope.waitUntilSent(timeout: .seconds(60))
-            #expect(try one.container.read { try $0.hasCopy(of: item.wire.content.root) })
+            #expect(try one.container.handle.read { try $0.hasCopy(of: item.wire.content.root) })
         }
     }
 }
 
 extension UbiquityContainer {
-    fileprivate func lostCount() throws -> Int { try read { try $0.loss() }.lostChunks }
+    fileprivate func lostCount() throws -> Int { try handle.read { try $0.loss() }.lostChunks }
 
     /// As if the service had said so.
     fileprivate func setLoss(_ count: Int, isAllMissing: Bool = false) throws {
-        try session.local.write { database in
-            let rows = try documents(database).rows
+        try handle.session.local.write { database in
+            let rows = try handle.documents(database).rows
             var state = try rows.state()
             var info = try WireContainerInfo(serializedBytes: state.info)
             (info.lostChunks, info.contentMissing) = (UInt32(count), isAllMissing)

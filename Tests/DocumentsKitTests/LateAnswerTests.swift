@@ -23,7 +23,7 @@ import Testing
         var position: Int64 = 0
         let old = try await container.head()
         try device.session.local.write { database in
-            let rows = try container.documents(database).rows
+            let rows = try container.handle.documents(database).rows
             var operation = try #require(try rows.operations().first)
             position = operation.position
             operation.state = .sent
@@ -81,7 +81,7 @@ import Testing
             one.setOffline(true)
             let made = try await one.container.makeFolder(at: "new")
             let before = try await answerLate(cloud, one, one.container, restoring: copy)
-            try one.container.read { documents in
+            try one.container.handle.read { documents in
                 let after = try documents.rows.state()
                 #expect(after.head == before.head && after.digest == before.digest)
                 #expect(try documents.synced(made.id.name) == nil)

@@ -104,9 +104,9 @@ import Testing
             }
             one.setOffline(false)
             #expect(try await passes(cloud) { try await one.container.status().refused.count == 1 })
-            try await one.container.setRendition(Data("small".utf8), named: "icon", of: "x")
+            try await one.container.renditions.set(Data("small".utf8), named: "icon", of: "x")
             try await one.settle()
-            #expect(try await one.container.renditions(of: "x").count == 1)
+            #expect(try await one.container.renditions.list(of: "x").count == 1)
             #expect(try await one.container.status().refused.count == 1)
         }
     }

@@ -25,11 +25,11 @@ import Testing
         case .replace: try await container.put(Data("\(number)".utf8), at: "f")
         case .replaceByLong: try await container.put(long, at: "f")
         case .attributes: _ = try await container.setAttributes([.tags(["\(number)"])], of: "f")
-        case .rendition: _ = try await container.setRendition(Data("r \(number)".utf8), named: "r", of: "f")
+        case .rendition: _ = try await container.renditions.set(Data("r \(number)".utf8), named: "r", of: "f")
         case .trash:
-            if number == 1 { _ = try await container.trash(["f"]) } else { _ = try await container.restore() }
+            if number == 1 { _ = try await container.trash(["f"]) } else { _ = try await container.trash.restore() }
         case .restore:
-            if number == 1 { _ = try await container.restore() } else { _ = try await container.trash(["f"]) }
+            if number == 1 { _ = try await container.trash.restore() } else { _ = try await container.trash(["f"]) }
         case .createAndReplace: try await container.put(number == 1 ? Data("new".utf8) : long, at: "new")
         case .createAndTrash:
             if number == 1 {
@@ -60,7 +60,8 @@ import Testing
             for name in item.renditionNames {
                 text +=
                     " "
-                    + String(decoding: try await device.container.rendition(named: name, of: item.id), as: UTF8.self)
+                    + String(
+                        decoding: try await device.container.renditions.read(named: name, of: item.id), as: UTF8.self)
             }
             if item.kind != .folder { text += " \(try await device.container.read(item.id).hashValue)" }
             sight.append(text)
@@ -70,7 +71,7 @@ import Testing
 
     /// Whether the change itself is on its way, and not only what is told or stored before it.
     private func isSent(by device: ContainerCloud.Device) throws -> Bool {
-        try device.container.read { documents in
+        try device.container.handle.read { documents in
             try documents.rows.operations().contains { operation in
                 guard operation.state == .sent, try DocumentQuestion(operation.payload) == nil else { return false }
                 return try !WireApplyChanges(serializedBytes: operation.payload).changes.allSatisfy(\.announces)
@@ -117,7 +118,7 @@ import Testing
             var refusal: CloudError.Code?
             for _ in 0..<10_000 where refusal == nil {
                 cloud.simulation.use { $0.network.run(for: .milliseconds(10)) }
-                refusal = try one.container.read { try $0.rows.operations().first?.error?.code }
+                refusal = try one.container.handle.read { try $0.rows.operations().first?.error?.code }
                 if refusal != .requestRateLimited { refusal = nil }
             }
             #expect(refusal == .requestRateLimited)

@@ -57,7 +57,7 @@ import Testing
             try await two.container.put([.data(Data("two".utf8), at: "f")])
             try await two.container.makeFolder(at: "own")
             let batch = try await two.container.trash(["P", "f", "own"])
-            try await two.container.remove(batch)
+            try await two.container.trash.remove(batch)
         } here: { (one) async throws in
             try await one.container.put(
                 [.data(Data("one".utf8), at: "P/x"), .data(Data("one".utf8), at: "f")], makesFolders: true)
@@ -65,8 +65,8 @@ import Testing
             // The folder that nobody else has made is gone.
             #expect(try await two.paths() == ["/Documents/P", "/Documents/P/x", "/Documents/f"])
             #expect(try await two.text("f") == "one")
-            #expect(try await two.container.deletedItems().isEmpty)
-            #expect(try await two.container.waitingNames().isEmpty)
+            #expect(try await two.container.trash.list().isEmpty)
+            #expect(try await two.container.outbox.names().isEmpty)
         }
     }
 
@@ -85,7 +85,7 @@ import Testing
             let paths = ["/Documents/P", "/Documents/P/y", "/Documents/notes.txt", "/Documents/other"]
             #expect(try await two.paths() == paths)
             let (text, conflicts) = (
-                try await two.text("notes.txt"), try await two.container.conflicts(of: "notes.txt")
+                try await two.text("notes.txt"), try await two.container.conflicts.versions(of: "notes.txt")
             )
             #expect(text == "one" && conflicts.count == 2)
         }
@@ -99,7 +99,9 @@ import Testing
             try await one.container.put([.data(Data("equal".utf8), at: "s.txt")])
         } then: { (two) async throws in
             #expect(try await two.paths() == ["/Documents/s.txt"])
-            let (text, conflicts) = (try await two.text("s.txt"), try await two.container.conflicts(of: "s.txt"))
+            let (text, conflicts) = (
+                try await two.text("s.txt"), try await two.container.conflicts.versions(of: "s.txt")
+            )
             #expect(text == "later" && conflicts.count == 1)
         }
     }
@@ -112,7 +114,7 @@ import Testing
             try await one.container.put([.data(Data("short".utf8), at: "s.bin")])
         } then: { (two) async throws in
             #expect(try await two.paths() == ["/Documents/s.bin"])
-            let conflicts = try await two.container.conflicts(of: "s.bin")
+            let conflicts = try await two.container.conflicts.versions(of: "s.bin")
             #expect(conflicts.map(\.standing) == [.current, .conflict])
             let lost = try #require(conflicts.last)
             #expect(try await two.container.read("s.bin", version: lost.id) == long)

@@ -20,12 +20,12 @@ import Testing
             let changes: [(String, () async throws -> Void)] = [
                 ("moved", { try await one.container.move("large", to: "away/renamed") }),
                 ("deleted", { try await one.container.trash(["away/renamed"]) }),
-                ("brought back", { try await one.container.restore() }),
+                ("brought back", { try await one.container.trash.restore() }),
             ]
             for (what, change) in changes {
                 let before = cloud.simulation.use { $0.movedBytes(.documents) }
                 try await change()
-                #expect(try await one.container.waitingCount() == 1)
+                #expect(try one.container.handle.read { try $0.rows.operationCount() } == 1)
                 for device in [one, two] { try await device.settle() }
                 let moved = cloud.simulation.use { $0.movedBytes(.documents) } - before
                 #expect(moved > 100 && moved < 16 << 10, "\(what): \(moved) bytes")

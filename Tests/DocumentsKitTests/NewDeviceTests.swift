@@ -21,7 +21,7 @@ import Testing
             try await new.container.waitUntilSent()
             try await one.container.waitUntilCurrent()
             #expect(try await one.container.read("a.txt") == Data("second".utf8))
-            #expect(try await one.container.conflicts().isEmpty)
+            #expect(try await one.container.conflicts.list().isEmpty)
         }
     }
 
@@ -33,8 +33,8 @@ import Testing
             try await cloud.open().container.makeFolder(at: "folder")
             try await cloud.open().container.move("a", to: "moved")
             try await cloud.open().container.trash(["b"])
-            try await cloud.open().container.setRendition(Data("small".utf8), named: "small", of: "c")
-            let writer = try await cloud.open().container.makeWriter(at: "written")
+            try await cloud.open().container.renditions.set(Data("small".utf8), named: "small", of: "c")
+            let writer = try await cloud.open().container.streams.makeWriter(at: "written")
             try await writer.write(Data("w".utf8))
             try await writer.finish()
             let copying = try await cloud.open()
@@ -98,9 +98,9 @@ import Testing
             let change = try await changes.next()
             #expect(change?.changed.map(\.id) == [file.id] && change?.removed == [])
             #expect(change?.description == "serverChange; changed: /Documents/a.txt")
-            #expect(try await two.container.conflicts().map(\.path) == ["/Documents/a.txt"])
-            try await two.container.resolve(file.id)
-            #expect(try await two.container.conflicts().isEmpty)
+            #expect(try await two.container.conflicts.list().map(\.path) == ["/Documents/a.txt"])
+            try await two.container.conflicts.resolve(file.id)
+            #expect(try await two.container.conflicts.list().isEmpty)
         }
     }
 
@@ -113,7 +113,7 @@ import Testing
                 #expect(error?.code == .invalidArguments)
             }
             let error = await #expect(throws: CloudError.self) {
-                try await one.container.put(fileAt: web, at: "a")
+                try await one.container.localFiles.put(web, at: "a")
             }
             #expect(error?.code == .invalidArguments)
         }

@@ -77,7 +77,7 @@ import Testing
                 #expect(try await device.container.damagedItems().isEmpty)
             }
             #expect(try await keeper.container.status().conflicts.isEmpty)
-            #expect(try await keeper.container.versions(of: "f").count == 1)
+            #expect(try await keeper.container.versions.list(of: "f").count == 1)
         }
     }
 
@@ -168,7 +168,7 @@ import Testing
             // Some of it has come, and stays, when it is stopped.
             try reader.session.setContentCache(maxBytes: nil)
             reader.session.setTransferLimits(TransferLimits(download: 200_000))
-            _ = try await reader.container.startDownloading("f")
+            _ = try await reader.container.downloads.start("f")
             cloud.simulation.advance(by: .seconds(8))
             let percent = try await reader.container.item(at: "f")?.download.percent ?? 0
             #expect(percent > 0 && percent < 100)
@@ -193,7 +193,7 @@ import Testing
             try await keeper.container.put(SplitMix64.bytes(60_000, seed: 7), at: "other")
             try await keeper.container.put(SplitMix64.bytes(60_000, seed: 5), at: "f")
             try await keeper.settle()
-            #expect(try await keeper.container.evict("f").itemCount == 1)
+            #expect(try await keeper.container.downloads.evict("f").itemCount == 1)
             try await reader.settle()
             func requests(during time: Duration) -> UInt64 {
                 cloud.simulation.use { cloud in
@@ -214,7 +214,7 @@ import Testing
     }
 
     private func lastPass(_ device: ContainerCloud.Device) throws -> ContentOffers.Pass? {
-        try device.container.read { try ContentOffers($0.rows).last() }
+        try device.container.handle.read { try ContentOffers($0.rows).last() }
     }
 
     /// Much more is lost than one question names: none of it is here but one chunk.
@@ -254,9 +254,9 @@ import Testing
             try loseChunk(of: "f", keeper, cloud)
             _ = try await keeper.container.scope.verify()
             // Until it was offered any copy may be the last one.
-            await #expect(throws: CloudError.self) { try await keeper.container.evict("g") }
+            await #expect(throws: CloudError.self) { try await keeper.container.downloads.evict("g") }
             cloud.simulation.advance(by: .seconds(30))
-            #expect(try await keeper.container.evict("g").itemCount == 1)
+            #expect(try await keeper.container.downloads.evict("g").itemCount == 1)
             try keeper.session.setContentCache(maxBytes: 0)
             keeper.setOffline(true)
             await #expect(throws: CloudError.self) { try await keeper.container.read("h") }
@@ -266,7 +266,7 @@ import Testing
 
     /// Notes the only chunk of a content as lost.
     private func loseChunk(of path: String, _ device: ContainerCloud.Device, _ cloud: ContainerCloud) throws {
-        let root = try device.container.read { documents -> Data in
+        let root = try device.container.handle.read { documents -> Data in
             guard case .item(let item)? = try documents.place(DocumentPath(path)) else { throw CancellationError() }
             return item.wire.content.root
         }
@@ -356,7 +356,7 @@ import Testing
             let content = SplitMix64.bytes(60_000, seed: 5)
             try await keeper.container.put(Data("short".utf8), at: "g")
             try await keeper.settle()
-            try await keeper.container.pauseSync("g")
+            try await keeper.container.pauses.pause("g")
             try await keeper.container.put(content, at: "g")
             try await lose(content, of: reader, reader, cloud)
             let sent = try receivedChunks(cloud)

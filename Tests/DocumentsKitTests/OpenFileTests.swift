@@ -57,7 +57,7 @@ import Testing
             }
             try await one.settle()
             try await two.settle()
-            try await two.container.startDownloading("f")
+            try await two.container.downloads.start("f")
             #expect(
                 try await passes(cloud) {
                     try await two.container.items().allSatisfy { $0.download.status == .current }

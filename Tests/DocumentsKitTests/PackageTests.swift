@@ -97,7 +97,7 @@ import Testing
             let again = try await two.container.put(package: folder + "/got/b", at: "a.bundle")
             try await two.settle()
             #expect(again.version == put.version && again.pending == .none)
-            #expect(try await two.container.versions(of: "a.bundle").count == 1)
+            #expect(try await two.container.versions.list(of: "a.bundle").count == 1)
         }
     }
 
@@ -132,7 +132,7 @@ import Testing
             try await two.container.get("a", to: folder + "/b")
             let got = try ExtendedAttributes.read(folder + "/b/run")
             #expect(got.map(\.name) == [Array("user.mark".utf8)] && got.map(\.value) == [[0, 1, 0xff]])
-            let member = try #require(try await two.container.packageMembers(of: "a").first { $0.path == "run" })
+            let member = try #require(try await two.container.packages.members(of: "a").first { $0.path == "run" })
             #expect(member.attributes == [Data("user.mark".utf8): Data([0, 1, 0xff])])
         }
     }
@@ -146,7 +146,7 @@ import Testing
             try await one.container.put(package: package, at: "f/a", makesFolders: true)
             try await one.settle()
             try await two.settle()
-            let members = try await two.container.packageMembers(of: "f/a")
+            let members = try await two.container.packages.members(of: "f/a")
             #expect(
                 members.map(\.path) == [
                     "Contents", "Contents.txt", "Contents/empty", "Contents/large", "Contents/é.txt", "away", "current",
@@ -156,56 +156,59 @@ import Testing
             #expect(members[7].isExecutable && members[7].size == 10 && members[0].kind == .folder)
             let file = try #require(members.first { $0.path == "Contents/large" })
             #expect(
-                try await two.container.read(file, of: "f/a", range: 1_000_000..<1_000_100)
+                try await two.container.packages.read(file, of: "f/a", range: 1_000_000..<1_000_100)
                     == large[1_000_000..<1_000_100])
-            #expect(try await two.container.read(file, of: "f/a", range: 2_999_990..<9_000_000) == large[2_999_990...])
-            #expect(try await two.container.read(members[7], of: "f/a") == Data("#!/bin/sh\n".utf8))
-            #expect(try await two.container.read(members[1], of: "f/a").isEmpty)
+            #expect(
+                try await two.container.packages.read(file, of: "f/a", range: 2_999_990..<9_000_000)
+                    == large[2_999_990...])
+            #expect(try await two.container.packages.read(members[7], of: "f/a") == Data("#!/bin/sh\n".utf8))
+            #expect(try await two.container.packages.read(members[1], of: "f/a").isEmpty)
             var read = Data()
-            for try await piece in try await two.container.stream(file, of: "f/a") { read += piece }
+            for try await piece in try await two.container.packages.stream(file, of: "f/a") { read += piece }
             #expect(read == large)
             // Nothing else was fetched: not all of it is here.
             #expect(try await two.container.item(at: "f/a")?.download.status == .notDownloaded)
             let found = try #require(
-                try await two.container.packagePlace(at: "f/a/Contents/é.txt", timeout: .seconds(30)))
+                try await two.container.packages.place(at: "f/a/Contents/é.txt", timeout: .seconds(30)))
             let text = try #require(found.member)
-            #expect(try await two.container.read(text, of: found.item.id) == Data("hello".utf8))
-            let contents = try #require(try await two.container.packagePlace(at: "f/a/Contents", timeout: .seconds(30)))
+            #expect(try await two.container.packages.read(text, of: found.item.id) == Data("hello".utf8))
+            let contents = try #require(
+                try await two.container.packages.place(at: "f/a/Contents", timeout: .seconds(30)))
             #expect(
                 contents.members.map(\.path) == ["Contents/empty", "Contents/large", "Contents/é.txt"]
                     && contents.member?.kind == .folder)
-            let whole = try #require(try await two.container.packagePlace(at: "f/a", timeout: .seconds(30)))
+            let whole = try #require(try await two.container.packages.place(at: "f/a", timeout: .seconds(30)))
             #expect(whole.member == nil && whole.members.count == members.count)
-            #expect(try await two.container.packagePlace(at: "f", timeout: .seconds(30)) == nil)
+            #expect(try await two.container.packages.place(at: "f", timeout: .seconds(30)) == nil)
             for (path, code, timeout) in [
                 ("f/a/none", CloudError.Code.unknownItem, Duration.seconds(30)), ("f/a", .networkUnavailable, nil),
             ] as [(String, CloudError.Code, Duration?)] {
                 let error = await #expect(throws: CloudError.self) {
-                    try await two.container.packagePlace(at: path, timeout: timeout)
+                    try await two.container.packages.place(at: path, timeout: timeout)
                 }
                 #expect(error?.code == code && error?.details["path"] == "/Documents/\(path)")
             }
             let local = LocalPath(folder + "/member")
             for (member, content) in [(file, large), (members[7], Data("#!/bin/sh\n".utf8))] {
-                try await two.container.get(
+                try await two.container.packages.get(
                     member, of: found.item.id, to: local, followsLinks: false, timeout: .seconds(30))
                 #expect(try Data(contentsOf: URL(fileURLWithPath: local.text)) == content)
             }
             let named = folder + "/attributed"
             var attributed = file
             attributed.attributes = [Data("user.colour".utf8): Data("red".utf8)]
-            try await two.container.get(
+            try await two.container.packages.get(
                 attributed, of: found.item.id, to: LocalPath(named), followsLinks: false, timeout: .seconds(30))
             let attributes = try ExtendedAttributes.read(named)
             #expect(attributes.map { Data($0.name) } == [Data("user.colour".utf8)])
             #expect(attributes.map { Data($0.value) } == [Data("red".utf8)])
-            try await two.container.get(
+            try await two.container.packages.get(
                 members[5], of: found.item.id, to: local, followsLinks: false, timeout: .seconds(30))
             #expect(try FileManager.default.destinationOfSymbolicLink(atPath: local.text) == "/etc/passwd")
             for wrong in [members[0], members[6]] {
-                await #expect(throws: CloudError.self) { try await two.container.read(wrong, of: "f/a") }
+                await #expect(throws: CloudError.self) { try await two.container.packages.read(wrong, of: "f/a") }
             }
-            await #expect(throws: CloudError.self) { try await two.container.packageMembers(of: "f") }
+            await #expect(throws: CloudError.self) { try await two.container.packages.members(of: "f") }
         }
     }
 
@@ -419,7 +422,7 @@ import Testing
             for device in [one, two, one] { try await device.settle() }
             let item = try #require(try await two.container.item(at: "a"))
             #expect(item.kind == .package && item.conflictCount == 1)
-            let made = try await two.container.resolve("a", keepsOthers: true)
+            let made = try await two.container.conflicts.resolve("a", keepsOthers: true)
             #expect(made.map(\.kind) == [.package, .package])
             // Neither takes the other's place.
             try await two.container.put(Data("file".utf8), at: "file")
@@ -454,7 +457,7 @@ import Testing
             two.session.setTransferLimits(TransferLimits(upload: 100_000))
             try await two.container.put([.package(package, at: "a"), .link(to: "elsewhere", at: "link")])
             let batch = try await one.container.trash(["a", "link"])
-            try await one.container.remove(batch)
+            try await one.container.trash.remove(batch)
             try await one.settle()
             two.setOffline(false)
             for device in [two, two, one] { try await device.settle() }
@@ -475,7 +478,7 @@ import Testing
             try await one.settle()
             try cloud.setPlan(bytes: 100_000)
             let put = try await one.container.put(package: package, at: "a")
-            try await one.container.setRendition(bytes(200_000, seed: 2), named: "it's", of: "x")
+            try await one.container.renditions.set(bytes(200_000, seed: 2), named: "it's", of: "x")
             try await one.settle()
             let refused = try await one.container.scope.status().refused
             let lines = refused.compactMap(\.recovery).sorted()
@@ -507,7 +510,7 @@ import Testing
             try await two.settle()
             try FileManager.default.createDirectory(atPath: folder + "/got", withIntermediateDirectories: true)
             func get(replaces: Bool) async -> [Result<GotDocument, CloudError>?] {
-                await two.container.getEach(
+                await two.container.localFiles.exports.getEach(
                     ids.enumerated().map { ($1, LocalPath("\(folder)/got/\($0)")) }, replacesFolders: replaces,
                     timeout: .seconds(30))
             }
@@ -542,7 +545,7 @@ extension ContainerCloud {
 extension UbiquityContainer {
     /// Makes an item that says that it is a package.
     fileprivate func makePackage(_ name: String, _ data: Data) async throws -> DocumentID {
-        try await change { draft in
+        try await handle.change { draft in
             let id = draft.makeID()
             var create = WireCreateItem()
             create.kind = .package

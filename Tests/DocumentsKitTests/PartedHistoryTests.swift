@@ -69,7 +69,7 @@ import Testing
             try await new.settle()
             let paths = try await new.paths()
             new.setOffline(true)
-            let position = try old.container.read { try $0.rows.latestNews() }
+            let position = try old.container.handle.read { try $0.rows.latestNews() }
             try cloud.simulation.use { try $0.restore(copy, of: .documents) }
             for name in order {
                 if name != "old" { new.setOffline(false) }
@@ -86,7 +86,7 @@ import Testing
                 let status = try await device.container.scope.status()
                 #expect(status.isInSync && status.refused.isEmpty)
             }
-            let told = try old.container.read { try $0.rows.news(after: position) }.entries
+            let told = try old.container.handle.read { try $0.rows.news(after: position) }.entries
             #expect(items.isSubset(of: told.flatMap { $0.notification.changes.map { ItemName($0.item) } }))
         }
     }
@@ -128,7 +128,7 @@ import Testing
                 #expect(try await device.container.attributes(of: "y").tags == ["red"])
                 #expect(try await device.text("y") == "1")
                 var texts: [String] = []
-                for version in try await device.container.conflicts(of: "y") {
+                for version in try await device.container.conflicts.versions(of: "y") {
                     texts.append(
                         String(decoding: try await device.container.read("y", version: version.id), as: UTF8.self))
                 }

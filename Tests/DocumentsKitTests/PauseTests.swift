@@ -16,7 +16,7 @@ import Testing
                 try await one.container.put(Data("1".utf8), at: name, makesFolders: true)
             }
             try await one.settle()
-            for name in ["f/x", "f/y"] { try await one.container.pauseSync(name) }
+            for name in ["f/x", "f/y"] { try await one.container.pauses.pause(name) }
             try await one.container.put(Data("22".utf8), at: "f/x")
             for name in ["f/x", "f"] {
                 let error = await #expect(throws: CloudError.self) { try await one.container.trash([name]) }
@@ -24,7 +24,7 @@ import Testing
             }
             // Of that one nothing waits.
             try await one.container.trash(["f/y"])
-            try await one.container.resumeSync("f/x", with: .preserveLocalChanges)
+            try await one.container.pauses.resume("f/x", with: .preserveLocalChanges)
             try await one.settle()
             try await one.container.trash(["f"])
             try await one.settle()
@@ -42,24 +42,24 @@ import Testing
             try await one.settle()
             try await two.settle()
             for path in ["f/x", "y"] {
-                try await one.container.pauseSync(path)
+                try await one.container.pauses.pause(path)
                 try await one.container.put(Data("2".utf8), at: path)
             }
             try await two.container.trash(["f", "y"])
             try await two.settle()
             try await one.settle()
             #expect(try await one.paths().isEmpty)
-            let paused = try await one.container.pausedItems()
+            let paused = try await one.container.pauses.list()
             #expect(paused.map(\.path) == ["/Documents/f/x", "/Documents/y"])
-            try await one.container.resumeSync(paused[0].id)
-            try await one.container.resumeSync("y")
+            try await one.container.pauses.resume(paused[0].id)
+            try await one.container.pauses.resume("y")
             try await one.settle()
             try await two.settle()
             #expect(try await one.container.status().paused.isEmpty)
             // What somebody has written is not lost by that.
             #expect(try await two.text("f/x") == "2")
             #expect(try await two.text("y") == "2")
-            let error = await #expect(throws: CloudError.self) { try await one.container.resumeSync("z") }
+            let error = await #expect(throws: CloudError.self) { try await one.container.pauses.resume("z") }
             #expect(error?.code == .unknownItem)
         }
     }
@@ -72,16 +72,16 @@ import Testing
             try await one.container.put(Data("1".utf8), at: "x")
             try await one.settle()
             try await two.settle()
-            try await one.container.pauseSync("x")
+            try await one.container.pauses.pause("x")
             try await one.container.put(Data("2".utf8), at: "x")
             let batch = try await two.container.trash(["x"])
             try await two.settle()
             try await one.settle()
-            let error = await #expect(throws: CloudError.self) { try await one.container.remove(batch) }
+            let error = await #expect(throws: CloudError.self) { try await one.container.trash.remove(batch) }
             #expect(error?.code == .constraintViolation && error?.details["path"] == "/Documents/x")
-            #expect(try await one.container.deletedPausedItem(at: "x")?.isPaused == true)
-            #expect(try await one.container.deletedPausedItem(at: "y") == nil)
-            try await one.container.resumeSync("x")
+            #expect(try await one.container.pauses.deletedItem(at: "x")?.isPaused == true)
+            #expect(try await one.container.pauses.deletedItem(at: "y") == nil)
+            try await one.container.pauses.resume("x")
             try await one.settle()
             #expect(try await one.text("x") == "2")
         }
@@ -97,10 +97,10 @@ import Testing
             }
             try await one.settle()
             try await two.settle()
-            try await two.container.pauseSync("f/x")
-            let error = await #expect(throws: CloudError.self) { try await two.container.startDownloading("f/x") }
+            try await two.container.pauses.pause("f/x")
+            let error = await #expect(throws: CloudError.self) { try await two.container.downloads.start("f/x") }
             #expect(error?.code == .constraintViolation && error?.details["path"] == "/Documents/f/x")
-            #expect(try await two.container.startDownloading("f") == 1)
+            #expect(try await two.container.downloads.start("f") == 1)
             #expect(try await two.container.item(at: "f/x")?.download.isRequested == false)
         }
     }
@@ -123,8 +123,8 @@ import Testing
             try await one.settle()
             for name in ["x", "y"] { try await one.container.put(Data("1".utf8), at: name) }
             try await one.settle()
-            try await one.container.pauseSync("x")
-            try await one.container.pauseSync("x")
+            try await one.container.pauses.pause("x")
+            try await one.container.pauses.pause("x")
             try await one.container.put([.data(Data("2".utf8), at: "y"), .data(Data("2".utf8), at: "x")])
             try await one.container.put(bytes(200_000, seed: 1), at: "x")
             try await one.container.put(Data("2".utf8), at: "new")
@@ -147,14 +147,14 @@ import Testing
             one = try await cloud.open(one.session.home.path)
             try await one.settle()
             cloud.simulation.pass(.seconds(120))
-            #expect(try await one.container.pausedItems().map(\.path) == ["/Documents/z"])
+            #expect(try await one.container.pauses.list().map(\.path) == ["/Documents/z"])
             try await two.settle()
             #expect(try await two.text("z") == "1")
-            try await one.container.resumeSync("z")
+            try await one.container.pauses.resume("z")
             try await one.settle()
             try await two.settle()
             #expect(try await two.container.read("z") == bytes(200_000, seed: 1))
-            #expect(try await two.container.conflicts(of: "z").count == 1)
+            #expect(try await two.container.conflicts.versions(of: "z").count == 1)
             #expect(try await one.container.status().paused.isEmpty)
         }
     }
@@ -168,7 +168,7 @@ import Testing
             try await one.container.put(
                 contents.enumerated().map { .data($1, at: "f/\($0)") } + [.data(Data("s".utf8), at: "f/short")],
                 makesFolders: true)
-            try await one.container.pauseSync("f/1")
+            try await one.container.pauses.pause("f/1")
             try await one.container.copy("f/1", to: "copy")
             try await one.container.move("f/1", to: "f/renamed")
             one.setOffline(false)
@@ -183,7 +183,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             #expect(try await two.paths().contains("/Documents/f/0"))
-            try await one.container.resumeSync("f/renamed")
+            try await one.container.pauses.resume("f/renamed")
             try await one.settle()
             try await two.settle()
             #expect(try await one.container.scope.status().refused.isEmpty)
@@ -200,28 +200,28 @@ import Testing
             try await one.settle()
             try await two.settle()
             for name in ["kept", "failed", "dropped"] {
-                try await one.container.pauseSync(name)
+                try await one.container.pauses.pause(name)
                 try await one.container.put(Data("mine".utf8), at: name)
                 try await two.container.put(Data("theirs".utf8), at: name)
             }
             try await two.settle()
             try await one.settle()
 
-            try await one.container.resumeSync("kept")
+            try await one.container.pauses.resume("kept")
             try await one.settle()
-            #expect(try await one.container.conflicts(of: "kept").count == 2)
+            #expect(try await one.container.conflicts.versions(of: "kept").count == 2)
 
             #expect(
-                await code { try await one.container.resumeSync("failed", with: .afterUploadWithFailOnConflict) }
+                await code { try await one.container.pauses.resume("failed", with: .afterUploadWithFailOnConflict) }
                     == .constraintViolation)
             let entry = try #require(try await one.container.item(at: "failed"))
             #expect(entry.isPaused && entry.pauseProblem != nil && entry.conflictCount == 0)
             #expect(try await one.text("failed") == "mine")
-            #expect(try await one.container.fetchLatest("failed").size == 6)
+            #expect(try await one.container.downloads.fetchLatest("failed").size == 6)
             try await two.settle()
             #expect(try await two.text("failed") == "theirs")
 
-            try await one.container.resumeSync("dropped", with: .dropLocalChanges)
+            try await one.container.pauses.resume("dropped", with: .dropLocalChanges)
             try await one.settle()
             #expect(try await one.text("dropped") == "theirs")
             let refused = try #require(try await one.container.scope.status().refused.first)
@@ -229,10 +229,10 @@ import Testing
             let file = try #require(refused.recovery?.split(separator: " ").dropLast().last)
             #expect(try String(contentsOfFile: String(file), encoding: .utf8) == "mine")
 
-            try await one.container.resumeSync("failed")
+            try await one.container.pauses.resume("failed")
             try await one.settle()
-            #expect(try await one.container.conflicts(of: "failed").count == 2)
-            #expect(try await one.container.pausedItems().isEmpty)
+            #expect(try await one.container.conflicts.versions(of: "failed").count == 2)
+            #expect(try await one.container.pauses.list().isEmpty)
         }
     }
 
@@ -243,9 +243,9 @@ import Testing
             try await one.container.put(Data("0".utf8), at: "x")
             try await one.settle()
             try await two.settle()
-            try await one.container.pauseSync("x")
+            try await one.container.pauses.pause("x")
             try await one.container.put(Data("1".utf8), at: "x")
-            let version = try await one.container.uploadLocalVersion("x", failsOnConflict: true)
+            let version = try await one.container.pauses.uploadLocalVersion("x", failsOnConflict: true)
             #expect(version.standing == .current && version.size == 1)
             #expect(try await one.container.item(at: "x")?.isPaused == true)
             try await two.settle()
@@ -254,7 +254,7 @@ import Testing
             try await two.container.put(Data("22".utf8), at: "x")
             try await two.settle()
             #expect(
-                await code { try await one.container.uploadLocalVersion("x", failsOnConflict: true) }
+                await code { try await one.container.pauses.uploadLocalVersion("x", failsOnConflict: true) }
                     == .constraintViolation)
             // Not paused, what is refused is listed.
             try await one.container.put(Data("y".utf8), at: "y")
@@ -265,14 +265,14 @@ import Testing
             try await two.container.put(Data("theirs".utf8), at: "y")
             try await two.settle()
             let late = await code {
-                try await one.container.uploadLocalVersion("y", failsOnConflict: true, timeout: .zero)
+                try await one.container.pauses.uploadLocalVersion("y", failsOnConflict: true, timeout: .zero)
             }
             #expect(late == .deadlineExceeded)
             one.setOffline(false)
             try await one.settle()
             #expect(try await one.container.scope.status().refused.map(\.key) == ["/Documents/y"])
             // Where nothing was changed there is nothing to be sent.
-            #expect(try await two.container.uploadLocalVersion("y").size == 6)
+            #expect(try await two.container.pauses.uploadLocalVersion("y").size == 6)
         }
     }
 
@@ -282,15 +282,15 @@ import Testing
             try await one.settle()
             try await one.container.put(Data("0".utf8), at: "f/x", makesFolders: true)
             try await one.settle()
-            #expect(await code { try await one.container.pauseSync("f") } == .invalidArguments)
-            #expect(await code { try await one.container.pauseSync("no") } == .unknownItem)
+            #expect(await code { try await one.container.pauses.pause("f") } == .invalidArguments)
+            #expect(await code { try await one.container.pauses.pause("no") } == .unknownItem)
             cloud.simulation.use { $0.setCommitsFail(of: .documents, true) }
             try await one.container.put(Data("1".utf8), at: "f/x")
             cloud.simulation.pass(.seconds(2))
-            #expect(await code { try await one.container.pauseSync("f/x") } == .serviceBusy)
+            #expect(await code { try await one.container.pauses.pause("f/x") } == .serviceBusy)
             cloud.simulation.use { $0.setCommitsFail(of: .documents, false) }
             try await one.settle()
-            try await one.container.pauseSync("f/x")
+            try await one.container.pauses.pause("f/x")
         }
     }
 
@@ -299,16 +299,16 @@ import Testing
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
             try await one.container.put(bytes(100_000, seed: 1), at: "x")
-            try await one.container.pin("x")
+            try await one.container.downloads.pin("x")
             try await one.settle()
             try await two.settle()
-            try await one.container.pauseSync("x")
+            try await one.container.pauses.pause("x")
             try await two.container.put(bytes(100_000, seed: 2), at: "x")
             try await two.settle()
             try await one.settle()
             cloud.simulation.pass(.seconds(60))
             #expect(try await one.container.item(at: "x")?.download.status == .downloaded)
-            try await one.container.resumeSync("x")
+            try await one.container.pauses.resume("x")
             for _ in 0..<100 where try await one.container.item(at: "x")?.download.status != .current {
                 cloud.simulation.pass(.seconds(1))
             }

@@ -14,18 +14,18 @@ import Testing
             let bytes = Data((0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) })
             try await one.container.put(bytes, at: "a b/é.txt", makesFolders: true)
             let item = try #require(try await one.container.item(at: "a b/é.txt"))
-            let link = try await one.container.publish("a b/é.txt", expiresAfter: .seconds(3600))
+            let link = try await one.container.links.publish("a b/é.txt", expiresAfter: .seconds(3600))
             let url = try #require(link.url?.absoluteString)
             #expect(url.hasPrefix("http://cloud.test/p/") && url.hasSuffix("/%C3%A9.txt"), "\(url)")
             #expect(url.count == "http://cloud.test/p//%C3%A9.txt".count + 27)
             #expect(link.version == item.version && link.item == item.id && link.size == 300_000)
             #expect(link.expires.since(link.created) == .seconds(3600))
-            let listed = try await one.container.links()
+            let listed = try await one.container.links.list()
             #expect(listed.map(\.id) == [link.id] && listed[0].url == nil && listed[0].name == "é.txt")
-            #expect(try await one.container.publish(item.id).url != link.url)
-            #expect(try await one.container.revoke(link.id))
-            #expect(try await !one.container.revoke(link.id))
-            #expect(try await one.container.links().count == 1)
+            #expect(try await one.container.links.publish(item.id).url != link.url)
+            #expect(try await one.container.links.unpublish(link.id))
+            #expect(try await !one.container.links.unpublish(link.id))
+            #expect(try await one.container.links.list().count == 1)
         }
     }
 
@@ -35,11 +35,13 @@ import Testing
             try await one.settle()
             one.setOffline(true)
             try await one.container.put(Data("text".utf8), at: "a.txt")
-            await #expect(throws: CloudError.self) { try await one.container.publish("a.txt", timeout: .seconds(2)) }
+            await #expect(throws: CloudError.self) {
+                try await one.container.links.publish("a.txt", timeout: .seconds(2))
+            }
             one.setOffline(false)
             try await one.settle()
-            #expect(try await one.container.links().isEmpty)
-            #expect(try await one.container.publish("a.txt").size == 4)
+            #expect(try await one.container.links.list().isEmpty)
+            #expect(try await one.container.links.publish("a.txt").size == 4)
         }
     }
 
@@ -50,12 +52,12 @@ import Testing
             try await one.settle()
             try await one.container.put(Data("1".utf8), at: "a.txt")
             try await one.settle()
-            try await one.container.pauseSync("a.txt")
+            try await one.container.pauses.pause("a.txt")
             try await one.container.put(Data("22".utf8), at: "a.txt")
             #expect(await Self.failure(one.container, "a.txt") == .constraintViolation)
-            #expect(try await one.container.links().isEmpty)
-            try await one.container.resumeSync("a.txt", with: .preserveLocalChanges)
-            #expect(try await one.container.publish("a.txt").size == 2)
+            #expect(try await one.container.links.list().isEmpty)
+            try await one.container.pauses.resume("a.txt", with: .preserveLocalChanges)
+            #expect(try await one.container.links.publish("a.txt").size == 2)
         }
     }
 
@@ -63,7 +65,7 @@ import Testing
         _ container: UbiquityContainer, _ path: String, _ lifetime: Duration? = nil
     ) async -> CloudError.Code? {
         do {
-            _ = try await container.publish(path, expiresAfter: lifetime)
+            _ = try await container.links.publish(path, expiresAfter: lifetime)
             return nil
         } catch { return error.code }
     }
@@ -76,10 +78,10 @@ import Testing
             let bytes = SplitMix64.bytes(300_000, seed: 1)
             try await one.container.put(Data("1".utf8), at: "a")
             try await one.settle()
-            try await one.container.pauseSync("a")
+            try await one.container.pauses.pause("a")
             try await one.container.put(bytes, at: "a")
             try await one.container.put(bytes, at: "b")
-            let task = Task { try await one.container.publish("b", timeout: .seconds(300)) }
+            let task = Task { try await one.container.links.publish("b", timeout: .seconds(300)) }
             try await Task.sleep(for: .milliseconds(300))
             let start = ContinuousClock.now
             task.cancel()
@@ -88,7 +90,7 @@ import Testing
             #expect(start.duration(to: .now) < .seconds(200))
             // One that is not ends when nothing moves.
             let late = await #expect(throws: CloudError.self) {
-                try await one.container.publish("b", timeout: .seconds(1))
+                try await one.container.links.publish("b", timeout: .seconds(1))
             }
             #expect(late?.code == .deadlineExceeded)
         }
@@ -117,7 +119,7 @@ import Testing
             let wanted = SplitMix64.bytes(600_000, seed: 1)
             try await one.container.put(wanted, at: "a")
             let version = try await one.container.item(at: "a")?.version
-            async let published = one.container.publish("a")
+            async let published = one.container.links.publish("a")
             try await Task.sleep(for: .milliseconds(50))
             try await one.container.put(SplitMix64.bytes(300_000, seed: 2), at: "a")
             let link = try await published

@@ -62,8 +62,8 @@ import Testing
         case 3: _ = try? await container.makeFolder(at: first, makesParents: true)
         case 4...6: _ = try? await container.move(first, to: second, replaces: true)
         case 7: _ = try? await container.trash([first])
-        case 8: _ = try? await container.restore()
-        default: if let batch = try? await container.trash([first]) { _ = try? await container.remove(batch) }
+        case 8: _ = try? await container.trash.restore()
+        default: if let batch = try? await container.trash([first]) { _ = try? await container.trash.remove(batch) }
         }
     }
 

@@ -82,7 +82,7 @@ import Testing
             #expect(Set(reader.now.items.values.map(\.path)) == ["/Documents/in/away/y", "/Documents/in/away/deep/x"])
             let batch = try await one.container.trash(["in/away"])
             #expect(await reader.wait { $0.items.isEmpty })
-            try await one.container.restore(batch)
+            try await one.container.trash.restore(batch)
             #expect(await reader.wait { $0.items.count == 2 })
             #expect(reader.now.contradictions.isEmpty)
         }
@@ -113,8 +113,8 @@ import Testing
             try await one.container.put(Data(count: 5000), at: "big.bin")
             try await one.container.put([.link(to: "F", at: "link")])
             try await one.settle()
-            try await one.container.evict("big.bin")
-            try await one.container.pin("F")
+            try await one.container.downloads.evict("big.bin")
+            try await one.container.downloads.pin("F")
             for (predicate, expected) in [
                 ("name ==[cd] 'ete.jpg'", ["Été.JPG"]), ("name BEGINSWITH[d] 'Ete'", ["Été.JPG"]),
                 ("parent == '/Documents/F'", ["Été.JPG"]), ("parent == '/Documents'", ["F", "big.bin", "link"]),
@@ -266,7 +266,7 @@ import Testing
             while let event = try await events.next() { if case .finishedGathering = event { break } }
             // Nobody looks meanwhile.
             try await one.container.trash(["0"])
-            try await one.container.remove(try await one.container.trash(["2"]))
+            try await one.container.trash.remove(try await one.container.trash(["2"]))
             try await one.container.move("1", to: "one")
             try await one.container.put(Data("new".utf8), at: "new")
             try one.session.local.write { try $0.execute(sql: "DELETE FROM document_touches") }

@@ -75,7 +75,7 @@ import Testing
                 }
                 let early = try await one.container.item(at: "x")
                 #expect(early?.pending == .uploading)
-                let progress = try await one.container.uploadProgress()
+                let progress = try await one.container.outbox.progress()
                 #expect(progress.isPaced && progress.waiting == nil)
                 try await one.container.scope.waitUntilSent(timeout: .seconds(300))
             }

@@ -41,12 +41,12 @@ import Testing
                 try await one.container.put(Data("1".utf8), at: "x")
             }
             let batch = try await one.container.trash(["x"])
-            try await one.container.remove(batch)
+            try await one.container.trash.remove(batch)
             one.setOffline(false)
             try await one.settle()
             let status = try await one.container.status()
             #expect(status.refused.map(\.error.code) == [.quotaExceeded] && status.scope.pending.isEmpty)
-            #expect(try await one.container.deletedItems().isEmpty)
+            #expect(try await one.container.trash.list().isEmpty)
         }
     }
 
@@ -60,9 +60,9 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
-            try await two.container.remove(first)
-            #expect(try await two.container.deletedItems().isEmpty)
-            try await one.container.restore(first)
+            try await two.container.trash.remove(first)
+            #expect(try await two.container.trash.list().isEmpty)
+            try await one.container.trash.restore(first)
             let second = try await one.container.trash(["x"])
             try await one.settle()
             two.setOffline(false)
@@ -70,9 +70,9 @@ import Testing
             #expect(try await two.container.status().refused.map(\.error.code) == [.constraintViolation])
             for device in [one, two] {
                 try await device.settle()
-                #expect(try await device.container.deletedItems().map(\.batch) == [second])
+                #expect(try await device.container.trash.list().map(\.batch) == [second])
             }
-            try await two.container.restore(second)
+            try await two.container.trash.restore(second)
             #expect(try await two.text("x") == "1")
         }
     }
@@ -92,11 +92,11 @@ import Testing
             try await one.container.trash(["x"])
             try await one.settle()
             let batch = try await two.container.trash(["x", "other"])
-            try await two.container.remove(batch)
+            try await two.container.trash.remove(batch)
             two.setOffline(false)
             for device in [two, one, two] { try await device.settle() }
             for device in [one, two] {
-                #expect(try await device.container.deletedItems().isEmpty)
+                #expect(try await device.container.trash.list().isEmpty)
                 #expect(try await device.container.status().refused.isEmpty)
             }
         }
@@ -106,7 +106,7 @@ import Testing
 
     private func refuse(_ count: Int, at path: (Int) -> String, _ device: ContainerCloud.Device) throws {
         try device.session.local.write { database in
-            let documents = try device.container.documents(database)
+            let documents = try device.container.handle.documents(database)
             for number in 0..<count {
                 var replace = WireReplaceContent()
                 replace.content.version = device.session.engine.makeDocumentID().wire
@@ -124,7 +124,7 @@ import Testing
             try await one.settle()
             try refuse(2, at: { _ in "/Documents/x" }, one)
             try one.session.local.write { database in
-                let documents = try one.container.documents(database)
+                let documents = try one.container.handle.documents(database)
                 let refusals = try documents.refusals()
                 try documents.removeRefusal(refusals[0])
                 #expect(try documents.refusals().map(\.brought) == [refusals[1].brought])
@@ -143,14 +143,14 @@ import Testing
             try await two.settle()
             try refuse(200, at: { "/Documents/refused \($0)" }, one)
             try one.session.local.write { database in
-                let documents = try one.container.documents(database)
+                let documents = try one.container.handle.documents(database)
                 var replace = WireReplaceContent()
                 replace.content = try #require(try documents.document(there.id)).wire.content
                 try documents.recordRefusal(
                     of: there.id.name, at: there.path, bringing: WireDocumentChange(there.id, .replace(replace)),
                     CloudError(.quotaExceeded, "No room."), now: one.session.engine.stamp.now)
             }
-            func count() throws -> Int { try one.container.read { try $0.refusals().count } }
+            func count() throws -> Int { try one.container.handle.read { try $0.refusals().count } }
             try await two.container.put(Data("other".utf8), at: "other")
             try await two.settle()
             try await one.settle()
@@ -160,7 +160,7 @@ import Testing
             try await one.settle()
             #expect(try count() == 200)
             try one.session.local.read { database in
-                let documents = try one.container.documents(database)
+                let documents = try one.container.handle.documents(database)
                 let refusal = try #require(try documents.refusals().first)
                 #expect(try documents.refusals(of: refusal.brought, at: nil).map(\.number) == [refusal.number])
                 var changed = SettlingItems()

@@ -18,7 +18,7 @@ import Testing
 
     private func texts(on device: ContainerCloud.Device) async throws -> [String] {
         var texts: [String] = []
-        for version in try await device.container.versions(of: "x") {
+        for version in try await device.container.versions.list(of: "x") {
             texts.append(String(decoding: try await device.container.read("x", version: version.id), as: UTF8.self))
         }
         return texts
@@ -29,15 +29,15 @@ import Testing
             let one = try await cloud.open()
             try await one.settle()
             try await put(["1", "2", "3"], on: one)
-            let versions = try await one.container.versions(of: "x")
-            try await one.container.removeVersions([versions[2].id], of: "x")
+            let versions = try await one.container.versions.list(of: "x")
+            try await one.container.versions.remove([versions[2].id], of: "x")
             try await one.settle()
             #expect(try await texts(on: one) == ["3", "2"])
             // What is current is refused here already.
             await #expect(throws: CloudError.self) {
-                try await one.container.removeVersions([versions[0].id], of: "x")
+                try await one.container.versions.remove([versions[0].id], of: "x")
             }
-            await #expect(throws: CloudError.self) { try await one.container.removeOtherVersions(of: "/Documents") }
+            await #expect(throws: CloudError.self) { try await one.container.versions.removeOthers(of: "/Documents") }
             #expect(try await one.container.scope.status().refused.isEmpty)
         }
     }
@@ -51,7 +51,7 @@ import Testing
             try await two.settle()
             one.setOffline(true)
             try await one.container.put(Data("3".utf8), at: "x")
-            try await one.container.removeOtherVersions(of: "x")
+            try await one.container.versions.removeOthers(of: "x")
             #expect(try await one.container.item(at: "x")?.pending == .waiting)
             one.setOffline(false)
             try await one.settle()
@@ -59,7 +59,7 @@ import Testing
 
             one.setOffline(true)
             try await one.container.put(Data("4".utf8), at: "x")
-            try await one.container.removeOtherVersions(of: "x")
+            try await one.container.versions.removeOthers(of: "x")
             try await two.settle()
             try await two.container.put(Data("of two".utf8), at: "x")
             try await two.settle()
@@ -80,12 +80,12 @@ import Testing
             try await put(["1", "2"], on: one)
             try cloud.setPlan(bytes: 100)
             try await one.container.put(Data(repeating: 7, count: 3000), at: "x")
-            try await one.container.removeOtherVersions(of: "x")
+            try await one.container.versions.removeOthers(of: "x")
             try await one.settle()
             #expect(try await one.container.scope.status().refused.count == 1)
             #expect(try await texts(on: one) == ["2", "1"])
             // Without it they go, also on a plan that is full.
-            try await one.container.removeOtherVersions(of: "x")
+            try await one.container.versions.removeOthers(of: "x")
             try await one.settle()
             #expect(try await texts(on: one) == ["2"])
         }
@@ -100,7 +100,7 @@ import Testing
             try await two.settle()
             one.setOffline(true)
             try await one.container.put(Data("3".utf8), at: "x")
-            try await one.container.removeOtherVersions(of: "x")
+            try await one.container.versions.removeOthers(of: "x")
             try await two.container.put(Data("3".utf8), at: "x")
             try await two.settle()
             one.setOffline(false)
@@ -122,7 +122,7 @@ import Testing
             try await one.settle()
             #expect(try await one.container.scope.status().refused.isEmpty)
             #expect(try await one.container.children().isEmpty)
-            #expect(try await one.container.restore(batch).count == 375)
+            #expect(try await one.container.trash.restore(batch).count == 375)
             try await one.settle()
             #expect(try await one.container.scope.status().refused.isEmpty)
         }
@@ -184,15 +184,15 @@ import Testing
             one.setOffline(true)
             for number in 0..<5 { try await one.container.makeFolder(at: "f\(number)") }
             let error = await #expect(throws: CloudError.self) {
-                try await one.container.removeOtherVersions(stepMax: 5, pendingMax: 4, patience: .seconds(2))
+                try await one.container.versions.removeOthers(stepMax: 5, pendingMax: 4, patience: .seconds(2))
             }
             #expect(error?.code == .serviceBusy && error?.details["pending_max"] == "4")
             one.setOffline(false)
             #expect(
-                try await one.container.removeOtherVersions(stepMax: 5, pendingMax: 4, patience: .seconds(600)) == 12)
+                try await one.container.versions.removeOthers(stepMax: 5, pendingMax: 4, patience: .seconds(600)) == 12)
             try await one.settle()
             #expect(try await one.container.usage(timeout: .seconds(10)).versionBytes == 0)
-            #expect(try await one.container.versions(of: "y7").count == 1)
+            #expect(try await one.container.versions.list(of: "y7").count == 1)
         }
     }
 
@@ -206,11 +206,11 @@ import Testing
             }
             try await one.settle()
             let before = try await one.container.usage(timeout: .seconds(10))
-            #expect(try await one.container.removeOtherVersions() == 41)
+            #expect(try await one.container.versions.removeOthers() == 41)
             try await one.settle()
             let after = try await one.container.usage(timeout: .seconds(10))
             #expect(before.versionBytes > 0 && after.versionBytes == 0, "\(before), \(after)")
-            #expect(try await one.container.versions(of: "y7").count == 1)
+            #expect(try await one.container.versions.list(of: "y7").count == 1)
             #expect(try await one.container.scope.status().refused.isEmpty)
         }
     }

@@ -30,26 +30,26 @@ import Testing
             let (photo, large, small) = (bytes(500_000, seed: 1), bytes(300_000, seed: 2), Data("small".utf8))
             one.setOffline(true)
             try await one.container.put(photo, at: "photo")
-            try await one.container.setRendition(large, named: "preview", of: "photo")
-            let entry = try await one.container.setRendition(small, named: "icon", of: "photo")
+            try await one.container.renditions.set(large, named: "preview", of: "photo")
+            let entry = try await one.container.renditions.set(small, named: "icon", of: "photo")
             #expect(entry.renditionNames == ["icon", "preview"] && entry.pending != .none)
-            #expect(try await one.container.rendition(named: "preview", of: "photo") == large)
+            #expect(try await one.container.renditions.read(named: "preview", of: "photo") == large)
             one.setOffline(false)
             try await one.settle()
             try await two.settle()
-            let found = try await two.container.renditions(of: "photo")
+            let found = try await two.container.renditions.list(of: "photo")
             #expect(found.map(\.name) == ["icon", "preview"] && found.map(\.size) == [5, 300_000])
             #expect(found.allSatisfy { $0.isCurrent && $0.madeFrom == entry.version && $0.device != nil })
-            #expect(try await two.container.rendition(named: "icon", of: "photo") == small)
-            #expect(try await two.container.rendition(named: "preview", of: "photo") == large)
+            #expect(try await two.container.renditions.read(named: "icon", of: "photo") == small)
+            #expect(try await two.container.renditions.read(named: "preview", of: "photo") == large)
             // It stays here as other contents do, and says nothing of where the item's own is.
             #expect(try await two.container.item(at: "photo")?.download.status == .notDownloaded)
             two.setOffline(true)
-            #expect(try await two.container.rendition(named: "preview", of: "photo") == large)
-            try await two.container.getRendition(named: "preview", of: "photo", to: cloud.root + "/preview")
+            #expect(try await two.container.renditions.read(named: "preview", of: "photo") == large)
+            try await two.container.renditions.get(named: "preview", of: "photo", to: cloud.root + "/preview")
             #expect(try Data(contentsOf: URL(fileURLWithPath: cloud.root + "/preview")) == large)
             let error = await #expect(throws: CloudError.self) {
-                try await two.container.rendition(named: "none", of: "photo")
+                try await two.container.renditions.read(named: "none", of: "photo")
             }
             #expect(error?.code == .unknownItem)
         }
@@ -62,7 +62,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
-            try await two.container.setRendition(bytes(count, seed: 1), named: "icon", of: "x")
+            try await two.container.renditions.set(bytes(count, seed: 1), named: "icon", of: "x")
             try await one.container.trash(["x"])
             try await one.settle()
             two.setOffline(false)
@@ -82,7 +82,7 @@ import Testing
             try cloud.setPlan(bytes: 20_000)
             one.setOffline(true)
             try await one.container.put(bytes(300_000, seed: 1), at: "x")
-            try await one.container.setRendition(bytes(5, seed: 2), named: "icon", of: "x")
+            try await one.container.renditions.set(bytes(5, seed: 2), named: "icon", of: "x")
             one.setOffline(false)
             try await one.settle()
             let refused = try await one.container.status().refused
@@ -93,25 +93,25 @@ import Testing
     @Test func theLastOneStandsAndSaysWhatItWasMadeFrom() async throws {
         try await withDevices { _, one, two in
             try await one.container.put(Data("first".utf8), at: "x")
-            try await one.container.setRendition(Data("of first".utf8), named: "t", of: "x")
+            try await one.container.renditions.set(Data("of first".utf8), named: "t", of: "x")
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
-            try await two.container.setRendition(Data("of two".utf8), named: "t", of: "x")
+            try await two.container.renditions.set(Data("of two".utf8), named: "t", of: "x")
             try await one.container.put(Data("second".utf8), at: "x")
             try await one.settle()
-            #expect(try await one.container.renditions(of: "x").map(\.isCurrent) == [false])
-            #expect(try await one.container.rendition(named: "t", of: "x") == Data("of first".utf8))
+            #expect(try await one.container.renditions.list(of: "x").map(\.isCurrent) == [false])
+            #expect(try await one.container.renditions.read(named: "t", of: "x") == Data("of first".utf8))
             two.setOffline(false)
             for device in [two, one] { try await device.settle() }
-            #expect(try await one.container.rendition(named: "t", of: "x") == Data("of two".utf8))
+            #expect(try await one.container.renditions.read(named: "t", of: "x") == Data("of two".utf8))
             #expect(try await one.container.item(at: "x")?.conflictCount == 0)
-            try await one.container.setRendition(Data("of second".utf8), named: "t", of: "x")
-            #expect(try await one.container.renditions(of: "x").map(\.isCurrent) == [true])
-            try await one.container.removeRendition(named: "t", of: "x")
+            try await one.container.renditions.set(Data("of second".utf8), named: "t", of: "x")
+            #expect(try await one.container.renditions.list(of: "x").map(\.isCurrent) == [true])
+            try await one.container.renditions.remove(named: "t", of: "x")
             for device in [one, two] { try await device.settle() }
             #expect(try await two.container.item(at: "x")?.renditionNames == [])
-            await #expect(throws: CloudError.self) { try await two.container.removeRendition(named: "t", of: "x") }
+            await #expect(throws: CloudError.self) { try await two.container.renditions.remove(named: "t", of: "x") }
         }
     }
 
@@ -123,12 +123,12 @@ import Testing
             try await two.settle()
             two.setOffline(true)
             try await two.container.put(Data("same".utf8), at: "x")
-            try await two.container.setRendition(Data("t".utf8), named: "t", of: "x")
+            try await two.container.renditions.set(Data("t".utf8), named: "t", of: "x")
             try await one.container.put(Data("same".utf8), at: "x")
             try await one.settle()
             two.setOffline(false)
             for device in [two, one] { try await device.settle() }
-            let found = try await one.container.renditions(of: "x")
+            let found = try await one.container.renditions.list(of: "x")
             #expect(found.map(\.isCurrent) == [true])
             #expect(try await one.container.item(at: "x")?.conflictCount == 0)
         }
@@ -137,20 +137,20 @@ import Testing
     @Test func whatTheServerHasLostOfThemIsOfferedAgain() async throws {
         try await withDevices { cloud, one, two in
             try await one.container.put(Data("kept".utf8), at: "x")
-            try await one.container.setRendition(Data("older".utf8), named: "t", of: "x")
+            try await one.container.renditions.set(Data("older".utf8), named: "t", of: "x")
             try await one.settle()
             let copy = try cloud.simulation.use { try $0.copyStorage(of: .documents) }
-            try await one.container.setRendition(Data("newer".utf8), named: "t", of: "x")
+            try await one.container.renditions.set(Data("newer".utf8), named: "t", of: "x")
             try await one.container.put(Data("lost".utf8), at: "y")
-            try await one.container.setRendition(Data("of y".utf8), named: "u", of: "y")
+            try await one.container.renditions.set(Data("of y".utf8), named: "u", of: "y")
             try await one.settle()
             try cloud.simulation.use { try $0.restore(copy, of: .documents) }
             try await one.container.scope.waitUntilCurrent(timeout: .seconds(120))
             try await one.settle()
             try await two.container.scope.waitUntilCurrent(timeout: .seconds(120))
             try await two.settle()
-            #expect(try await two.container.rendition(named: "t", of: "x") == Data("newer".utf8))
-            #expect(try await two.container.rendition(named: "u", of: "y") == Data("of y".utf8))
+            #expect(try await two.container.renditions.read(named: "t", of: "x") == Data("newer".utf8))
+            #expect(try await two.container.renditions.read(named: "u", of: "y") == Data("of y".utf8))
         }
     }
 
@@ -158,16 +158,16 @@ import Testing
     @Test(arguments: [true, false]) func ofWhatIsGoneNobodyIsTold(isContent: Bool) async throws {
         try await withDevices { _, one, two in
             try await one.container.put(Data("1".utf8), at: "x")
-            try await one.container.setRendition(Data("s".utf8), named: "t", of: "x")
+            try await one.container.renditions.set(Data("s".utf8), named: "t", of: "x")
             try await one.settle()
             try await two.settle()
             two.setOffline(true)
             if isContent {
-                try await two.container.setRendition(Data("t".utf8), named: "t", of: "x")
+                try await two.container.renditions.set(Data("t".utf8), named: "t", of: "x")
             } else {
-                try await two.container.removeRendition(named: "t", of: "x")
+                try await two.container.renditions.remove(named: "t", of: "x")
             }
-            try await one.container.remove(try await one.container.trash(["x"]))
+            try await one.container.trash.remove(try await one.container.trash(["x"]))
             try await one.settle()
             two.setOffline(false)
             try await two.settle()
@@ -182,9 +182,9 @@ import Testing
         try await withDevices { cloud, one, two in
             let (photo, large, small) = (bytes(500_000, seed: 1), bytes(300_000, seed: 2), Data("small".utf8))
             try await one.container.put(photo, at: "f/photo", makesFolders: true)
-            try await one.container.setRendition(large, named: "preview", of: "f/photo")
+            try await one.container.renditions.set(large, named: "preview", of: "f/photo")
             try await one.container.put(bytes(400_000, seed: 3), at: "f/photo")
-            try await one.container.setRendition(small, named: "icon", of: "f/photo")
+            try await one.container.renditions.set(small, named: "icon", of: "f/photo")
             try await one.settle()
             try await two.settle()
             let other = try await two.openOther()
@@ -205,12 +205,12 @@ import Testing
             let there = try await one.openOther()
             try await one.settle()
             for (container, folder) in [(one.container, "g"), (there, "h"), (there, "i")] {
-                let found = try await container.renditions(of: "\(folder)/photo")
+                let found = try await container.renditions.list(of: "\(folder)/photo")
                 #expect(found.map(\.name) == ["icon", "preview"], "\(folder)")
                 // Of the item's content as it is now, and not.
                 #expect(found.map(\.isCurrent) == [true, false], "\(folder)")
-                #expect(try await container.rendition(named: "preview", of: "\(folder)/photo") == large)
-                #expect(try await container.rendition(named: "icon", of: "\(folder)/photo") == small)
+                #expect(try await container.renditions.read(named: "preview", of: "\(folder)/photo") == large)
+                #expect(try await container.renditions.read(named: "icon", of: "\(folder)/photo") == small)
             }
         }
     }
@@ -220,16 +220,16 @@ import Testing
             let container = one.container
             for name in ["x", "y"] {
                 try await container.put(Data("of \(name)".utf8), at: name)
-                try await container.setRendition(Data("t of \(name)".utf8), named: "t", of: name)
-                try await container.setRendition(Data("of \(name)".utf8), named: name, of: name)
+                try await container.renditions.set(Data("t of \(name)".utf8), named: "t", of: name)
+                try await container.renditions.set(Data("of \(name)".utf8), named: name, of: name)
             }
             try await container.copy("x", to: "y", replaces: true)
             try await one.settle()
             func texts() async throws -> [String] {
                 var texts: [String] = []
-                for found in try await container.renditions(of: "y") {
+                for found in try await container.renditions.list(of: "y") {
                     let text = String(
-                        decoding: try await container.rendition(named: found.name, of: "y"), as: UTF8.self)
+                        decoding: try await container.renditions.read(named: found.name, of: "y"), as: UTF8.self)
                     texts.append("\(found.name): \(text)" + (found.isCurrent ? "" : ", of another version"))
                 }
                 return texts
@@ -239,7 +239,7 @@ import Testing
             try await container.copy("x", to: "y", replaces: true)
             #expect(try await container.item(at: "y")?.pending == DocumentEntry.PendingState.none)
             for number in 0..<6 {
-                try await container.setRendition(Data("\(number)".utf8), named: "\(number)", of: "x")
+                try await container.renditions.set(Data("\(number)".utf8), named: "\(number)", of: "x")
             }
             let error = await #expect(throws: CloudError.self) {
                 try await container.copy("x", to: "y", replaces: true)
@@ -254,7 +254,7 @@ import Testing
             let container = one.container
             try await container.put(Data("1".utf8), at: "f/x", makesFolders: true)
             func refusal(_ name: String, _ path: String = "f/x") async -> CloudError.Code? {
-                do { try await container.setRendition(Data("t".utf8), named: name, of: path) } catch {
+                do { try await container.renditions.set(Data("t".utf8), named: name, of: path) } catch {
                     return error.code
                 }
                 return nil

@@ -26,12 +26,12 @@ import Testing
             try await one.settle()
             let source = DocumentSource.file(file, at: "a")
             func put() async throws -> DocumentEntry {
-                let results = try await one.container.putEach([source], makesFolders: false)
+                let results = try await one.container.localFiles.imports.putEach([source], makesFolders: false)
                 return try #require(results.first).get()
             }
             try await settle()
             let first = try await put()
-            #expect(try one.container.unchanged([source])[0]?.item == first.id)
+            #expect(try one.container.localFiles.imports.unchanged([source])[0]?.item == first.id)
             #expect(try await put().version == first.version)
             // Whose bytes the server has lost some of is read, so that it can be sent again.
             func setDamaged(_ isDamaged: Bool) throws {
@@ -46,14 +46,14 @@ import Testing
                 }
             }
             try setDamaged(true)
-            #expect(try one.container.unchanged([source]).isEmpty)
+            #expect(try one.container.localFiles.imports.unchanged([source]).isEmpty)
             try setDamaged(false)
             // As many bytes, and the time of writing set back.
             var status = stat()
             #expect(stat(file, &status) == 0)
             try write("two", to: file)
             #expect(utimensat(AT_FDCWD, file, [status.st_atim, status.st_mtim], 0) == 0)
-            #expect(try one.container.unchanged([source]).isEmpty)
+            #expect(try one.container.localFiles.imports.unchanged([source]).isEmpty)
             let second = try await put()
             #expect(second.version != first.version)
             try await one.settle()
@@ -62,12 +62,12 @@ import Testing
             // Another has written to it: the file has not its bytes any more.
             try await settle()
             _ = try await put()
-            #expect(!(try one.container.unchanged([source])).isEmpty)
+            #expect(!(try one.container.localFiles.imports.unchanged([source])).isEmpty)
             try await two.container.put(Data("three".utf8), at: "a")
             try await two.settle()
             try await one.settle()
             // The file is as it was put, and the item is newer: nothing is put.
-            #expect(!(try one.container.unchanged([source])).isEmpty)
+            #expect(!(try one.container.localFiles.imports.unchanged([source])).isEmpty)
             _ = try await put()
             #expect(try await one.text("a") == "three")
         }
@@ -96,10 +96,10 @@ import Testing
             let file = cloud.root + "/got"
             try await two.container.get("a", to: file)
             let source = DocumentSource.file(file, at: "a")
-            #expect(try two.container.unchanged([source])[0] != nil)
+            #expect(try two.container.localFiles.imports.unchanged([source])[0] != nil)
             // As many bytes, at once, and the time of writing is that of now.
             try write("two", to: file)
-            #expect(try two.container.unchanged([source]).isEmpty)
+            #expect(try two.container.localFiles.imports.unchanged([source]).isEmpty)
             #expect(try await two.container.put(file: file, at: "a").version != nil)
             #expect(try await two.text("a") == "two")
         }
@@ -114,9 +114,13 @@ import Testing
             let one = try await cloud.open()
             try await one.settle()
             let source = DocumentSource.file(file, at: "a")
-            let first = try #require(try await one.container.putEach([source], makesFolders: false).first).get()
+            let first = try #require(
+                try await one.container.localFiles.imports.putEach([source], makesFolders: false).first
+            ).get()
             #expect(chmod(file, 0o700) == 0)
-            let second = try #require(try await one.container.putEach([source], makesFolders: false).first).get()
+            let second = try #require(
+                try await one.container.localFiles.imports.putEach([source], makesFolders: false).first
+            ).get()
             #expect(!first.isExecutable && second.isExecutable && first.version == second.version)
         }
     }
@@ -129,11 +133,11 @@ import Testing
             try await one.settle()
             #expect(FileManager.default.createFile(atPath: file, contents: Data("one".utf8)))
             let source = DocumentSource.file(file, at: "a")
-            _ = try await one.container.putEach([source], makesFolders: false)
-            #expect(try one.container.unchanged([source]).isEmpty)
+            _ = try await one.container.localFiles.imports.putEach([source], makesFolders: false)
+            #expect(try one.container.localFiles.imports.unchanged([source]).isEmpty)
             try await settle()
-            _ = try await one.container.putEach([source], makesFolders: false)
-            #expect(try !one.container.unchanged([source]).isEmpty)
+            _ = try await one.container.localFiles.imports.putEach([source], makesFolders: false)
+            #expect(try !one.container.localFiles.imports.unchanged([source]).isEmpty)
         }
     }
 
@@ -153,10 +157,10 @@ import Testing
             let source = DocumentSource.file(file, at: "a")
             write("two")
             try await settle()
-            _ = try await one.container.putEach([source], makesFolders: false)
-            #expect(try !one.container.unchanged([source]).isEmpty)
+            _ = try await one.container.localFiles.imports.putEach([source], makesFolders: false)
+            #expect(try !one.container.localFiles.imports.unchanged([source]).isEmpty)
             write("six")
-            _ = try await one.container.putEach([source], makesFolders: false)
+            _ = try await one.container.localFiles.imports.putEach([source], makesFolders: false)
             #expect(try await one.text("a") == "six")
         }
     }

@@ -44,7 +44,7 @@ import Testing
             #expect(status.waiting.isEmpty && status.inStepCount == 4 && status.scope.isInSync)
             // Until the server has removed it, what is to go for good waits, too.
             one.setOffline(true)
-            try await one.container.remove(try #require(try await one.container.deletedItems().first).batch)
+            try await one.container.trash.remove(try #require(try await one.container.trash.list().first).batch)
             #expect(try await one.container.status().waiting.map(\.item.path) == ["/Documents/gone"])
         }
     }
@@ -58,7 +58,7 @@ import Testing
             try await one.container.makeFolder(at: "f")
             try await one.settle()
             one.setOffline(true)
-            for result in try await one.container.putEach(
+            for result in try await one.container.localFiles.imports.putEach(
                 [DocumentSource(path, .data(Data(repeating: 7, count: 60_000)))], makesFolders: false)
             { _ = try result.get() }
             for place in ["/", "f"] {

@@ -36,7 +36,7 @@ import Testing
             let (one, two) = (try await cloud.open(), try await cloud.open())
             try await one.settle()
             let content = bytes(count, seed: UInt64(count))
-            let writer = try one.container.makeWriter(at: "f/x", makesFolders: true)
+            let writer = try one.container.streams.makeWriter(at: "f/x", makesFolders: true)
             for start in stride(from: 0, to: count, by: 777_777) {
                 try await writer.write(Data(content[start..<min(count, start + 777_777)]))
             }
@@ -44,15 +44,15 @@ import Testing
             #expect(try await writer.finish().size == UInt64(count))
             try await one.settle()
             try await two.settle()
-            let whole = try await all(two.container.stream("f/x"))
+            let whole = try await all(two.container.streams.read("f/x"))
             #expect(whole.data == content)
             #expect(whole.pieces == (count + DocumentStream.pieceBytes - 1) / DocumentStream.pieceBytes)
-            let part = try await all(two.container.stream("f/x", range: 3..<9_000_001))
+            let part = try await all(two.container.streams.read("f/x", range: 3..<9_000_001))
             #expect(part.data == content.dropFirst(3).prefix(9_000_001 - 3))
             // Read to its end, it stays.
             two.setOffline(true)
             #expect(try await two.container.item(at: "f/x")?.download.status == .current)
-            #expect(try await all(two.container.stream("f/x")).data == content)
+            #expect(try await all(two.container.streams.read("f/x")).data == content)
             #expect(files(two).count == (count > 4096 ? 1 : 0))
         }
     }
@@ -65,7 +65,7 @@ import Testing
             try await one.container.put(content, at: "x")
             try await one.settle()
             try await two.settle()
-            let stream = try await two.container.stream("x")
+            let stream = try await two.container.streams.read("x")
             let iterator = stream.makeAsyncIterator()
             var data = try #require(try await iterator.next())
             try await one.container.put(bytes(5_000_000, seed: 2), at: "x")
@@ -76,7 +76,7 @@ import Testing
             // It is not what the item has now.
             #expect(files(two).isEmpty)
             do {
-                let left = try await two.container.stream("x").makeAsyncIterator()
+                let left = try await two.container.streams.read("x").makeAsyncIterator()
                 _ = try await left.next()
             }
             cloud.simulation.pass(.seconds(5))
@@ -88,8 +88,8 @@ import Testing
         try await withContainers { cloud in
             let one = try await cloud.open()
             try await one.settle()
-            #expect(throws: CloudError.self) { try one.container.makeWriter(at: "a.nosync") }
-            let writer = try one.container.makeWriter(at: "x")
+            #expect(throws: CloudError.self) { try one.container.streams.makeWriter(at: "a.nosync") }
+            let writer = try one.container.streams.makeWriter(at: "x")
             try await writer.write(bytes(100_000, seed: 1))
             #expect(files(one).count == 1)
             writer.cancel()
@@ -97,12 +97,12 @@ import Testing
             await #expect(throws: CloudError.self) { try await writer.write(Data([1])) }
             await #expect(throws: CloudError.self) { try await writer.finish() }
             // The folder is not there.
-            let other = try one.container.makeWriter(at: "no/x")
+            let other = try one.container.streams.makeWriter(at: "no/x")
             try await other.write(bytes(100_000, seed: 1))
             await #expect(throws: CloudError.self) { try await other.finish() }
             #expect(files(one).isEmpty)
             do {
-                let forgotten = try one.container.makeWriter(at: "x")
+                let forgotten = try one.container.streams.makeWriter(at: "x")
                 try await forgotten.write(bytes(100_000, seed: 1))
             }
             #expect(files(one).isEmpty)
@@ -111,14 +111,14 @@ import Testing
                 continuation.yield(Data(count: 100_000))
                 continuation.finish(throwing: Failure())
             }
-            await #expect(throws: Failure.self) { try await one.container.put(contentsOf: pieces, at: "x") }
+            await #expect(throws: Failure.self) { try await one.container.streams.write(contentsOf: pieces, at: "x") }
             #expect(files(one).isEmpty)
             #expect(try await one.paths().isEmpty)
             let good = AsyncStream<Data> { continuation in
                 for _ in 0..<3 { continuation.yield(Data(count: 50_000)) }
                 continuation.finish()
             }
-            #expect(try await one.container.put(contentsOf: good, at: "x").size == 150_000)
+            #expect(try await one.container.streams.write(contentsOf: good, at: "x").size == 150_000)
         }
     }
 
@@ -130,7 +130,7 @@ import Testing
             for count in [100, 100_000] {
                 let (pieces, feed) = AsyncStream<Data>.makeStream()
                 feed.yield(bytes(count, seed: 1))
-                let task = Task { try await one.container.put(contentsOf: pieces, at: "x") }
+                let task = Task { try await one.container.streams.write(contentsOf: pieces, at: "x") }
                 if count > 4096 {
                     while files(one).isEmpty { try await Task.sleep(for: .milliseconds(5)) }
                 } else {
@@ -152,7 +152,7 @@ import Testing
             }
             try await one.settle()
             for count in [100, 100_000] {
-                let writer = try one.container.makeWriter(at: "\(count)")
+                let writer = try one.container.streams.makeWriter(at: "\(count)")
                 try await writer.write(bytes(count, seed: 1))
                 let ended = await withTaskGroup(of: Bool.self) { group in
                     for _ in 0..<4 { group.addTask { (try? await writer.finish()) != nil } }
@@ -164,7 +164,7 @@ import Testing
             try await one.settle()
             let before = files(one)
             fails.withLock { $0 = true }
-            let writer = try one.container.makeWriter(at: "y")
+            let writer = try one.container.streams.makeWriter(at: "y")
             try await writer.write(bytes(100_000, seed: 1))
             await #expect(throws: CloudError.self) { try await writer.finish() }
             #expect(files(one) == before)
@@ -180,7 +180,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             two.session.setTransferLimits(TransferLimits(download: 1000))
-            let stream = try await two.container.stream("x")
+            let stream = try await two.container.streams.read("x")
             cloud.simulation.waitingPassesTime = false
             let task = Task {
                 let iterator = stream.makeAsyncIterator()
@@ -196,7 +196,7 @@ import Testing
             #expect(failure?.code == .operationCancelled)
             cloud.simulation.pass(.seconds(2))
             #expect(files(two).isEmpty)
-            let far = try await two.container.stream("x", range: 0..<UInt64.max)
+            let far = try await two.container.streams.read("x", range: 0..<UInt64.max)
             #expect(far.range.upperBound == 9_000_000)
         }
     }
@@ -213,7 +213,7 @@ import Testing
                 continuation.finish()
             }
             var written: [UInt64] = []
-            try await one.container.put(contentsOf: pieces, at: "x") { written.append($0) }
+            try await one.container.streams.write(contentsOf: pieces, at: "x") { written.append($0) }
             #expect(written == (1...9).map { $0 * 1_000_000 })
             let file = cloud.root + "/file"
             try content.write(to: URL(fileURLWithPath: file))
@@ -223,7 +223,7 @@ import Testing
             for device in [one, two] { try await device.settle() }
             for range in [nil, 1_000_000..<8_500_000] as [Range<UInt64>?] {
                 let told = Mutex<[(UInt64, UInt64)]>([])
-                let stream = try await two.container.stream("x", range: range) { done, total in
+                let stream = try await two.container.streams.read("x", range: range) { done, total in
                     told.withLock { $0.append((done, total)) }
                 }
                 var count = 0

@@ -70,7 +70,7 @@ import Testing
                 await #expect { try await one.container.put(sources) } throws: {
                     ($0 as? CloudError)?.code == .alreadyExists
                 }
-                let results = try await one.container.putEach(sources, makesFolders: false)
+                let results = try await one.container.localFiles.imports.putEach(sources, makesFolders: false)
                 #expect(results.map { (try? $0.get()) != nil } == [true, false])
                 try await one.settle()
                 let item = try #require(try await one.container.item(at: "x"))
@@ -176,8 +176,8 @@ import Testing
             try await two.settle()
             let deleted = try #require(batch)
             two.setOffline(true)
-            try await two.container.remove(deleted)
-            try await one.container.restore(deleted)
+            try await two.container.trash.remove(deleted)
+            try await one.container.trash.restore(deleted)
             try await one.settle()
             two.setOffline(false)
             try await two.settle()
@@ -199,7 +199,7 @@ import Testing
             let items = try await two.container.items().map { item in
                 (item: item.id, place: LocalPath(cloud.root + "/got-" + item.name))
             }
-            let results = await two.container.getEach(items, timeout: .seconds(10))
+            let results = await two.container.localFiles.exports.getEach(items, timeout: .seconds(10))
             for result in results { #expect(throws: Never.self) { try result?.get() } }
             #expect(results.allSatisfy { $0 != nil })
         }

@@ -14,12 +14,12 @@ import Testing
     ) async throws {
         cloud.simulation.use { $0.network.offloadTime = .milliseconds(300) }
         try await device.container.put(SplitMix64.bytes(12 << 20, seed: 1), at: "film")
-        while try await device.container.uploadProgress().done < 6 << 20 {
+        while try await device.container.outbox.progress().done < 6 << 20 {
             cloud.simulation.pass(.milliseconds(20))
         }
         #expect(try cloud.uploadCount() == 1)
         body()
-        try await device.container.pauseSync("film")
+        try await device.container.pauses.pause("film")
     }
 
     @Test func whatIsHeldStillOnItsWayHoldsNoRoom() async throws {
@@ -29,7 +29,7 @@ import Testing
             try await giveUpHalf(one, cloud)
             cloud.simulation.pass(.seconds(10))
             #expect(try cloud.uploadCount() == 0)
-            try await one.container.resumeSync("film")
+            try await one.container.pauses.resume("film")
             try await one.settle()
             let two = try await cloud.open()
             try await two.settle()

@@ -169,7 +169,7 @@ import Testing
     /// Lets time pass until so many bytes are sent.
     private func send(_ bytes: Int, _ device: ContainerCloud.Device) async throws -> Int {
         for _ in 0..<10_000 {
-            let progress = try await device.container.uploadProgress()
+            let progress = try await device.container.outbox.progress()
             if progress.done >= bytes { return progress.done }
             device.simulation.pass(.milliseconds(20))
         }
@@ -190,7 +190,7 @@ import Testing
 
     private func total(_ device: ContainerCloud.Device) async throws -> Int {
         for _ in 0..<10_000 {
-            let progress = try await device.container.uploadProgress()
+            let progress = try await device.container.outbox.progress()
             if progress.total > 0 { return progress.total }
             device.simulation.pass(.milliseconds(5))
         }
@@ -411,7 +411,7 @@ import Testing
             let pending = try #require(try await one.container.scope.status().pending.first)
             #expect(pending.error?.code == .storageFailure && pending.reason == pending.error?.message)
             #expect(pending.attempts > 3 && pending.nextAttempt != nil && pending.blocker == .server)
-            #expect(try await one.container.uploadProgress().waiting?.code == .storageFailure)
+            #expect(try await one.container.outbox.progress().waiting?.code == .storageFailure)
         }
     }
 

@@ -25,7 +25,7 @@ import Testing
             two.setOffline(false)
             try await two.settle()
             try await one.settle()
-            #expect(try await one.container.conflicts(of: "x.txt").map(\.standing) == [.current, .conflict])
+            #expect(try await one.container.conflicts.versions(of: "x.txt").map(\.standing) == [.current, .conflict])
             try await body(cloud, one, two)
         }
     }
@@ -39,19 +39,19 @@ import Testing
     @Test func ofAConflictEitherIsKept() async throws {
         for keepsCurrent in [true, false] {
             try await withConflict { _, one, two in
-                let versions = try await one.container.conflicts(of: "x.txt")
+                let versions = try await one.container.conflicts.versions(of: "x.txt")
                 #expect(versions.map(\.size) == [6, 6] && versions.allSatisfy { $0.device != nil })
                 let kept = keepsCurrent ? versions[0] : versions[1]
-                try await one.container.resolve("x.txt", keeping: kept.id)
+                try await one.container.conflicts.resolve("x.txt", keeping: kept.id)
                 #expect(try await one.container.item(at: "x.txt")?.conflictCount == 0)
                 try await one.settle()
                 try await two.settle()
                 #expect(try await two.text("x.txt") == (keepsCurrent ? "of one" : "of two"))
                 #expect(try await two.container.item(at: "x.txt")?.conflictCount == 0)
                 // What was not kept is not lost.
-                let all = try await two.container.versions(of: "x.txt")
+                let all = try await two.container.versions.list(of: "x.txt")
                 #expect(all.count == (keepsCurrent ? 3 : 4) && all.allSatisfy { $0.standing != .conflict })
-                await #expect(throws: CloudError.self) { try await two.container.resolve("x.txt") }
+                await #expect(throws: CloudError.self) { try await two.container.conflicts.resolve("x.txt") }
                 #expect(try await two.container.scope.verify().agrees)
             }
         }
@@ -60,7 +60,7 @@ import Testing
     @Test func withoutTheServerAFileIsNamedByTheDeviceThatIsKnown() async throws {
         try await withConflict(Data("1".utf8), Data("2".utf8)) { _, _, two in
             two.setOffline(true)
-            let made = try await two.container.resolve("x.txt", keepsOthers: true)
+            let made = try await two.container.conflicts.resolve("x.txt", keepsOthers: true)
             #expect(made.last?.name.hasPrefix("x (device-2's conflicted copy ") == true, "\(made)")
         }
     }
@@ -69,7 +69,7 @@ import Testing
         try await withConflict(bytes(300_000, seed: 1), bytes(200_000, seed: 2)) { cloud, one, two in
             one.setOffline(false)
             let sent = cloud.simulation.use { $0.requestCount(.documents) }
-            let made = try await one.container.resolve("x.txt", keepsOthers: true)
+            let made = try await one.container.conflicts.resolve("x.txt", keepsOthers: true)
             try await one.settle()
             #expect(cloud.simulation.use { $0.requestCount(.documents) } - sent < 6)
             #expect(made.count == 2)
@@ -86,15 +86,15 @@ import Testing
     @Test func whatIsCommittedMeanwhileIsNotLostByADecision() async throws {
         try await withConflict { _, one, two in
             one.setOffline(true)
-            let conflict = try #require(try await one.container.conflicts(of: "x.txt").last)
-            try await one.container.resolve("x.txt", keeping: conflict.id)
+            let conflict = try #require(try await one.container.conflicts.versions(of: "x.txt").last)
+            try await one.container.conflicts.resolve("x.txt", keeping: conflict.id)
             #expect(try await one.text("x.txt") == "of two")
             try await two.container.put(Data("newer".utf8), at: "x.txt")
             try await two.settle()
             one.setOffline(false)
             try await one.settle()
             #expect(try await one.text("x.txt") == "newer")
-            let versions = try await one.container.conflicts(of: "x.txt")
+            let versions = try await one.container.conflicts.versions(of: "x.txt")
             #expect(versions.map(\.standing) == [.current, .conflict])
             let lost = try await one.container.read("x.txt", version: versions.last?.id)
             #expect(String(decoding: lost, as: UTF8.self) == "of two")
@@ -110,30 +110,30 @@ import Testing
             try await one.settle()
             try await one.container.put(bytes(400_000, seed: 4), at: "x")
             try await one.settle()
-            let old = try #require(try await one.container.versions(of: "x").last)
+            let old = try #require(try await one.container.versions.list(of: "x").last)
             #expect(old.standing == .former)
             let sent = cloud.simulation.use { $0.requestCount(.documents) }
-            let item = try await one.container.restoreVersion(old.id, of: "x")
+            let item = try await one.container.versions.restore(old.id, of: "x")
             #expect(item.size == 500_000 && item.pending == .waiting)
             try await one.settle()
             #expect(cloud.simulation.use { $0.requestCount(.documents) } - sent < 6)
             #expect(try await one.container.read("x") == first)
-            let versions = try await one.container.versions(of: "x")
+            let versions = try await one.container.versions.list(of: "x")
             #expect(versions.map(\.standing) == [.current, .former, .former])
             // What it has already it is not given again.
-            try await one.container.restoreVersion(old.id, of: "x")
+            try await one.container.versions.restore(old.id, of: "x")
             try await one.settle()
-            #expect(try await one.container.versions(of: "x").count == 3)
+            #expect(try await one.container.versions.list(of: "x").count == 3)
             await #expect(throws: CloudError.self) {
-                try await one.container.restoreVersion(try #require(DocumentID(bytes: [UInt8](1...16))), of: "x")
+                try await one.container.versions.restore(try #require(DocumentID(bytes: [UInt8](1...16))), of: "x")
             }
         }
     }
 
     @Test func aConflictThatIsRestoredIsNoneAnyMore() async throws {
         try await withConflict { _, one, _ in
-            let conflict = try #require(try await one.container.conflicts(of: "x.txt").last)
-            try await one.container.restoreVersion(conflict.id, of: "x.txt")
+            let conflict = try #require(try await one.container.conflicts.versions(of: "x.txt").last)
+            try await one.container.versions.restore(conflict.id, of: "x.txt")
             try await one.settle()
             #expect(try await one.text("x.txt") == "of two")
             #expect(try await one.container.item(at: "x.txt")?.conflictCount == 0)
@@ -145,8 +145,8 @@ import Testing
             one.setOffline(true)
             let newer = bytes(600_000, seed: 5)
             try await one.container.put(newer, at: "x.txt")
-            let conflict = try #require(try await one.container.conflicts(of: "x.txt").last)
-            let made = try await one.container.resolve("x.txt", keeping: conflict.id, keepsOthers: true)
+            let conflict = try #require(try await one.container.conflicts.versions(of: "x.txt").last)
+            let made = try await one.container.conflicts.resolve("x.txt", keeping: conflict.id, keepsOthers: true)
             one.setOffline(false)
             try await one.settle()
             #expect(try await one.container.scope.status().refused.isEmpty)

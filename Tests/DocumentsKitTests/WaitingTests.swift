@@ -47,7 +47,7 @@ import Testing
             try await one.settle()
             try await one.container.put(Data("1".utf8), at: "held")
             try await one.settle()
-            try await one.container.pauseSync("held")
+            try await one.container.pauses.pause("held")
             try await one.container.put(Data("2".utf8), at: "held")
             one.setOffline(true)
             for isWaiting in [false, true] {

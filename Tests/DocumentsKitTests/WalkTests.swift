@@ -198,7 +198,7 @@ import Testing
             try await device.settle()
             try await device.container.makeFolder(at: "large")
             for start in stride(from: 0, to: 2500, by: 500) {
-                try await device.container.change { draft in
+                try await device.container.handle.change { draft in
                     for number in start..<start + 500 {
                         _ = try draft.folder(at: DocumentPath("large/\(number)"), makes: true)
                     }

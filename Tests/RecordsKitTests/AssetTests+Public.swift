@@ -28,14 +28,14 @@ extension AssetTests {
             // In one request.
             try await here.modify(saving: records, deleting: [])
             try await here.waitUntilSent(timeout: .seconds(60))
-            #expect(try await here.refused().map(\.error).isEmpty)
+            #expect(try await here.conflicts.rejected().map(\.error).isEmpty)
             for (name, content) in contents { #expect(try await data(name, there) == content) }
             // By one who may read it and not change it.
             var record = try #require(try await there.record(RecordID("a")))
             record["photo"] = try RecordAsset(SplitMix64.bytes(100_000, seed: 3))
             try await there.save(record)
             try await there.waitUntilSent(timeout: .seconds(60))
-            #expect(try await there.refused().map(\.error.code) == [.permissionFailure])
+            #expect(try await there.conflicts.rejected().map(\.error.code) == [.permissionFailure])
             #expect(try cloud.uploadCount() == 0)
         }
     }
@@ -59,9 +59,9 @@ extension AssetTests {
                 own["photo"] = try RecordAsset(content)
                 try await there.modify(saving: [foreign, own], deleting: [], atomically: false)
                 try await there.waitUntilSent(timeout: .seconds(60))
-                #expect(try await there.refused().map(\.id.name) == [theirs])
+                #expect(try await there.conflicts.rejected().map(\.id.name) == [theirs])
                 #expect(try await data("own\(round)", here) == content)
-                #expect(try await there.dismissRefused() == [RecordID(theirs)])
+                #expect(try await there.conflicts.dismissRejected() == [RecordID(theirs)])
                 try await two.settle()
                 #expect(try cloud.uploadCount() == 0)
             }

@@ -26,7 +26,7 @@ import Testing
 
     func data(_ name: String, _ database: RecordDatabase) async throws -> Data {
         let record = try #require(try await database.record(RecordID(name)))
-        return try await database.data(of: #require(record["photo"] as RecordAsset?), in: record.id)
+        return try await database.assets.data(of: #require(record["photo"] as RecordAsset?), in: record.id)
     }
 
     private func files(_ device: Device) -> [String] {
@@ -55,11 +55,11 @@ import Testing
             let record = try #require(try await two.database.record(RecordID("a")))
             let there = try #require(record["photo"] as RecordAsset?)
             #expect(there == asset && there.id == asset.id)
-            #expect(try await two.database.isHere(there) == (count == 0))
+            #expect(try await two.database.assets.isHere(there) == (count == 0))
             #expect(try await data("a", two.database) == content)
             // What has come stays here.
             two.setOffline(true)
-            #expect(try await two.database.isHere(there))
+            #expect(try await two.database.assets.isHere(there))
             #expect(try await data("a", two.database) == content)
             #expect(try await one.proves())
         }
@@ -77,7 +77,7 @@ import Testing
             let there = try #require(try await two.database.record(RecordID("a")))
             let assets = try #require(there["photos"] as [RecordAsset]?)
             for (asset, content) in zip(assets, contents) {
-                #expect(try await two.database.data(of: asset, in: there.id) == content)
+                #expect(try await two.database.assets.data(of: asset, in: there.id) == content)
             }
             #expect(assets.count == 4)
         }
@@ -121,7 +121,8 @@ import Testing
             try await two.settle()
             let there = try #require(try await two.database.record(RecordID("a")))
             let target = cloud.root + "/target"
-            try await two.database.download(#require(there["photo"]), of: there.id, to: URL(fileURLWithPath: target))
+            try await two.database.assets.download(
+                #require(there["photo"]), of: there.id, to: URL(fileURLWithPath: target))
             #expect(try Data(contentsOf: URL(fileURLWithPath: target)) == content)
         }
     }
@@ -228,7 +229,7 @@ import Testing
             #expect(total > 0 && total <= 48 << 20 - done)
             cloud.setSlow(nil)
             try await again.settle()
-            #expect(try await again.database.refused().isEmpty)
+            #expect(try await again.database.conflicts.rejected().isEmpty)
             let two = try await cloud.open()
             try await two.settle()
             #expect(try await data("a", two.database) == content)
@@ -295,7 +296,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             #expect(try await two.contents().keys.sorted() == ["child", "film", "note"])
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
         }
     }
 
@@ -335,16 +336,16 @@ import Testing
             try await one.settle()
             two.setOffline(false)
             try await two.settle()
-            let conflict = try #require(try await two.database.conflicts().first)
+            let conflict = try #require(try await two.database.conflicts.list().first)
             let (server, client) = (
                 conflict.server?["photo"] as RecordAsset?, conflict.client?["photo"] as RecordAsset?
             )
-            #expect(try await two.database.data(of: #require(server), in: conflict.id) == contents[1])
+            #expect(try await two.database.assets.data(of: #require(server), in: conflict.id) == contents[1])
             // However little room there is.
             try two.session.setAssetCache(maxBytes: 0)
             cloud.simulation.pass(.seconds(5))
-            #expect(try await two.database.data(of: #require(client), in: conflict.id) == contents[2])
-            try await two.database.resolve(conflict, keeping: .client)
+            #expect(try await two.database.assets.data(of: #require(client), in: conflict.id) == contents[2])
+            try await two.database.conflicts.resolve(conflict, keeping: .client)
             try await two.settle()
             try await one.settle()
             #expect(try await data("a", one.database) == contents[2])
@@ -366,15 +367,15 @@ import Testing
                 try await one.settle()
             }
             cloud.simulation.pass(.seconds(5))
-            let refused = try await one.database.refused()
+            let refused = try await one.database.conflicts.rejected()
             #expect(refused.map(\.error.code) == [.referenceViolation, .referenceViolation])
             var record = try #require(refused.first?.record)
-            #expect(try await one.database.data(of: #require(record["photo"]), in: record.id) == content)
+            #expect(try await one.database.assets.data(of: #require(record["photo"]), in: record.id) == content)
             // It is saved again, without what was in the way.
             record.parent = nil
             try await one.database.save(record)
             try await one.settle()
-            try await one.database.dismissRefused()
+            try await one.database.conflicts.dismissRejected()
             cloud.simulation.pass(.seconds(5))
             #expect(files(one).isEmpty)
             let two = try await cloud.open()
@@ -391,7 +392,7 @@ import Testing
             record["photo"] = RecordAsset(length: 5, id: String(repeating: "ab", count: 32), depth: 0)
             try await one.database.save(record)
             try await one.settle()
-            let refused = try await one.database.refused()
+            let refused = try await one.database.conflicts.rejected()
             #expect(refused.map(\.error.code) == [.assetNotAvailable])
         }
     }
@@ -407,7 +408,7 @@ import Testing
             try one.session.local.write { try $0.execute(sql: "UPDATE record_uploads SET is_stored = 1") }
             one.setOffline(false)
             try await one.settle()
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
             let two = try await cloud.open()
             try await two.settle()
             #expect(try await data("a", two.database) == content)
@@ -423,7 +424,7 @@ import Testing
             try await save("b", SplitMix64.bytes(200_000, seed: 2), one.database)
             one.setOffline(false)
             try await one.settle()
-            #expect(try await one.database.refused().map(\.id.name) == ["a"])
+            #expect(try await one.database.conflicts.rejected().map(\.id.name) == ["a"])
             let two = try await cloud.open()
             try await two.settle()
             #expect(try await data("b", two.database) == SplitMix64.bytes(200_000, seed: 2))
@@ -526,7 +527,7 @@ import Testing
             let record = try #require(try await two.database.record(RecordID("a")))
             let asset = try #require(record["photo"] as RecordAsset?)
             let error = await #expect(throws: CloudError.self) {
-                try await two.database.download(
+                try await two.database.assets.download(
                     asset, of: record.id, to: URL(fileURLWithPath: target), timeout: .seconds(5))
             }
             #expect(
@@ -567,7 +568,7 @@ import Testing
             one.database.synchronize()
             try await one.database.waitUntilCurrent(timeout: .seconds(120))
             for _ in 0..<2 { try await one.settle() }
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
             let two = try await cloud.open()
             try await two.settle()
             #expect(try await data("a", two.database) == content)
@@ -581,7 +582,7 @@ import Testing
     @Test func ofADeletedZoneNoUploadIsLeft() async throws {
         try await withRecords { cloud in
             let one = try await cloud.open()
-            try await one.database.makeZone("work")
+            try await one.database.zones.make("work")
             try await one.settle("work")
             cloud.setSlow(.seconds(3))
             var record = Record("a", zone: "work", [:])
@@ -592,7 +593,7 @@ import Testing
             }
             #expect(try cloud.uploadCount() == 1)
             one.setOffline(true)
-            try await one.database.deleteZone("work")
+            try await one.database.zones.delete("work")
             one.session.close()
             #expect(try cloud.uploadCount() == 1)
             cloud.setSlow(nil)

@@ -18,13 +18,13 @@ import Testing
             await #expect(throws: CloudError.self) {
                 try await here.database.waitUntilSent(timeout: .seconds(120))
             }
-            let refused = try await here.database.refused()
+            let refused = try await here.database.conflicts.rejected()
             #expect(refused.count == 37)
             let pending = try await here.database.status().pending
             #expect(pending.count == 3 && pending.first?.blocker == .thisDevice)
             #expect(pending.first?.reason.contains("As much was refused as there is room for") == true)
             try cloud.setPlan(bytes: 1 << 30)
-            #expect(try await here.database.dismissRefused([refused[0]]).count == 1)
+            #expect(try await here.database.conflicts.dismissRejected([refused[0]]).count == 1)
             try await here.settle()
             #expect(try await here.contents().keys.sorted() == ["r37", "r38", "r39"])
         }
@@ -52,7 +52,7 @@ import Testing
                 try await here.database.waitUntilSent(timeout: .seconds(120))
             }
             // Each has three records of 900 KB.
-            var conflicts = try await here.database.conflicts()
+            var conflicts = try await here.database.conflicts.list()
             #expect(conflicts.count == 13)
             let pending = try await here.database.status().pending
             #expect(pending.count == 1)
@@ -65,13 +65,15 @@ import Testing
             try await here.database.waitUntilCurrent(timeout: .seconds(120))
             #expect(try await here.database.record(RecordID("other")) != nil)
             // What waits has its turn, and may be one more.
-            for conflict in conflicts.prefix(2) { try await here.database.resolve(conflict, keeping: .client) }
+            for conflict in conflicts.prefix(2) {
+                try await here.database.conflicts.resolve(conflict, keeping: .client)
+            }
             try await here.settle()
-            conflicts = try await here.database.conflicts()
+            conflicts = try await here.database.conflicts.list()
             #expect(conflicts.count == 12)
-            for conflict in conflicts { try await here.database.resolve(conflict, keeping: .client) }
+            for conflict in conflicts { try await here.database.conflicts.resolve(conflict, keeping: .client) }
             try await here.settle()
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
             for name in 0..<14 {
                 #expect(try await here.database.record(RecordID("r\(name)"))?["d"] == data(2))
             }

@@ -32,7 +32,7 @@ import Testing
 
     @Test func aConflictHasAllThreeRecords() async throws {
         try await withBoth(["title": "one"], ["title": "two"]) { (one, two) async throws in
-            let conflicts = try await two.database.conflicts()
+            let conflicts = try await two.database.conflicts.list()
             let conflict = try #require(conflicts.first)
             #expect(conflicts.count == 1 && conflict.error.code == .serverRecordChanged)
             #expect(conflict.ancestor?["title"] == "old")
@@ -40,18 +40,18 @@ import Testing
             #expect(conflict.client?["title"] == "two")
             // Until it is resolved the record is the server's.
             #expect(try await two.contents() == ["a": ["title": "one", "other": "old"]])
-            #expect(try await one.database.conflicts().isEmpty)
+            #expect(try await one.database.conflicts.list().isEmpty)
             #expect(try await two.proves())
         }
     }
 
     @Test(arguments: [0, 1, 2]) func aConflictIsResolved(way: Int) async throws {
         try await withBoth(["title": "one"], ["title": "two", "mine": 1]) { (one, two) async throws in
-            let conflict = try #require(try await two.database.conflicts().first)
+            let conflict = try #require(try await two.database.conflicts.list().first)
             var merged = try #require(conflict.server)
             merged["mine"] = conflict.client?["mine"] as RecordValue?
             let resolution = [RecordResolution.server, .client, .merged(merged)][way]
-            let kept = try await two.database.resolve(conflict, keeping: resolution)
+            let kept = try await two.database.conflicts.resolve(conflict, keeping: resolution)
             try await two.settle()
             try await one.settle()
             let expected: [[String: RecordValue]] = [
@@ -61,9 +61,9 @@ import Testing
             #expect(kept?.fields == expected[way])
             #expect(try await one.contents() == ["a": expected[way]])
             #expect(try await two.contents() == ["a": expected[way]])
-            #expect(try await two.database.conflicts().isEmpty)
+            #expect(try await two.database.conflicts.list().isEmpty)
             let error = await #expect(throws: CloudError.self) {
-                try await two.database.resolve(conflict, keeping: .server)
+                try await two.database.conflicts.resolve(conflict, keeping: .server)
             }
             #expect(error?.code == .unknownItem)
         }
@@ -71,8 +71,8 @@ import Testing
 
     @Test func equalContentIsNoConflict() async throws {
         try await withBoth(["title": "same"], ["title": "same"]) { (one, two) async throws in
-            #expect(try await two.database.conflicts().isEmpty)
-            #expect(try await two.database.refused().isEmpty)
+            #expect(try await two.database.conflicts.list().isEmpty)
+            #expect(try await two.database.conflicts.rejected().isEmpty)
             let (mine, theirs) = (
                 try await one.database.record(RecordID("a")), try await two.database.record(RecordID("a"))
             )
@@ -84,7 +84,7 @@ import Testing
         try await withBoth(policy: .changedKeys, ["title": "one"], ["other": "two"]) { (one, two) async throws in
             #expect(try await one.contents() == ["a": ["title": "one", "other": "two"]])
             #expect(try await two.contents() == ["a": ["title": "one", "other": "two"]])
-            #expect(try await two.database.conflicts().isEmpty)
+            #expect(try await two.database.conflicts.list().isEmpty)
             #expect(try await one.proves())
             #expect(try await two.proves())
         }
@@ -118,17 +118,17 @@ import Testing
             try await one.settle()
             two.setOffline(false)
             try await two.settle()
-            let conflict = try #require(try await two.database.conflicts().first)
+            let conflict = try #require(try await two.database.conflicts.list().first)
             #expect(conflict.ancestor?["n"] == 0 as RecordValue)
             #expect(conflict.server?["n"] == 10 as RecordValue && conflict.client?["n"] == 2 as RecordValue)
             // What was to be saved with it is kept, and says why it was not.
-            let refused = try await two.database.refused()
+            let refused = try await two.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["b"] && refused.first?.error.code == .batchRequestFailed)
             #expect(refused.first?.record?["n"] == 1 as RecordValue)
             // Once more, it is saved, and no longer listed.
             try await two.database.save(try #require(refused.first?.record))
             try await two.settle()
-            #expect(try await two.database.refused().isEmpty)
+            #expect(try await two.database.conflicts.rejected().isEmpty)
             #expect(try await two.contents() == ["a": ["n": 10], "b": ["n": 1]])
         }
     }
@@ -151,10 +151,10 @@ import Testing
             try await one.settle()
             two.setOffline(false)
             try await two.settle()
-            let conflict = try #require(try await two.database.conflicts().first)
+            let conflict = try #require(try await two.database.conflicts.list().first)
             #expect(conflict.id.name == "a" && conflict.client == nil && conflict.server?["n"] == 1 as RecordValue)
             #expect(try await two.contents() == ["a": ["n": 1]])
-            try await two.database.resolve(conflict, keeping: .client)
+            try await two.database.conflicts.resolve(conflict, keeping: .client)
             try await two.settle()
             try await one.settle()
             #expect(try await one.contents().isEmpty)
@@ -176,9 +176,9 @@ import Testing
             try await one.settle()
             two.setOffline(false)
             try await two.settle()
-            let conflict = try #require(try await two.database.conflicts().first)
+            let conflict = try #require(try await two.database.conflicts.list().first)
             #expect(conflict.server == nil && conflict.client?["n"] == 1 as RecordValue)
-            try await two.database.resolve(conflict, keeping: .client)
+            try await two.database.conflicts.resolve(conflict, keeping: .client)
             try await two.settle()
             try await one.settle()
             #expect(try await one.contents() == ["a": ["n": 1]])

@@ -47,14 +47,14 @@ import Testing
             two.setOffline(true)
             one.setOffline(false)
             pass(cloud)
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
             two.setOffline(false)
             pass(cloud)
             for device in [one, two] {
                 try await device.settle()
                 #expect(try await device.contents() == ["a": ["n": 2]])
-                #expect(try await device.database.conflicts().isEmpty)
-                #expect(try await device.database.refused().isEmpty)
+                #expect(try await device.database.conflicts.list().isEmpty)
+                #expect(try await device.database.conflicts.rejected().isEmpty)
                 #expect(try await device.proves())
             }
         }
@@ -85,8 +85,8 @@ import Testing
                 try await device.settle()
                 #expect(try await device.contents() == ["a": ["n": 1], "b": ["n": 1]])
                 #expect(try await device.proves())
-                #expect(try await device.database.conflicts().isEmpty)
-                #expect(try await device.database.refused().isEmpty)
+                #expect(try await device.database.conflicts.list().isEmpty)
+                #expect(try await device.database.conflicts.rejected().isEmpty)
             }
             #expect(try counters()["quarantine.now"] == 0 && counters()["items.quarantined"] == 1)
         }
@@ -118,8 +118,8 @@ import Testing
             for device in [one, two] {
                 try await device.settle()
                 #expect(try await device.contents() == ["bad": ["n": 1], "good": ["n": 1]])
-                #expect(try await device.database.refused().isEmpty)
-                #expect(try await device.database.conflicts().isEmpty)
+                #expect(try await device.database.conflicts.rejected().isEmpty)
+                #expect(try await device.database.conflicts.list().isEmpty)
                 #expect(try await device.proves())
             }
         }
@@ -169,8 +169,8 @@ import Testing
             pass(cloud)
             for device in [one, two] { try await device.settle() }
             // Or it is listed: it is not lost without a word.
-            let refused = try await one.database.refused().count
-            let listed = try await one.database.conflicts().count + refused
+            let refused = try await one.database.conflicts.rejected().count
+            let listed = try await one.database.conflicts.list().count + refused
             let contents = try await two.contents()
             #expect(contents == ["a": ["n": 2, "m": 1]] || listed == 1 && contents == ["a": ["n": 1, "m": 1]])
             #expect(try await one.proves())
@@ -213,7 +213,7 @@ import Testing
             try damage("a", from: 0, cloud)
             #expect(try await database.records([RecordID("a")], from: .server).isEmpty)
             pass(cloud)
-            #expect(try await database.refused().isEmpty)
+            #expect(try await database.conflicts.rejected().isEmpty)
             #expect(try await database.record(RecordID("a"))?["n"] == 1)
             #expect(try await database.records([RecordID("a")], from: .server).count == 1)
         }

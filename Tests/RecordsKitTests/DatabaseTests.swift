@@ -12,7 +12,7 @@ import Testing
     ) async throws {
         try await withRecords { cloud in
             let (here, there) = (try await cloud.open(), try await cloud.open())
-            try await here.database.makeZone("work")
+            try await here.database.zones.make("work")
             try await here.database.waitUntilSent()
             try await there.database.waitUntilCurrent()
             try await body(cloud, here, there)
@@ -40,7 +40,7 @@ import Testing
         try await withRecords { cloud in
             let here = try await cloud.openFirst()
             here.setOffline(true)
-            try await here.database.makeZone("work")
+            try await here.database.zones.make("work")
             try await here.database.save(Record("a", zone: "work", ["n": 1]))
             here.setOffline(false)
             try await here.database.waitUntilSent(timeout: .seconds(120))
@@ -81,15 +81,15 @@ import Testing
                 device.setOffline(false)
                 try await device.database.waitUntilSent()
             }
-            let conflicts = try await there.database.conflicts()
+            let conflicts = try await there.database.conflicts.list()
             #expect(conflicts.map(\.id) == [RecordID("a", zone: "work")])
             let text = try #require(conflicts.first).description
             #expect(text.contains("{n: 2}") && text.contains("{n: 3}"))
-            #expect(try await there.database.conflicts(zone: RecordZone.defaultName).isEmpty)
-            #expect(try await there.database.refused().map(\.id) == [RecordID("child", zone: "work")])
-            #expect(try await there.database.refused(zone: RecordZone.defaultName).isEmpty)
-            #expect(try await there.database.dismissRefused() == [RecordID("child", zone: "work")])
-            #expect(try await there.database.refused().isEmpty)
+            #expect(try await there.database.conflicts.list(zone: RecordZone.defaultName).isEmpty)
+            #expect(try await there.database.conflicts.rejected().map(\.id) == [RecordID("child", zone: "work")])
+            #expect(try await there.database.conflicts.rejected(zone: RecordZone.defaultName).isEmpty)
+            #expect(try await there.database.conflicts.dismissRejected() == [RecordID("child", zone: "work")])
+            #expect(try await there.database.conflicts.rejected().isEmpty)
         }
     }
 
@@ -101,7 +101,7 @@ import Testing
             try await there.database.waitUntilCurrent()
             let first = await changes.next(where: { $0.zone == "work" && !$0.changed.isEmpty })
             #expect(first?.changed == [RecordID("a", zone: "work")])
-            try await here.database.makeZone("late")
+            try await here.database.zones.make("late")
             try await here.database.save(Record("b", zone: "late", ["n": 1]))
             try await here.database.save(Record("c", ["n": 1]))
             try await here.database.waitUntilSent()
@@ -122,7 +122,7 @@ import Testing
             #expect(try await new.contents("work") == ["a": ["n": 1]])
             #expect(try await new.contents() == ["b": ["n": 2]])
             // One that is made here is no reason to wait, nor is it that nobody answers.
-            try await new.database.makeZone("mine")
+            try await new.database.zones.make("mine")
             try await new.database.ready(timeout: .seconds(1))
             try await new.database.ready(zone: "work", timeout: .seconds(1))
             let error = await #expect(throws: CloudError.self) { try await new.database.ready(zone: "none") }
@@ -169,7 +169,7 @@ import Testing
             here.setOffline(false)
             try await here.settle()
             #expect(try await here.contents() == ["a": ["n": 2, "text": "long"]])
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
         }
     }
 
@@ -204,7 +204,7 @@ import Testing
             try await here.settle()
             try await there.settle()
             #expect(try await there.contents() == ["a": seen.fields])
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
         }
     }
 

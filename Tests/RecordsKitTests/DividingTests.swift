@@ -22,7 +22,7 @@ import Testing
             let here = try await cloud.open()
             try await here.database.save(Record("known", ["n": 0]))
             try await here.settle()
-            _ = try await here.database.modifyIndexes(
+            _ = try await here.database.indexes.modify(
                 saving: [RecordIndex(type: "Note", fields: [RecordIndex.Field("list")])])
             cloud.simulation.pass(.seconds(120))
             try await body(cloud, here)
@@ -37,8 +37,8 @@ import Testing
             record["n"] = 1
             try await here.database.save(record)
             try await here.settle()
-            #expect(try await here.database.refused().isEmpty)
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.rejected().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
             #expect(try await here.database.recordCount() == 401)
             #expect(try await here.proves())
             let there = try await cloud.open()
@@ -58,8 +58,8 @@ import Testing
                 cloud.simulation.pass(.seconds(1))
             }
             try await here.settle()
-            #expect(try await here.database.refused().isEmpty)
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.rejected().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
             #expect(try await here.database.recordCount() == 401)
             #expect(try await here.proves())
         }
@@ -69,7 +69,7 @@ import Testing
         try await withIndex { _, here in
             try await here.database.modify(saving: records(), deleting: [])
             try await here.settle()
-            let refused = try await here.database.refused()
+            let refused = try await here.database.conflicts.rejected()
             #expect(refused.count == 400 && refused.allSatisfy { $0.error.code == .limitExceeded })
             #expect(refused.first?.error.message.contains("all or none") == true)
             #expect(refused.allSatisfy { $0.record?.fields["list"] != nil })
@@ -78,7 +78,7 @@ import Testing
             let again = refused.compactMap(\.record)
             try await here.database.modify(saving: again, deleting: [], atomically: false)
             try await here.settle()
-            #expect(try await here.database.refused().isEmpty)
+            #expect(try await here.database.conflicts.rejected().isEmpty)
             #expect(try await here.database.recordCount() == 401)
         }
     }
@@ -101,7 +101,7 @@ import Testing
             try await here.database.modify(
                 saving: [], deleting: (0..<4).map { RecordID("t\($0)") }, atomically: false)
             try await here.settle()
-            #expect(try await here.database.refused().isEmpty)
+            #expect(try await here.database.conflicts.rejected().isEmpty)
             #expect(try await here.database.recordCount() == 0)
             #expect(try await here.proves())
         }

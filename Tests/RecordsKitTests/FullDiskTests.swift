@@ -69,9 +69,9 @@ import Testing
             #expect(try await names(two) == ["child", "mentioned", "top"])
             try disk.empty()
             try await one.settle()
-            let refused = try await one.database.refused().map { "\($0.id.name): \($0.error)" }
+            let refused = try await one.database.conflicts.rejected().map { "\($0.id.name): \($0.error)" }
             #expect(refused.isEmpty, "\(refused)")
-            #expect(try await one.database.conflicts().isEmpty)
+            #expect(try await one.database.conflicts.list().isEmpty)
             #expect(try await names(two).isEmpty)
             #expect(try await one.proves())
         }
@@ -91,7 +91,7 @@ import Testing
             try disk.empty()
             try await one.settle()
             #expect(try await one.database.clientChangeToken(zone: RecordZone.defaultName) == Data([2]))
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
         }
     }
 
@@ -124,7 +124,7 @@ import Testing
             #expect(try await pending() == ["new", "last", "top"])
             try disk.empty()
             try await database.waitUntilSent(timeout: .seconds(60))
-            let refused = try await database.refused().map { "\($0.id.name): \($0.error)" }
+            let refused = try await database.conflicts.rejected().map { "\($0.id.name): \($0.error)" }
             #expect(refused.isEmpty, "\(refused)")
         }
     }
@@ -132,7 +132,7 @@ import Testing
     @Test(.enabled(if: SmallDisk.isAvailable, "Only the superuser may mount a small disk."))
     func zonesAreDeletedPastThoseThatWaitForRoom() async throws {
         try await withFullDisk { one, two in
-            for name in ["old", "again"] { try await one.database.makeZone(name) }
+            for name in ["old", "again"] { try await one.database.zones.make(name) }
             try await one.database.waitUntilSent(timeout: .seconds(30))
             try await two.database.waitUntilCurrent(timeout: .seconds(30))
         } _: { one, two, disk in
@@ -142,15 +142,15 @@ import Testing
             }
             func zones() async throws -> [String] {
                 try await two.database.scope.waitUntilCurrent(timeout: .seconds(30))
-                return try await two.database.zones().map(\.name).filter { $0 != RecordZone.defaultName }
+                return try await two.database.zones.list().map(\.name).filter { $0 != RecordZone.defaultName }
             }
-            try await one.database.makeZone("new")
+            try await one.database.zones.make("new")
             #expect(try await waiting() == ["new"])
-            try await one.database.deleteZone("old")
+            try await one.database.zones.delete("old")
             #expect(try await waiting() == ["new"])
             #expect(try await zones() == ["again"])
             // In their order: the one that waits is not there before it is made.
-            try await one.database.deleteZone("new")
+            try await one.database.zones.delete("new")
             #expect(try await waiting() == ["new", "new"])
             try disk.empty()
             try await one.database.scope.waitUntilSent(timeout: .seconds(60))

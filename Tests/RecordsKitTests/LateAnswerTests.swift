@@ -98,7 +98,7 @@ import Testing
             try await one.settle()
             try await two.settle()
             #expect(try await two.contents() == ["there": ["n": 0], "lost": ["n": 2], "new": ["n": 1]])
-            #expect(try await one.database.refused().isEmpty)
+            #expect(try await one.database.conflicts.rejected().isEmpty)
             #expect(try await one.proves())
         }
     }
@@ -106,13 +106,13 @@ import Testing
     @Test func aZoneThatWasMadeInAnEpochThatIsOverIsMadeAgain() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
-            try await one.database.makeZone("there")
+            try await one.database.zones.make("there")
             try await one.database.scope.waitUntilSent(timeout: .seconds(60))
             let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
-            try await one.database.makeZone("lost")
+            try await one.database.zones.make("lost")
             try await one.database.scope.waitUntilSent(timeout: .seconds(60))
             one.setOffline(true)
-            try await one.database.makeZone("new")
+            try await one.database.zones.make("new")
             try await one.database.save(Record("a", zone: "new", ["n": 1]))
             let database = one.database
             let rows = { @Sendable in try database.zones($0).rows }

@@ -19,7 +19,7 @@ import Testing
 
     private func data(_ database: RecordDatabase) async throws -> Data {
         let record = try #require(try await database.record(RecordID("a")))
-        return try await database.data(of: #require(record["photo"] as RecordAsset?), in: record.id)
+        return try await database.assets.data(of: #require(record["photo"] as RecordAsset?), in: record.id)
     }
 
     /// Damages the last chunk of each segment, and has it found.
@@ -56,14 +56,14 @@ import Testing
             try await lose(reader.database, cloud)
             try await reader.database.waitUntilCurrent(timeout: .seconds(60))
             #expect(try await reader.database.scope.verify().damagedChunkCount == 1)
-            let damaged = try await reader.database.damagedAssets()
+            let damaged = try await reader.database.assets.damaged()
             #expect(damaged.places.map(\.field) == ["photo"] && !damaged.hasMore)
             cloud.simulation.advance(by: .seconds(30))
             #expect(try receivedChunks(cloud) - sent == 1)
             #expect(try await data(reader.database) == content)
             for device in [keeper, reader] {
                 #expect(try await device.database.scope.verify().damagedChunkCount == 0)
-                #expect(try await device.database.damagedAssets().places.isEmpty)
+                #expect(try await device.database.assets.damaged().places.isEmpty)
             }
         }
     }
@@ -135,7 +135,7 @@ import Testing
             #expect(requests(during: .seconds(7200)) <= 12 * idle + 2)
             #expect(try receivedChunks(cloud) == sent)
             #expect(try await keeper.database.scope.verify().damagedChunkCount == 1)
-            #expect(try await keeper.database.damagedAssets().places.count == 1)
+            #expect(try await keeper.database.assets.damaged().places.count == 1)
         }
     }
 

@@ -68,7 +68,7 @@ import Testing
             let indexes = Self.sorts.dropFirst().map { sort in
                 RecordIndex(type: "Note", fields: sort.map { RecordIndex.Field($0.field, ascending: $0.ascending) })
             }
-            _ = try await here.database.modifyIndexes(saving: indexes)
+            _ = try await here.database.indexes.modify(saving: indexes)
             cloud.simulation.pass(.seconds(120))
             for sort in Self.sorts.dropFirst() {
                 var request = WireQueryRecords()

@@ -42,7 +42,7 @@ import Testing
             #expect(try await !there.keepsCopy())
             #expect(try await two.database.record(RecordID("a")) == nil)
             #expect(try await one.database.record(RecordID("a")) == nil)
-            let error = await #expect(throws: CloudError.self) { try await there.makeZone("work") }
+            let error = await #expect(throws: CloudError.self) { try await there.zones.make("work") }
             #expect(error?.code == .invalidArguments)
         }
     }
@@ -77,10 +77,10 @@ import Testing
             try await here.waitUntilSent(timeout: .seconds(60))
             try await there.delete(read)
             try await there.waitUntilSent(timeout: .seconds(60))
-            let conflict = try #require(try await there.conflicts().first)
+            let conflict = try #require(try await there.conflicts.list().first)
             #expect(conflict.ancestor?["n"] == 1 && conflict.server?["n"] == 2 && conflict.client == nil)
             #expect(try await here.record(RecordID("a"))?["n"] == 2)
-            try await there.resolve(conflict, keeping: .client)
+            try await there.conflicts.resolve(conflict, keeping: .client)
             try await there.waitUntilSent(timeout: .seconds(60))
             #expect(try await here.record(RecordID("a")) == nil)
         }
@@ -163,9 +163,9 @@ import Testing
                 record["n"] = 2
                 try await there.save(record)
                 try await settle(there)
-                let refused = try await there.refused()
+                let refused = try await there.conflicts.rejected()
                 #expect(refused.map(\.error.code) == [.permissionFailure] && refused.first?.record?["n"] == 2)
-                #expect(try await there.dismissRefused() == [RecordID("a")])
+                #expect(try await there.conflicts.dismissRejected() == [RecordID("a")])
                 #expect(try await there.record(RecordID("a"))?["n"] == 1)
             }
         }
@@ -186,9 +186,9 @@ import Testing
             try await here.waitUntilSent(timeout: .seconds(60))
             try await there.save(theirs)
             try await there.waitUntilSent(timeout: .seconds(60))
-            let conflict = try #require(try await there.conflicts().first)
+            let conflict = try #require(try await there.conflicts.list().first)
             #expect(conflict.ancestor?["n"] == 1 && conflict.server?["n"] == 2 && conflict.client?["n"] == 3)
-            try await there.resolve(conflict, keeping: .client)
+            try await there.conflicts.resolve(conflict, keeping: .client)
             try await there.waitUntilSent(timeout: .seconds(60))
             #expect(try await here.record(RecordID("a"))?["n"] == 3)
         }
@@ -240,8 +240,8 @@ import Testing
             for database in [there, here, there, here] { try await settle(database) }
             for database in [here, there] {
                 #expect(try await database.records(matching: RecordQuery()).map(\.id.name) == ["a", "b", "c"])
-                #expect(try await database.refused().isEmpty)
-                #expect(try await database.conflicts().isEmpty)
+                #expect(try await database.conflicts.rejected().isEmpty)
+                #expect(try await database.conflicts.list().isEmpty)
                 #expect(try await database.scope(of: RecordZone.defaultName).verify(timeout: .seconds(60)).agrees)
             }
             let accounts = try [one, two].map { try #require(try $0.session.account).accountID }

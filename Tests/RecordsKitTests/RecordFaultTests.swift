@@ -21,7 +21,7 @@ import Testing
             }
             #expect(try cloud.simulation.use { try $0.faults.count("records.send") } == 3)
             #expect(try await here.contents() == ["a": ["n": 3]])
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
             #expect(try await here.proves())
         }
     }
@@ -37,7 +37,7 @@ import Testing
             var record = try #require(try await one.database.record(RecordID("old")))
             record["n"] = 2
             try await one.database.save(record)
-            try await one.database.makeZone("work")
+            try await one.database.zones.make("work")
             try await one.database.save(Record("w", zone: "work", ["n": 3]))
             try await one.settle("work")
             try await one.settle()
@@ -54,8 +54,8 @@ import Testing
             for device in [one, two] {
                 #expect(try await device.contents() == ["new": ["n": 1], "old": ["n": 2]])
                 #expect(try await device.contents("work") == ["w": ["n": 3]])
-                #expect(try await device.database.conflicts().isEmpty)
-                #expect(try await device.database.refused().isEmpty)
+                #expect(try await device.database.conflicts.list().isEmpty)
+                #expect(try await device.database.conflicts.rejected().isEmpty)
                 #expect(try await device.proves())
                 #expect(try await device.proves("work"))
             }
@@ -85,7 +85,7 @@ import Testing
                 #expect(try await device.proves())
             }
             // Which of both is the later one the second device cannot know; the service can, by what it once said of both.
-            for device in [one, two] { #expect(try await device.database.conflicts().isEmpty) }
+            for device in [one, two] { #expect(try await device.database.conflicts.list().isEmpty) }
         }
     }
 
@@ -99,7 +99,7 @@ import Testing
             let data = Data(repeating: 7, count: 900 << 10)
             for number in 0..<6 { try await here.database.save(Record("\(number)", ["data": .data(data)])) }
             try await here.settle()
-            let refused = try await here.database.refused()
+            let refused = try await here.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == (0..<6).map { "\($0)" })
             #expect(refused.allSatisfy { $0.record?["data"] == data })
         }
@@ -115,7 +115,7 @@ import Testing
             let data = Data(repeating: 7, count: 200 << 10)
             try await here.database.save(Record("large", ["data": .data(data)]))
             try await here.settle()
-            let refused = try await here.database.refused()
+            let refused = try await here.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["large"] && refused.first?.error.code == .quotaExceeded)
             #expect(refused.first?.record?["data"] == data)
             #expect(try await here.contents() == ["small": ["n": 1]])
@@ -124,8 +124,8 @@ import Testing
                 #expect(change.changed == [RecordID("large")])
                 break
             }
-            #expect(try await here.database.dismissRefused() == [RecordID("large")])
-            #expect(try await here.database.refused().isEmpty)
+            #expect(try await here.database.conflicts.dismissRejected() == [RecordID("large")])
+            #expect(try await here.database.conflicts.rejected().isEmpty)
             #expect(try await here.proves())
         }
     }
@@ -171,8 +171,8 @@ import Testing
                 try await here.database.save(Record("large", ["data": .data(Data(repeating: 7, count: 200 << 10))]))
             }
             try await here.settle()
-            #expect(try await here.database.conflicts().count == (isConflict ? 1 : 0))
-            #expect(try await here.database.refused().count == (isConflict ? 0 : 1))
+            #expect(try await here.database.conflicts.list().count == (isConflict ? 1 : 0))
+            #expect(try await here.database.conflicts.rejected().count == (isConflict ? 0 : 1))
             try cloud.simulation.use { _ = try $0.createAccount("other") }
             let connection = try cloud.simulation.use { try $0.connection }
             func signIn(discards: Bool = false) async throws {
@@ -226,7 +226,7 @@ import Testing
             try await here.database.save(other)
             here.setOffline(false)
             try await here.settle()
-            #expect(try await here.database.refused().isEmpty)
+            #expect(try await here.database.conflicts.rejected().isEmpty)
             #expect(try await here.contents().keys.sorted() == ["child", "other", "parent"])
             #expect(try await here.database.record(RecordID("child"))?.parent == "parent")
             #expect(try await here.proves())

@@ -121,7 +121,7 @@ final class RecordHistory {
 
     /// - Returns: False: nobody here knows what is in the zone yet.
     private func hasZone(_ zone: String, on device: RecordCloud.Device) async throws -> Bool {
-        if try await device.database.zone(zone) == nil { try await device.database.makeZone(zone) }
+        if try await device.database.zones.zone(zone) == nil { try await device.database.zones.make(zone) }
         do { _ = try await device.database.recordCount(zone: zone) } catch { return error.code != .storeOutOfStep }
         return true
     }
@@ -173,7 +173,7 @@ final class RecordHistory {
             RecordIndex(type: "Note", fields: [RecordIndex.Field("ref"), RecordIndex.Field("v", ascending: false)]),
         ].shuffled(using: &generator)
         // It may be out of reach.
-        _ = try? await devices[number].database.modifyIndexes(
+        _ = try? await devices[number].database.indexes.modify(
             saving: [indexes[0], indexes[1]], deleting: [indexes[2]], timeout: .seconds(5))
         trace.append("\(number) makes indexes of \(indexes[0].fields), \(indexes[1].fields)")
     }
@@ -198,23 +198,23 @@ final class RecordHistory {
     }
 
     private func resolve(in zone: String, on device: RecordCloud.Device, _ number: Int) async throws {
-        guard try await device.database.zone(zone) != nil,
-            let conflict = try await device.database.conflicts(zone: zone).first
+        guard try await device.database.zones.zone(zone) != nil,
+            let conflict = try await device.database.conflicts.list(zone: zone).first
         else { return }
         conflictCount += 1
         let client = conflict.client?.changeTag
         switch Int.random(in: 0..<3, using: &generator) {
         case 0:
-            try await device.database.resolve(conflict, keeping: .server)
+            try await device.database.conflicts.resolve(conflict, keeping: .server)
             dropped.formUnion(client.map { lineage(of: $0) } ?? [])
         case 1 where conflict.client != nil:
-            let kept = try await device.database.resolve(conflict, keeping: .client)
+            let kept = try await device.database.conflicts.resolve(conflict, keeping: .client)
             note(kept, from: [client, conflict.server?.changeTag])
         default:
             guard var merged = conflict.server ?? conflict.client else { return }
             counter += 1
             merged["v"] = .integer(counter)
-            let kept = try await device.database.resolve(conflict, keeping: .merged(merged))
+            let kept = try await device.database.conflicts.resolve(conflict, keeping: .merged(merged))
             note(kept, from: [client, conflict.server?.changeTag])
         }
         trace.append("\(number) resolves \(conflict.id)")
@@ -270,7 +270,7 @@ final class RecordHistory {
 
     /// Where all have the same: what the service has said of a save stays so, and what is gone stays gone.
     private func observe() async throws {
-        for zone in try await devices[0].database.zones() {
+        for zone in try await devices[0].database.zones.list() {
             for device in devices { try await ask(device, zone.name, .server) }
             let records = try await devices[0].database.records(matching: RecordQuery(), in: zone.name)
             for record in records where !record.isPending {
@@ -309,7 +309,7 @@ final class RecordHistory {
         for _ in 0..<4 {
             for device in devices {
                 try await device.database.waitUntilCurrent(timeout: .seconds(300))
-                for zone in try await device.database.zones() { try await device.settle(zone.name) }
+                for zone in try await device.database.zones.list() { try await device.settle(zone.name) }
             }
         }
     }
@@ -317,12 +317,12 @@ final class RecordHistory {
     private func checkEnd() async throws {
         let first = devices[0].database
         for device in devices {
-            guard try await device.database.zones() == first.zones() else { throw Violation("Zones differ.") }
+            guard try await device.database.zones.list() == first.zones.list() else { throw Violation("Zones differ.") }
             guard try await device.database.scope.verify(timeout: .seconds(60)).agrees else {
                 throw Violation("\(device.name) has other zones than the service.")
             }
         }
-        for zone in try await first.zones().map(\.name) {
+        for zone in try await first.zones.list().map(\.name) {
             let records = try await first.records(matching: RecordQuery(), in: zone)
             var kept: [RecordID: Set<Data>] = [:]
             var listed: [String: [Record]] = [:]
@@ -333,12 +333,12 @@ final class RecordHistory {
                 guard try await device.proves(zone) else {
                     throw Violation("\(device.name) and the service differ in \(zone).")
                 }
-                let refused = try await device.database.refused(zone: zone)
+                let refused = try await device.database.conflicts.rejected(zone: zone)
                 guard refused.isEmpty || hasRestores else {
                     throw Violation("\(device.name) lists as refused: \(refused)")
                 }
                 listed[zone, default: []] += refused.compactMap(\.record)
-                for conflict in try await device.database.conflicts(zone: zone) {
+                for conflict in try await device.database.conflicts.list(zone: zone) {
                     conflictCount += 1
                     listed[zone, default: []] += [conflict.client].compactMap { $0 }
                     guard let tag = conflict.client?.changeTag else { continue }

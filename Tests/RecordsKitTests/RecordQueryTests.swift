@@ -153,10 +153,10 @@ import Testing
             for try await page in here.database.pages(matching: query, from: .server, size: 200) { paged.append(page) }
             #expect(paged.map(\.count) == [200, 200, 100] && paged.flatMap { $0 } == local)
             query.allowsScan = false
-            try await here.database.modifyIndexes(saving: [try #require(error?.neededIndex)])
+            try await here.database.indexes.modify(saving: [try #require(error?.neededIndex)])
             cloud.simulation.pass(.seconds(120))
             #expect(try await here.database.records(matching: query, from: .server) == local)
-            #expect(try await here.database.explain(query).way == .index)
+            #expect(try await here.database.indexes.explain(query).way == .index)
             query.desiredFields = ["long"]
             query.limit = 3
             let few = try await here.database.records(matching: query, from: .server)
@@ -170,7 +170,7 @@ import Testing
         try await withRecords { cloud in
             let (here, there) = (try await cloud.open(), try await cloud.open())
             try await Self.fill(here)
-            try await here.database.modifyIndexes(
+            try await here.database.indexes.modify(
                 saving: [RecordIndex(type: "Note", fields: [RecordIndex.Field("n")])])
             cloud.simulation.pass(.seconds(120))
             for sort in [[], [RecordSort("n")], [RecordSort("n", ascending: false)]] {

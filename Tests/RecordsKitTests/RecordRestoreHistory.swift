@@ -82,7 +82,7 @@ final class RecordRestoreHistory {
         defer { cloud.close() }
         do {
             for _ in 0..<Int.random(in: 2...3, using: &generator) { try await join() }
-            try await members[0].device.database.makeZone("one")
+            try await members[0].device.database.zones.make("one")
             try await settle()
             try copyStorage()
             let last = plan()
@@ -292,10 +292,10 @@ final class RecordRestoreHistory {
         _ records: [Record], on device: RecordCloud.Device, _ conditions: [RecordCondition] = []
     ) async throws {
         let zone = records.first?.id.zone ?? ""
-        let refused = try await device.database.refused(zone: zone)
+        let refused = try await device.database.conflicts.rejected(zone: zone)
         let saved = try await device.database.modify(saving: records, deleting: [], conditions: conditions)
         let batch = counter
-        let left = Set(try await device.database.refused(zone: zone).map(\.number))
+        let left = Set(try await device.database.conflicts.rejected(zone: zone).map(\.number))
         // Who saves again what was refused has decided about it.
         for former in refused where !left.contains(former.number) {
             guard let record = saved.first(where: { $0.id == former.id }) else { continue }
@@ -345,26 +345,28 @@ final class RecordRestoreHistory {
     /// Somebody looks at what conflicts or was refused.
     private func decide(in zone: String, on device: RecordCloud.Device) async throws {
         guard try await hasZone(zone, on: device) else { return }
-        if let conflict = try await device.database.conflicts(zone: zone).first {
+        if let conflict = try await device.database.conflicts.list(zone: zone).first {
             let (client, server) = (saved(conflict.client), conflict.server?.changeTag)
             switch Int.random(in: 0..<3, using: &generator) {
             case 0:
-                try await device.database.resolve(conflict, keeping: .server)
+                try await device.database.conflicts.resolve(conflict, keeping: .server)
                 forget(client, for: server)
             case 1 where conflict.client != nil:
-                let kept = try await device.database.resolve(conflict, keeping: .client)
+                let kept = try await device.database.conflicts.resolve(conflict, keeping: .client)
                 add(kept, from: [client, server])
             default:
                 guard var merged = conflict.server ?? conflict.client else { return }
                 counter += 1
                 merged["v"] = .integer(counter)
-                add(try await device.database.resolve(conflict, keeping: .merged(merged)), from: [client, server])
+                add(
+                    try await device.database.conflicts.resolve(conflict, keeping: .merged(merged)),
+                    from: [client, server])
             }
             note("\(device.name) resolves \(conflict.id)", "conflicts")
-        } else if let refused = try await device.database.refused(zone: zone).first {
+        } else if let refused = try await device.database.conflicts.rejected(zone: zone).first {
             let there = try await device.database.heardRecords([refused.id])[refused.id]
             forget(saved(refused.record), for: there?.changeTag)
-            try await device.database.dismissRefused([refused])
+            try await device.database.conflicts.dismissRejected([refused])
             note("\(device.name) dismisses \(refused.id): \(refused.error.code)", "refusals")
         }
     }
@@ -462,8 +464,8 @@ final class RecordRestoreHistory {
     ) async throws -> (tags: Set<Data>, records: [Record]) {
         var records: [Record] = []
         do {
-            records += try await device.database.conflicts(zone: zone).compactMap(\.client)
-            records += try await device.database.refused(zone: zone).compactMap(\.record)
+            records += try await device.database.conflicts.list(zone: zone).compactMap(\.client)
+            records += try await device.database.conflicts.rejected(zone: zone).compactMap(\.record)
         } catch {
             guard error.code == .zoneNotFound || error.code == .storeOutOfStep else { throw error }
         }
@@ -498,7 +500,7 @@ final class RecordRestoreHistory {
         for _ in 0..<4 {
             for member in members {
                 try await member.device.database.waitUntilCurrent(timeout: .seconds(300))
-                for zone in try await member.device.database.zones() { try await member.device.settle(zone.name) }
+                for zone in try await member.device.database.zones.list() { try await member.device.settle(zone.name) }
             }
         }
     }

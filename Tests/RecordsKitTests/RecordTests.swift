@@ -61,7 +61,7 @@ import Testing
             try await here.settle()
             try await there.settle()
             #expect(try await there.contents() == ["a": ["count": 5]])
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
             #expect(try await here.proves())
         }
     }
@@ -111,7 +111,7 @@ import Testing
             try await here.settle()
             there.setOffline(false)
             try await there.settle()
-            #expect(try await there.database.conflicts().map(\.client?.fields) == [["n": 1]])
+            #expect(try await there.database.conflicts.list().map(\.client?.fields) == [["n": 1]])
         }
     }
 
@@ -137,10 +137,10 @@ import Testing
                 try await here.database.modify(
                     saving: [Record(name, ["n": 2])], deleting: [], conditions: [condition])
                 try await here.settle()
-                let refused = try await here.database.refused()
+                let refused = try await here.database.conflicts.rejected()
                 #expect(refused.map(\.id.name) == [name] && refused[0].error.code == .constraintViolation)
                 #expect(refused[0].record?.fields == ["n": 2])
-                try await here.database.dismissRefused()
+                try await here.database.conflicts.dismissRejected()
             }
             #expect(try await there.contents().keys.sorted() == ["a", "lock"])
         }

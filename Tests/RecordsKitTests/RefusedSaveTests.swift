@@ -52,8 +52,8 @@ import Testing
             for device in [two, one] { try await device.settle() }
             #expect(try await one.contents() == ["a": ["n": 10], "b": ["n": 11]])
             #expect(try await two.contents() == one.contents())
-            #expect(try await two.database.conflicts().isEmpty)
-            let refused = try await two.database.refused()
+            #expect(try await two.database.conflicts.list().isEmpty)
+            let refused = try await two.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["a", "c"])
             #expect(refused.map(\.error.code) == [.constraintViolation, .batchRequestFailed])
             let kept = try #require(refused.first?.record)
@@ -62,8 +62,8 @@ import Testing
             try await two.database.save(kept)
             try await two.settle()
             #expect(try await two.contents()["a"] == kept.fields)
-            #expect(try await two.database.conflicts().isEmpty)
-            #expect(try await two.database.refused().map(\.id.name) == ["c"])
+            #expect(try await two.database.conflicts.list().isEmpty)
+            #expect(try await two.database.conflicts.rejected().map(\.id.name) == ["c"])
             #expect(try await two.proves())
         }
     }
@@ -87,8 +87,8 @@ import Testing
             two.setOffline(false)
             for device in [two, one] { try await device.settle() }
             #expect(try await two.contents() == ["a": ["n": 10], "b": ["n": 10], "c": ["n": 10]])
-            #expect(try await two.database.conflicts().isEmpty)
-            let refused = try await two.database.refused()
+            #expect(try await two.database.conflicts.list().isEmpty)
+            let refused = try await two.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["a", "b", "c"])
             #expect(refused.first?.record?.fields == ["n": 1, "note": 1])
             #expect(refused.last?.record?.fields == ["n": 10, "data": data, "note": 2])
@@ -98,7 +98,7 @@ import Testing
             try await two.database.save(kept)
             try await two.settle()
             #expect(try await two.contents()["c"] == ["n": 10, "note": 2])
-            #expect(try await two.database.conflicts().isEmpty)
+            #expect(try await two.database.conflicts.list().isEmpty)
             #expect(try await two.proves())
         }
     }
@@ -118,8 +118,8 @@ import Testing
             for device in [two, one] { try await device.settle() }
             #expect(try await one.contents() == ["a": ["n": 10, "m": 1], "b": ["n": 10]])
             #expect(try await two.contents() == one.contents())
-            #expect(try await two.database.conflicts().isEmpty)
-            let refused = try await two.database.refused()
+            #expect(try await two.database.conflicts.list().isEmpty)
+            let refused = try await two.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["a", "b", "x"])
             #expect(refused.first?.record?.fields == ["n": 10, "m": 1, "note": 2, "end": 3])
             #expect(try await two.proves())
@@ -139,8 +139,8 @@ import Testing
             for device in [two, one] { try await device.settle() }
             #expect(try await one.contents() == ["b": ["n": 10]])
             #expect(try await two.contents() == one.contents())
-            #expect(try await two.database.conflicts().isEmpty)
-            #expect(try await two.database.refused().map(\.id.name) == ["a", "b"])
+            #expect(try await two.database.conflicts.list().isEmpty)
+            #expect(try await two.database.conflicts.rejected().map(\.id.name) == ["a", "b"])
             #expect(try await two.proves())
         }
     }
@@ -165,9 +165,9 @@ import Testing
             two.setOffline(false)
             for device in [two, one] { try await device.settle() }
             #expect(try await two.contents() == ["a": ["n": 11], "b": ["n": 11]])
-            let refused = try await two.database.refused()
+            let refused = try await two.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["c"] && refused.map(\.record?.fields) == [["n": 23]])
-            let conflicts = try await two.database.conflicts()
+            let conflicts = try await two.database.conflicts.list()
             #expect(conflicts.map(\.client?.fields) == [["n": 23], ["n": 21]])
             try await two.database.save(try #require(refused.first?.record))
             try await two.settle()
@@ -192,8 +192,8 @@ import Testing
             for device in [two, one] { try await device.settle() }
             #expect(try await one.contents() == ["a": ["n": 10], "b": ["n": 10]])
             #expect(try await two.contents() == one.contents())
-            #expect(try await two.database.conflicts().isEmpty)
-            let refused = try await two.database.refused()
+            #expect(try await two.database.conflicts.list().isEmpty)
+            let refused = try await two.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["a", "b"])
             #expect(refused.map { $0.record?["n"] } == [0, 20])
             #expect(refused.first?.record?["note"] == 1)
@@ -215,8 +215,8 @@ import Testing
             two.setOffline(false)
             for device in [two, one] { try await device.settle() }
             #expect(try await two.contents() == ["a": ["n": 10], "b": ["n": 10]])
-            #expect(try await two.database.conflicts().isEmpty)
-            let refused = try await two.database.refused()
+            #expect(try await two.database.conflicts.list().isEmpty)
+            let refused = try await two.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["a", "b"])
             #expect(refused.map { $0.record?["note"] } == [2, 2] && refused.last?.record?["n"] == 20)
         }
@@ -234,10 +234,10 @@ import Testing
             try await one.settle()
             two.setOffline(false)
             for device in [two, one] { try await device.settle() }
-            let conflicts = try await two.database.conflicts()
+            let conflicts = try await two.database.conflicts.list()
             #expect(conflicts.map(\.id.name) == ["a"] && conflicts.first?.client?["note"] == 2)
             #expect(conflicts.first?.server?["n"] == 11 && conflicts.first?.ancestor?.fields == ["n": 10])
-            let refused = try await two.database.refused()
+            let refused = try await two.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["b"] && refused.first?.record?["note"] == 2)
         }
     }
@@ -253,7 +253,7 @@ import Testing
             try await two.settle()
             #expect(try await two.database.clientChangeToken(zone: RecordZone.defaultName) == nil)
             #expect(try await two.contents()["a"] == ["n": 10])
-            #expect(try await two.database.refused().map { $0.record?["data"] } == [0])
+            #expect(try await two.database.conflicts.rejected().map { $0.record?["data"] } == [0])
         }
     }
 
@@ -287,8 +287,8 @@ import Testing
             two.setOffline(false)
             for device in [two, one, two] { try await device.settle() }
             for device in [one, two] { #expect(try await device.contents() == ["b": ["n": 10]]) }
-            #expect(try await two.database.refused().isEmpty)
-            let conflicts = try await two.database.conflicts()
+            #expect(try await two.database.conflicts.rejected().isEmpty)
+            let conflicts = try await two.database.conflicts.list()
             #expect(conflicts.map(\.id.name) == ["a"] && conflicts.first?.server == nil)
             #expect(conflicts.first?.ancestor?.fields == ["n": 11])
             #expect(conflicts.first?.client?.fields == ["n": 11, "note": 1])
@@ -316,8 +316,8 @@ import Testing
             two.setOffline(false)
             for device in [two, one, two] { try await device.settle() }
             for device in [one, two] { #expect(try await device.contents().keys.sorted() == ["a", "b"]) }
-            #expect(try await two.database.refused().isEmpty)
-            let conflicts = try await two.database.conflicts()
+            #expect(try await two.database.conflicts.rejected().isEmpty)
+            let conflicts = try await two.database.conflicts.list()
             #expect(conflicts.map(\.id.name) == ["new"] && conflicts.first?.server == nil)
             #expect(conflicts.first?.client?.fields == ["n": 1, "note": 1])
         }

@@ -18,7 +18,7 @@ import Testing
                 for _ in 0..<3 {
                     for device in devices {
                         try await device.database.waitUntilCurrent(timeout: .seconds(120))
-                        for zone in try await device.database.zones() {
+                        for zone in try await device.database.zones.list() {
                             // One may end meanwhile.
                             do { try await device.settle(zone.name) } catch let error as CloudError
                                 where error.code == .zoneNotFound
@@ -41,9 +41,9 @@ import Testing
             one.setOffline(false)
             try await settle([one, two])
             for device in [one, two] {
-                for zone in try await device.database.zones() {
+                for zone in try await device.database.zones.list() {
                     #expect(try await device.proves(zone.name))
-                    #expect(try await device.database.refused(zone: zone.name).isEmpty)
+                    #expect(try await device.database.conflicts.rejected(zone: zone.name).isEmpty)
                 }
             }
         }
@@ -59,27 +59,27 @@ import Testing
         var before: [String: [RecordStamp?]] = [:]
         var zones: [RecordZone] = []
         try await restoring { one, _ in
-            try await one.database.makeZone("work")
+            try await one.database.zones.make("work")
             try await one.database.save(Record("old", zone: "work", ["n": 0]))
         } _: { one, two in
             var record = try #require(try await one.database.record(RecordID("old", zone: "work")))
             record["n"] = 1
             try await one.database.save(record)
             try await one.database.save(Record("new", zone: "work", ["n": 1]))
-            try await one.database.makeZone("later")
+            try await one.database.zones.make("later")
             try await one.database.save(Record("a", zone: "later", ["n": 1]))
             try await one.settle("later")
             try await one.settle("work")
             try await two.settle("work")
             before = try await stamps(one)
-            zones = try await one.database.zones()
+            zones = try await one.database.zones.list()
         } _: { _, two, settle in
             try await settle()
             #expect(try await stamps(two) == before)
             #expect(try await two.contents("work") == ["old": ["n": 1], "new": ["n": 1]])
             #expect(try await two.contents("later") == ["a": ["n": 1]])
-            #expect(try await two.database.zones() == zones)
-            #expect(try await two.database.conflicts(zone: "work").isEmpty)
+            #expect(try await two.database.zones.list() == zones)
+            #expect(try await two.database.conflicts.list(zone: "work").isEmpty)
         }
     }
 
@@ -97,22 +97,22 @@ import Testing
             try cloud.simulation.use { try $0.restore(copy, of: .records) }
             try cloud.setPlan(bytes: 64 << 10)
             try await two.settle()
-            #expect(try await two.database.refused().map(\.id.name) == ["a", "b"])
+            #expect(try await two.database.conflicts.rejected().map(\.id.name) == ["a", "b"])
             try cloud.setPlan(bytes: 1 << 30)
             // Of one of them it has another content.
             try await one.database.save(Record("a", ["data": data, "n": 2]), policy: .allKeys)
             one.setOffline(false)
             for device in [one, two] { try await device.settle() }
             #expect(try await two.database.records(matching: RecordQuery()).map(\.id.name) == ["a", "b", "small"])
-            #expect(try await two.database.refused().map(\.id.name) == ["a"])
+            #expect(try await two.database.conflicts.rejected().map(\.id.name) == ["a"])
             #expect(try await two.proves())
         }
     }
 
     @Test func aDeletionThatARestoreHasLostIsRepeated() async throws {
         try await restoring { one, _ in
-            try await one.database.makeZone("work")
-            try await one.database.makeZone("ended")
+            try await one.database.zones.make("work")
+            try await one.database.zones.make("ended")
             for name in ["a", "b", "parent"] { try await one.database.save(Record(name, zone: "work", ["n": 0])) }
             var child = Record("child", zone: "work", ["n": 0])
             child.parent = "parent"
@@ -128,13 +128,13 @@ import Testing
             child.parent = "b"
             try await one.database.save(child)
             try await one.database.delete(RecordID("parent", zone: "work"))
-            try await one.database.deleteZone("ended")
+            try await one.database.zones.delete("ended")
         } _: { _, two, settle in
             try await settle()
             #expect(try await two.contents("work").keys.sorted() == ["b", "child"])
             #expect(try await two.database.record(RecordID("child", zone: "work"))?.parent == "b")
-            #expect(try await two.database.zones().map(\.name) == [RecordZone.defaultName, "work"])
-            #expect(try await two.database.conflicts(zone: "work").isEmpty)
+            #expect(try await two.database.zones.list().map(\.name) == [RecordZone.defaultName, "work"])
+            #expect(try await two.database.conflicts.list(zone: "work").isEmpty)
         }
     }
 
@@ -165,7 +165,7 @@ import Testing
                 #expect(try await device.contents() == ["a": ["n": 2], "b": ["n": 2]])
                 #expect(try await device.proves())
             }
-            let conflicts = try await one.database.conflicts()
+            let conflicts = try await one.database.conflicts.list()
             #expect(conflicts.map(\.id.name) == ["a", "b"])
             #expect(conflicts.map(\.client?.fields) == [["n": 1], nil])
             #expect(conflicts.map(\.server?.fields) == [["n": 2], ["n": 2]])
@@ -221,10 +221,10 @@ import Testing
                 #expect(try await device.contents() == kept)
                 #expect(try await device.proves())
             }
-            #expect(try await first.database.conflicts().isEmpty)
-            #expect(try await first.database.refused().isEmpty)
-            let conflicts = try await second.database.conflicts()
-            let refused = try await second.database.refused()
+            #expect(try await first.database.conflicts.list().isEmpty)
+            #expect(try await first.database.conflicts.rejected().isEmpty)
+            let conflicts = try await second.database.conflicts.list()
+            let refused = try await second.database.conflicts.rejected()
             #expect(conflicts.map(\.id.name) == (isOlderFirst ? ["a", "b", "c"] : ["a", "c"]))
             let clients: [[String: RecordValue]?] = isOlderFirst ? [["n": 2], nil, ["n": 2]] : [["n": 1], ["n": 1]]
             #expect(conflicts.map(\.client?.fields) == clients)
@@ -259,7 +259,7 @@ import Testing
                 for _ in 0..<2 { for device in [one, two] { try await device.settle() } }
                 for device in [one, two] {
                     #expect(try await device.contents() == ["a": ["n": .integer(Int64(number))]])
-                    #expect(try await device.database.conflicts().isEmpty)
+                    #expect(try await device.database.conflicts.list().isEmpty)
                     #expect(try await device.proves())
                 }
             }
@@ -269,10 +269,10 @@ import Testing
     @Test func whatWasMadeFromSomethingThatIsLostIsNoConflict() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()
-            try await here.database.makeZone("work")
+            try await here.database.zones.make("work")
             try await here.settle("work")
             let copy = try cloud.simulation.use { try $0.copyStorage(of: .records) }
-            try await here.database.makeZone("later")
+            try await here.database.zones.make("later")
             for zone in ["work", "later"] {
                 try await here.database.save(Record("a", zone: zone, ["n": 1]))
                 try await here.settle(zone)
@@ -290,8 +290,8 @@ import Testing
             }
             for zone in ["work", "later"] {
                 #expect(try await here.contents(zone) == ["a": ["n": 2]])
-                #expect(try await here.database.conflicts(zone: zone).isEmpty)
-                #expect(try await here.database.refused(zone: zone).isEmpty)
+                #expect(try await here.database.conflicts.list(zone: zone).isEmpty)
+                #expect(try await here.database.conflicts.rejected(zone: zone).isEmpty)
                 #expect(try await here.proves(zone))
             }
         }
@@ -299,8 +299,8 @@ import Testing
 
     @Test func referencesAndIndexesOfWhatComesBackAreThereToo() async throws {
         try await restoring { one, _ in
-            try await one.database.makeZone("work")
-            try await one.database.modifyIndexes(saving: [RecordIndex(type: "Note", fields: [RecordIndex.Field("n")])])
+            try await one.database.zones.make("work")
+            try await one.database.indexes.modify(saving: [RecordIndex(type: "Note", fields: [RecordIndex.Field("n")])])
         } _: { one, _ in
             for number in 0..<150 {
                 var record = Record("r\(number)", zone: "work", ["n": .integer(Int64(number))])

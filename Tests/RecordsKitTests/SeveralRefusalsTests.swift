@@ -29,7 +29,7 @@ import Testing
                 try await device.database.save(record)
                 try await device.settle()
             }
-            let refused = try await device.database.refused()
+            let refused = try await device.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["a", "a"] && Set(refused.map(\.number)).count == 2)
             #expect(refused.map { $0.record?.fields["first"] } == [1, nil])
             try #require(refused.count == 2)
@@ -45,7 +45,7 @@ import Testing
             try await device.database.save(record)
             try await device.settle()
             #expect(try await device.contents()["a"]?[number == 0 ? "first" : "second"] == 1)
-            #expect(try await device.database.refused() == [refused[1 - number]])
+            #expect(try await device.database.conflicts.rejected() == [refused[1 - number]])
         }
     }
 
@@ -57,7 +57,7 @@ import Testing
             record.parent = "nowhere"
             device.setOffline(true)
             try await device.database.save(record)
-            #expect(try await device.database.refused() == [refused[1]])
+            #expect(try await device.database.conflicts.rejected() == [refused[1]])
         }
     }
 
@@ -67,23 +67,23 @@ import Testing
             record["n"] = 5
             try await device.database.save(record)
             try await device.settle()
-            #expect(try await device.database.refused() == refused)
+            #expect(try await device.database.conflicts.rejected() == refused)
             try await device.database.delete(RecordID("a"))
             try await device.settle()
             #expect(try await device.contents().isEmpty)
-            #expect(try await device.database.refused() == refused)
+            #expect(try await device.database.conflicts.rejected() == refused)
         }
     }
 
     @Test func oneIsDismissedAndNotWhatCameAfterIt() async throws {
         try await withTwoRefused { (_, device, refused) async throws in
-            #expect(try await device.database.dismissRefused([refused[0]]) == [refused[0]])
-            #expect(try await device.database.refused() == [refused[1]])
+            #expect(try await device.database.conflicts.dismissRejected([refused[0]]) == [refused[0]])
+            #expect(try await device.database.conflicts.rejected() == [refused[1]])
             // Nobody has seen the other one when this was listed.
-            #expect(try await device.database.dismissRefused([refused[0]]).isEmpty)
-            #expect(try await device.database.refused() == [refused[1]])
-            #expect(try await device.database.dismissRefused(of: [RecordID("a")]) == [RecordID("a")])
-            #expect(try await device.database.refused().isEmpty)
+            #expect(try await device.database.conflicts.dismissRejected([refused[0]]).isEmpty)
+            #expect(try await device.database.conflicts.rejected() == [refused[1]])
+            #expect(try await device.database.conflicts.dismissRejected(of: [RecordID("a")]) == [RecordID("a")])
+            #expect(try await device.database.conflicts.rejected().isEmpty)
         }
     }
 
@@ -91,8 +91,8 @@ import Testing
         try await withTwoRefused { (_, device, _) async throws in
             #expect(
                 try await device.database.scope(of: RecordZone.defaultName).status().refused.map(\.key) == ["a", "a"])
-            #expect(try await device.database.dismissRefused() == [RecordID("a")])
-            #expect(try await device.database.refused().isEmpty)
+            #expect(try await device.database.conflicts.dismissRejected() == [RecordID("a")])
+            #expect(try await device.database.conflicts.rejected().isEmpty)
         }
     }
 
@@ -109,13 +109,13 @@ import Testing
             (record["first"], record["gone"], record.parent) = (1, nil, "nowhere")
             record = try await device.database.save(record, policy: policy)
             try await device.settle()
-            #expect(try await device.database.refused().count == 1)
+            #expect(try await device.database.conflicts.rejected().count == 1)
             (record["second"], record.parent) = (2, nil)
             try await device.database.save(record, policy: policy)
             try await device.settle()
             #expect(try await device.contents()["a"] == ["n": 0, "first": 1, "second": 2])
-            #expect(try await device.database.refused().isEmpty)
-            #expect(try await device.database.conflicts().isEmpty)
+            #expect(try await device.database.conflicts.rejected().isEmpty)
+            #expect(try await device.database.conflicts.list().isEmpty)
             #expect(try await device.proves())
         }
     }
@@ -133,14 +133,14 @@ import Testing
                 record = try await device.database.save(record)
                 try await device.settle()
             }
-            let refused = try await device.database.refused()
+            let refused = try await device.database.conflicts.rejected()
             #expect(refused.count == 1 && refused.first?.record?["first"] == 1 && refused.first?.record?["second"] == 1)
             var again = try #require(refused.first?.record)
             again.parent = nil
             try await device.database.save(again)
             try await device.settle()
             #expect(try await device.contents()["a"] == ["n": 0, "first": 1, "second": 1])
-            #expect(try await device.database.refused().isEmpty)
+            #expect(try await device.database.conflicts.rejected().isEmpty)
         }
     }
 
@@ -157,8 +157,8 @@ import Testing
             try await device.database.modify(saving: [], deleting: [record.id], seen: [record])
             try await device.settle()
             #expect(try await device.contents().isEmpty)
-            #expect(try await device.database.refused().isEmpty)
-            #expect(try await device.database.conflicts().isEmpty)
+            #expect(try await device.database.conflicts.rejected().isEmpty)
+            #expect(try await device.database.conflicts.list().isEmpty)
         }
     }
 
@@ -179,7 +179,8 @@ import Testing
             device.setOffline(false)
             try await device.settle()
             let isThere = try await device.contents()["a"] != nil
-            let undecided = try await device.database.conflicts().count + device.database.refused().count
+            let undecided =
+                try await device.database.conflicts.list().count + device.database.conflicts.rejected().count
             #expect(!isThere || undecided > 0)
         }
     }
@@ -203,9 +204,9 @@ import Testing
             try await device.database.delete(RecordID("a"))
             device.setOffline(false)
             try await device.settle()
-            #expect(try await device.database.conflicts().isEmpty)
+            #expect(try await device.database.conflicts.list().isEmpty)
             #expect(try await device.contents() == ["b": ["n": 10]])
-            let refused = try await device.database.refused()
+            let refused = try await device.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["a"] && refused.first?.record?["paid"] == 1)
             #expect(try await device.proves())
         }
@@ -227,10 +228,10 @@ import Testing
             device.setOffline(false)
             try await device.settle()
             #expect(try await device.contents()["a"] == ["n": 10, "note": 2])
-            let refused = try await device.database.refused()
+            let refused = try await device.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == ["a"] && refused.first?.record?["paid"] == 1)
             #expect(refused.first?.record?["note"] == nil)
-            #expect(try await device.database.conflicts().isEmpty)
+            #expect(try await device.database.conflicts.list().isEmpty)
         }
     }
 
@@ -256,16 +257,16 @@ import Testing
             try await device.database.modify(saving: [later], deleting: [RecordID("c")])
             device.setOffline(false)
             try await device.settle()
-            let refused = try await device.database.refused()
+            let refused = try await device.database.conflicts.rejected()
             #expect(refused.map(\.id.name) == (isNew ? ["a", "b"] : ["a", "b", "c"]))
-            #expect(try await device.database.conflicts().isEmpty)
+            #expect(try await device.database.conflicts.list().isEmpty)
             guard !isNew else { return }
             #expect(refused.last?.record == nil)
             // Of what the server has.
             try await device.database.delete(RecordID("c"))
             try await device.settle()
             #expect(try await device.contents().keys.sorted() == ["a", "b"])
-            #expect(try await device.database.refused().map(\.id.name) == ["a", "b"])
+            #expect(try await device.database.conflicts.rejected().map(\.id.name) == ["a", "b"])
         }
     }
 }

@@ -17,7 +17,7 @@ import Testing
     @Test func whatIsUndecidedOfADeletedZoneIsFoundAndDecided() async throws {
         try await withRecords { cloud in
             let (one, two) = (try await cloud.open(), try await cloud.open())
-            try await one.database.makeZone("work")
+            try await one.database.zones.make("work")
             try await one.database.save(Record("c", zone: "work", ["n": 0]))
             try await one.settle("work")
             try await two.database.waitUntilCurrent()
@@ -33,7 +33,7 @@ import Testing
             try await two.settle("work")
             two.setOffline(true)
             try await two.database.save(Record("b", zone: "work", ["n": 2]))
-            try await one.database.deleteZone("work")
+            try await one.database.zones.delete("work")
             try await one.database.waitUntilSent()
             two.setOffline(false)
             try await two.database.waitUntilCurrent()
@@ -49,13 +49,13 @@ import Testing
             #expect(status.problem == nil && status.initialSyncFinished)
             #expect(try await scope.verify(timeout: .seconds(5)).agrees)
             #expect(try await scope.conflictCount() == 1)
-            let conflict = try #require(try await again.database.conflicts(zone: "work").first)
+            let conflict = try #require(try await again.database.conflicts.list(zone: "work").first)
             let error = await #expect(throws: CloudError.self) {
-                try await again.database.resolve(conflict, keeping: .client)
+                try await again.database.conflicts.resolve(conflict, keeping: .client)
             }
             #expect(error?.code == .zoneNotFound)
-            #expect(try await again.database.resolve(conflict, keeping: .server) == nil)
-            #expect(try await again.database.conflicts(zone: "work").isEmpty)
+            #expect(try await again.database.conflicts.resolve(conflict, keeping: .server) == nil)
+            #expect(try await again.database.conflicts.list(zone: "work").isEmpty)
             #expect(try await scope.dismissRefused(["b"]) == ["b"])
             #expect(try await scope.status().refused.isEmpty)
         }
@@ -64,23 +64,23 @@ import Testing
     @Test func whatWasSavedIntoAZoneThatThereIsNotIsRefusedByTheFirstDownload() async throws {
         try await withRecords { cloud in
             let here = try await cloud.open()
-            try await here.database.makeZone("old")
+            try await here.database.zones.make("old")
             try await here.settle("old")
             cloud.simulation.use { $0.crash(.records) }
             let there = try await cloud.openFirst()
             for zone in ["nowhere", "old", "new"] {
-                if zone == "new" { try await there.database.makeZone(zone) }
+                if zone == "new" { try await there.database.zones.make(zone) }
                 try await there.database.save(Record("a", zone: zone, ["n": 1]))
             }
             try cloud.simulation.use { try $0.start(.records) }
             try await there.database.waitUntilCurrent(timeout: .seconds(60))
-            let refused = try await there.database.refused(zone: "nowhere")
+            let refused = try await there.database.conflicts.rejected(zone: "nowhere")
             #expect(refused.map(\.id.name) == ["a"] && refused.first?.error.code == .zoneNotFound)
             #expect(try await there.session.unsentChanges().allSatisfy { !$0.name.hasSuffix("nowhere") })
             for zone in ["old", "new"] {
                 try await there.settle(zone)
                 #expect(try await there.contents(zone) == ["a": ["n": 1]])
-                #expect(try await there.database.refused(zone: zone).isEmpty)
+                #expect(try await there.database.conflicts.rejected(zone: zone).isEmpty)
             }
         }
     }
@@ -100,8 +100,8 @@ import Testing
             try await here.database.save(next)
             here.setOffline(false)
             try await here.settle()
-            #expect(try await here.database.conflicts().isEmpty)
-            let refused = try await here.database.refused()
+            #expect(try await here.database.conflicts.list().isEmpty)
+            let refused = try await here.database.conflicts.rejected()
             guard !isCured else {
                 #expect(refused.isEmpty)
                 #expect(try await here.contents() == ["a": ["n": 2]])
@@ -131,8 +131,8 @@ import Testing
             try await here.database.delete(RecordID("a"))
             here.setOffline(false)
             try await here.settle()
-            #expect(try await here.database.conflicts().isEmpty)
-            #expect(try await here.database.refused().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
+            #expect(try await here.database.conflicts.rejected().isEmpty)
             try await there.settle()
             for device in [here, there] { #expect(try await device.contents() == ["small": ["n": 1]]) }
             #expect(try await here.proves())
@@ -165,7 +165,7 @@ import Testing
             }
             here.setOffline(false)
             try await here.settle()
-            #expect(try await here.database.conflicts().isEmpty)
+            #expect(try await here.database.conflicts.list().isEmpty)
             #expect(try await here.contents() == ["a": ["n": 2]])
             #expect(try await here.proves())
         }
@@ -190,19 +190,19 @@ import Testing
                     now: Timestamp(milliseconds: 1))
             }
             let calls: [(String, () async throws -> Void)] = [
-                ("dismissRefused", { try await mine.dismissRefused() }),
+                ("dismissRejected", { try await mine.conflicts.dismissRejected() }),
                 ("status", { _ = try await mine.status() }),
                 ("waitUntilSent", { try await mine.waitUntilSent() }),
                 ("waitUntilCurrent", { try await mine.waitUntilCurrent() }),
-                ("indexes", { _ = try await mine.indexes() }),
+                ("indexes", { _ = try await mine.indexes.list() }),
                 ("record", { _ = try await mine.record(RecordID("a"), from: .server) }),
             ]
             for (name, call) in calls {
                 let error = await #expect(throws: CloudError.self, "\(name)") { try await call() }
                 #expect(error?.code == .notSignedIn, "\(name)")
             }
-            #expect(try await theirs.refused().map(\.id.name) == ["a"])
-            #expect(try await theirs.dismissRefused() == [RecordID("a")])
+            #expect(try await theirs.conflicts.rejected().map(\.id.name) == ["a"])
+            #expect(try await theirs.conflicts.dismissRejected() == [RecordID("a")])
         }
     }
 
@@ -212,15 +212,15 @@ import Testing
         try await withRecords { cloud in
             let here = try await cloud.open()
             try cloud.setPlan(bytes: 64 << 10)
-            try await here.database.makeZone("work")
+            try await here.database.zones.make("work")
             try await here.settle("work")
             var record = Record("a", zone: "work", ["n": 1])
             record["photo"] = try RecordAsset(SplitMix64.bytes(200_000, seed: 1))
             try await here.database.save(record)
             try await here.settle("work")
-            #expect(try await here.database.refused(zone: "work").map(\.id.name) == ["a"])
+            #expect(try await here.database.conflicts.rejected(zone: "work").map(\.id.name) == ["a"])
             try here.session.setAssetCache(maxBytes: 0)
-            try await here.database.deleteZone("work")
+            try await here.database.zones.delete("work")
             try await here.database.waitUntilSent()
             cloud.simulation.pass(.seconds(5))
             let needs = try here.session.local.read {
@@ -256,7 +256,7 @@ import Testing
             for file in try files() { unlink(folder + "/" + file) }
             here.setOffline(false)
             try await here.settle()
-            #expect(try await here.database.refused().map(\.id.name) == ["lost"])
+            #expect(try await here.database.conflicts.rejected().map(\.id.name) == ["lost"])
             #expect(try await Set(here.contents().keys) == ["stored", "other"])
         }
     }
@@ -285,7 +285,7 @@ import Testing
             try await there.settle()
             for device in [here, there] {
                 #expect(try await device.contents() == ["a": ["n": 1], "b": ["n": 1]])
-                #expect(try await device.database.conflicts().isEmpty)
+                #expect(try await device.database.conflicts.list().isEmpty)
             }
         }
     }

@@ -9,7 +9,7 @@ import Testing
         _ store: some SyncedStore, on cloud: TestCloud, _ session: Session, write: () async throws -> Void
     ) async throws {
         try await store.ready()
-        #expect(try await store.conflicts().isEmpty)
+        #expect(try await store.conflicts.list().isEmpty)
         cloud.disconnect(session)
         // It has a copy by now.
         try await store.ready(timeout: .zero)
@@ -37,7 +37,7 @@ import Testing
         try await use(store, on: cloud, phone) { try store.set(1, forKey: "n") }
         try await use(container, on: cloud, phone) { try await container.put(Data([1]), at: "n") }
         try await use(database, on: cloud, phone) {
-            try await database.makeZone("work")
+            try await database.zones.make("work")
             try await database.save(Record(RecordID("n", zone: "work"), type: "Note"))
         }
         let other = try await laptop.recordContainer().privateDatabase

@@ -53,7 +53,7 @@ extension StorageCommand {
                             """)
                     return
                 }
-                try await container.remove(batch)
+                try await container.trash.remove(batch)
                 try await sent.wait(items, network, output, done: "Removed for good: \(describe(bytes: bytes)).")
             }
         }
@@ -88,7 +88,7 @@ extension StorageCommand {
         private func emptyTrash(
             of container: UbiquityContainer, _ usage: ContainerUsage, _ sent: SentDocuments, _ session: Session
         ) async throws {
-            let batches = try await container.deletedItems()
+            let batches = try await container.trash.list()
             guard !batches.isEmpty else {
                 return try output.print(["state": "unchanged"], text: "Nothing lies in the trash.")
             }
@@ -96,7 +96,7 @@ extension StorageCommand {
             try await confirm(
                 "what lies in the trash (\(listed(items.map { inLine($0.path) })))", usage.trash.bytes, of: container,
                 session)
-            for batch in batches { try await container.remove(batch.batch) }
+            for batch in batches { try await container.trash.remove(batch.batch) }
             let bytes = batches.reduce(UInt64(0)) { $0.addingClamped($1.bytes) }
             try await sent.wait(items, network, output, done: "Removed for good: \(describe(bytes: bytes)).")
         }
@@ -134,7 +134,7 @@ extension StorageCommand {
             var sent: [SentDocuments] = []
             for container in containers {
                 sent.append(try await SentDocuments(container))
-                try await container.removeOtherVersions()
+                try await container.versions.removeOthers()
             }
             try await sent.first?.wait(
                 [], network, output, leaving: sent.dropFirst().map { ([], $0) },

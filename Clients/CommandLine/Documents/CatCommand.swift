@@ -45,7 +45,7 @@ extension DocumentsCommand {
             let found = try await container.item(at: path)
             let stream: DocumentStream
             if found == nil,
-                let place = try await container.packagePlace(at: path, version: version, timeout: network.duration),
+                let place = try await container.packages.place(at: path, version: version, timeout: network.duration),
                 let member = place.member
             {
                 guard member.kind == .file else {
@@ -56,7 +56,8 @@ extension DocumentsCommand {
                             : "This is a folder in a package. Name a file in it: nephos docs ls lists them.",
                         details: ["path": place.item.path(of: member), "package": place.item.path])
                 }
-                stream = try await container.stream(member, of: place.item.id, range: range, timeout: network.duration)
+                stream = try await container.packages.stream(
+                    member, of: place.item.id, range: range, timeout: network.duration)
             } else {
                 let item = try await container.requireItem(at: path)
                 guard item.kind != .package else {
@@ -64,7 +65,8 @@ extension DocumentsCommand {
                         .invalidArguments, "This is a package. Name a file in it: nephos docs ls lists them.",
                         details: ["path": item.path])
                 }
-                stream = try await container.stream(item.id, range: range, version: version, timeout: network.duration)
+                stream = try await container.streams.read(
+                    item.id, range: range, version: version, timeout: network.duration)
             }
             for try await piece in stream { try StandardOutput.write(piece) }
         }

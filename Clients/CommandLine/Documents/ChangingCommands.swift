@@ -177,8 +177,8 @@ extension DocumentsCommand {
                 let sent = try await SentDocuments(container)
                 if forGood {
                     let batches = try paths.map { try Self.batch($0.text) }
-                    let deleted = try await container.deletedItems().filter { batches.contains($0.batch) }
-                    for batch in batches { try await container.remove(batch) }
+                    let deleted = try await container.trash.list().filter { batches.contains($0.batch) }
+                    for batch in batches { try await container.trash.remove(batch) }
                     return try await sent.wait(
                         [], network, output, removed: deleted.flatMap(\.items).map(\.path),
                         done: "Removed for good: \(describe(bytes: deleted.reduce(0) { $0.addingClamped($1.bytes) })).")
@@ -195,7 +195,7 @@ extension DocumentsCommand {
                 }
                 let batch = try await container.trash(items.map(\.id))
                 let paths = listed(items.map { inLine($0.path) })
-                let bytes = try await container.deletedItems().first { $0.batch == batch }?.bytes ?? 0
+                let bytes = try await container.trash.list().first { $0.batch == batch }?.bytes ?? 0
                 try await sent.wait(
                     items, network, output, batch: batch,
                     done:
@@ -236,9 +236,9 @@ extension DocumentsCommand {
                 let sent = try await SentDocuments(container)
                 let items: [DocumentEntry]
                 if let only {
-                    items = [try await container.restore(only: DocumentArgument(only).text, from: batch)]
+                    items = [try await container.trash.restore(only: DocumentArgument(only).text, from: batch)]
                 } else {
-                    items = try await container.restore(batch)
+                    items = try await container.trash.restore(batch)
                 }
                 try await sent.wait(
                     items, network, output, done: "Brought back: \(listed(items.map { inLine($0.path) })).")

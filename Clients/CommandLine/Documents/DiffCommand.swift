@@ -60,13 +60,14 @@ extension DocumentsCommand {
                 let file = LocalPath(local).named
                 let address = path ?? DocumentArgument("")
                 let item = try await container.item(at: address)
-                var place = try await container.path(address)
+                var place = try await container.localFiles.imports.path(address)
                 // As with put: a folder takes in a file, and without a path both have their own names.
                 let isIntoFolder = try item?.kind == .folder && !file.isFolder
                 if path == nil || isIntoFolder { place = place.appending(Data(file.name)) }
                 var files = LocalFiles(
-                    recursive: recursive, packages: false, databases: .put, key: try await container.nameKey()
-                ) { path throws(CloudError) in try container.isPackage(at: path) }
+                    recursive: recursive, packages: false, databases: .put,
+                    key: try await container.localFiles.imports.nameKey()
+                ) { path throws(CloudError) in try container.packages.isPackage(at: path) }
                 files.add(file, at: place)
                 var listing = DifferenceListing(files.failures)
                 try await listing.add(files.all, of: container, basis: .record, readsAll: checksum)
@@ -101,7 +102,8 @@ struct DifferenceListing {
     mutating func add(
         _ sources: [LocalFiles.Source], of container: UbiquityContainer, basis: PutBasis, readsAll: Bool
     ) async throws {
-        let differences = try await container.compare(sources.map(\.source), basis: basis, readsAll: readsAll)
+        let differences = try await container.localFiles.imports.compare(
+            sources.map(\.source), basis: basis, readsAll: readsAll)
         for (source, difference) in zip(sources, differences) {
             switch difference {
             case .failure(let error): failures.add(source.name, error)

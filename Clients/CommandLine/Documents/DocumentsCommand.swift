@@ -91,14 +91,14 @@ struct DocumentsCommand: AsyncParsableCommand {
                 if let limits = transfer?.limits { session.setTransferLimits(limits) }
                 let container = try await session.container(container, app: app.map { AppID($0) })
                 // Opening the container starts sending pending changes of earlier commands.
-                let waiting = refresh.limit == nil ? nil : try? await container.waitingPaths()
-                let names = refresh.limit == nil ? nil : try? await container.waitingNames()
+                let waiting = refresh.limit == nil ? nil : try? await container.outbox.paths()
+                let names = refresh.limit == nil ? nil : try? await container.outbox.names()
                 try await refresh.bring(container.scope)
                 let result = try await body(container, session)
                 let versions = (waiting ?? [:]).values.reduce(into: [:]) { $0.merge($1) { first, _ in first } }
                 try SentDocuments.tell(
-                    ofConflicts: try await container.conflicting(versions),
-                    renamed: try await container.renamed(since: names ?? [:]))
+                    ofConflicts: try await container.outbox.conflicting(versions),
+                    renamed: try await container.outbox.renamed(since: names ?? [:]))
                 if let limit = refresh.limit {
                     await container.scope.waitUntilOffered(within: min(limit, Self.offerPatience))
                 }
@@ -128,14 +128,6 @@ struct DocumentsCommand: AsyncParsableCommand {
                 CopyRefresh(limit: network.limit, isWriting: true), isOffline: network.offline, transfer: transfer, body
             )
         }
-    }
-}
-
-extension UbiquityContainer {
-    /// - Throws: ``CloudError`` `.unknownItem`.
-    func requireItem(at path: DocumentArgument) async throws -> DocumentEntry {
-        if let item = try await item(at: path) { return item }
-        throw try noItem(at: path)
     }
 }
 

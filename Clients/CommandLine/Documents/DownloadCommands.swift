@@ -26,15 +26,15 @@ extension DocumentsCommand {
                 var items: [DocumentEntry] = []
                 for path in paths { items.append(try await container.requireItem(at: path)) }
                 if pin == false {
-                    for item in items { try await container.unpin(item.id) }
+                    for item in items { try await container.downloads.unpin(item.id) }
                     return try await print(items, of: container, text: "Kept downloaded no longer.")
                 }
                 // What is refused is not pinned either.
                 if pin == true {
-                    for item in items where item.isPaused { try await container.startDownloading(item.id) }
-                    try await container.pin(items.map(\.id))
+                    for item in items where item.isPaused { try await container.downloads.start(item.id) }
+                    try await container.downloads.pin(items.map(\.id))
                 }
-                try await container.startDownloading(items.map(\.id))
+                try await container.downloads.start(items.map(\.id))
                 if network.offline {
                     return try await print(items, of: container, text: "The contents are fetched later.")
                 }
@@ -102,13 +102,13 @@ extension DocumentsCommand {
                 let done = (total - min(total, Self.sum(rest.map(\.size)))).addingClamped(percents)
                 line.show(done: Int(clamping: done), total: Int(clamping: total), name: first.name)
                 let failure =
-                    try await container.downloadFailure(of: first.id)
+                    try await container.downloads.failure(of: first.id)
                     ?? CloudError(
                         .deadlineExceeded,
                         "The contents have not come in time. The next command that reaches the server goes on with them.",
                         details: ["path": first.path])
                 // A percent of a long one takes its time.
-                let mark = DownloadMark(done: done, beats: try await container.downloadBeats())
+                let mark = DownloadMark(done: done, beats: try await container.downloads.beats())
                 do { try await Task.sleep(for: .milliseconds(100)) } catch { throw CloudError(wrapping: error) }
                 return (mark, failure)
             }
@@ -147,7 +147,7 @@ extension DocumentsCommand {
             try await container.withContainer(within: nil) { container, _ in
                 var report = Report(items: 0, bytes: 0, unpinned: 0, kept: [])
                 for path in paths {
-                    let dropped = try await container.evict(try await container.requireItem(at: path).id)
+                    let dropped = try await container.downloads.evict(try await container.requireItem(at: path).id)
                     report.items += dropped.itemCount
                     report.bytes += dropped.byteCount
                     report.unpinned += dropped.unpinnedCount

@@ -87,7 +87,7 @@ extension DocumentsCommand {
 
         private func read(_ text: String) throws(QueryPredicateError) -> QueryPredicate {
             let predicate = try QueryPredicate(parsing: text)
-            try UbiquityContainer.check(predicate)
+            try DocumentQuery.check(predicate)
             return predicate
         }
 

@@ -12,7 +12,7 @@ extension DocumentsCommand.Get {
         }
         if target == "-" {
             return try await about(["path": path]) {
-                let stream = try await container.stream(member, of: found.item.id, timeout: wait.duration)
+                let stream = try await container.packages.stream(member, of: found.item.id, timeout: wait.duration)
                 for try await piece in stream { try StandardOutput.write(piece) }
             }
         }
@@ -76,7 +76,7 @@ extension DocumentsCommand.Get {
         let line = ProgressLine("fetching", isShown: !output.json)
         defer { line.clear() }
         let name = member.name
-        return try await container.get(
+        return try await container.packages.get(
             member, of: item.id, to: file, followsLinks: followsLinks, timeout: wait.duration
         ) { done, total in
             line.show(done: Int(clamping: done), total: Int(clamping: total), name: name)

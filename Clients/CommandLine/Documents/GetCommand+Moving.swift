@@ -20,7 +20,7 @@ extension DocumentsCommand.Get {
     private func moveOut(of container: UbiquityContainer) async throws {
         let sent = try await SentDocuments(container)
         let found = try await container.item(at: path)
-        if found == nil, let place = try await container.packagePlace(at: path, timeout: wait.duration) {
+        if found == nil, let place = try await container.packages.place(at: path, timeout: wait.duration) {
             throw CloudError(
                 .invalidArguments, "What lies in a package is not moved by itself. Get it without --move.",
                 details: ["path": path.text, "package": place.item.path])
@@ -31,7 +31,7 @@ extension DocumentsCommand.Get {
         }
         if item.pending != .none, !item.isPaused {
             // What is not sent yet may turn out to be one of two.
-            try await container.waitUntilSentWhileItMoves(within: wait.duration)
+            try await container.outbox.waitUntilSent(within: wait.duration)
             item = try await container.requireItem(at: path)
         }
         try Self.requireWhole(item)
@@ -47,9 +47,9 @@ extension DocumentsCommand.Get {
         }
         // The file here is whole; once it is flushed, too, the item may go.
         try place.flushPlace(followsLinks: item.kind != .link)
-        let batch = try await container.trash(item.id, ifVersion: item.version)
+        let batch = try await container.trash.add(item.id, ifVersion: item.version)
         // A file put under this name later is a new one, not the deleted item.
-        try container.forgetRecord(of: place)
+        try container.localFiles.records.forget(place)
         let size = describe(bytes: item.size)
         let unsent: Unsent?
         do { unsent = try await sent.kept([item], within: wait.duration, shows: !output.json) } catch let error

@@ -92,7 +92,7 @@ extension DocumentsCommand {
                 network.refresh, isOffline: network.offline, transfer: transfer
             ) { container, session in
                 if try await container.item(at: path) == nil,
-                    let place = try await container.packagePlace(at: path, version: version, timeout: wait.duration)
+                    let place = try await container.packages.place(at: path, version: version, timeout: wait.duration)
                 {
                     return try await getMember(place, of: container)
                 }
@@ -105,7 +105,7 @@ extension DocumentsCommand {
                             details: ["path": item.path])
                     }
                     return try await about(["path": item.path]) {
-                        let stream = try await container.stream(item.id, version: version, timeout: wait.duration)
+                        let stream = try await container.streams.read(item.id, version: version, timeout: wait.duration)
                         for try await piece in stream { try StandardOutput.write(piece) }
                     }
                 }
@@ -158,7 +158,7 @@ extension DocumentsCommand {
             var listing = DifferenceListing()
             for (item, place) in items {
                 do throws(CloudError) {
-                    let kind = try await container.compare(
+                    let kind = try await container.localFiles.exports.compare(
                         item.id, version: version, with: place, followsLinks: followsLinks, replacing: replacing,
                         replacesFolder: replace, timeout: wait.duration)
                     listing.add(kind, item.path, place)
@@ -177,7 +177,7 @@ extension DocumentsCommand {
             guard let version, version != item.version, item.kind != .folder else {
                 return (item.nameBytes.isEmpty ? Data("container".utf8) : item.nameBytes, item.size)
             }
-            let found = try await container.version(version, of: item.id, timeout: wait.duration)
+            let found = try await container.versions.version(version, of: item.id, timeout: wait.duration)
             let names = await DeviceNames(session, within: min(wait.duration, .seconds(2)))
             let copy = found.copyName(of: item.nameBytes, device: found.device.flatMap { names.known($0) })
             return (copy, found.size)
@@ -191,7 +191,7 @@ extension DocumentsCommand {
             defer { line.clear() }
             let name = item.name
             do throws(CloudError) {
-                return try await container.get(
+                return try await container.localFiles.exports.get(
                     item.id, to: file, followsLinks: followsLinks, version: version, replacing: replacing,
                     replacesFolder: replace,
                     timeout: wait.duration
@@ -221,16 +221,16 @@ extension DocumentsCommand {
             let subject = ["path": item.path, "rendition": rendition]
             if target == "-" {
                 let data = try await about(subject) {
-                    try await container.rendition(named: rendition, of: item.id, timeout: wait.duration)
+                    try await container.renditions.read(named: rendition, of: item.id, timeout: wait.duration)
                 }
                 return try StandardOutput.write(data)
             }
-            let found = try await container.renditions(of: item.id).first { $0.name == rendition }
+            let found = try await container.renditions.list(of: item.id).first { $0.name == rendition }
             let place = try Self.place(target, Data("\(item.name).\(rendition)".utf8), item)
             let line = ProgressLine("fetching", isShown: !output.json)
             defer { line.clear() }
             try await about(subject) {
-                try await container.getRendition(
+                try await container.renditions.get(
                     named: rendition, of: item.id, to: place, timeout: wait.duration
                 ) { done, total in
                     line.show(done: Int(clamping: done), total: Int(clamping: total), name: rendition)
@@ -273,7 +273,10 @@ extension DocumentsCommand {
                         places[item.id] = file
                         dates.append((file, item.modified))
                     } else {
-                        if !overwrite, let old = try container.moveLocalFile(of: item.id, to: file, within: top.place) {
+                        if !overwrite,
+                            let old = try container.localFiles.records.moveFile(
+                                of: item.id, to: file, within: top.place)
+                        {
                             gets.moves[file] = old
                         }
                         await gets.add(item, at: file)
@@ -281,7 +284,8 @@ extension DocumentsCommand {
                 } catch { gets.failures.add(item.path, error) }
             }
             await gets.finish()
-            try container.record(folders: places.filter { !$0.key.isFixed }.map { ($0.key, $0.value) })
+            try container.localFiles.records.record(
+                folders: places.filter { !$0.key.isFixed }.map { ($0.key, $0.value) })
             for (file, old) in gets.moves.sorted(by: { $0.key.text < $1.key.text }) {
                 Standard.error("nephos: moved, as in the container: \(inLine(old.text)) to \(inLine(file.text))")
             }
@@ -366,7 +370,7 @@ extension DocumentsCommand {
                 bytesBefore = bytesBefore.addingClamped(bytes)
                 (self.batch, bytes) = ([], 0)
                 let done = Mutex<[Int: UInt64]>([:])
-                let fetched = await container.fetchEach(
+                let fetched = await container.localFiles.exports.fetchEach(
                     batch.map { ($0.item.id, $0.file) }, replacing: replacing, replacesFolders: replacesFolders,
                     timeout: timeout,
                     endsAll: ItemFailures.concernsAll
@@ -378,7 +382,8 @@ extension DocumentsCommand {
                     line.show(done: Int(clamping: sum), total: Int(clamping: total), name: batch[number].item.name)
                 }
                 await noteOutcomes()
-                placing = Placing(batch: batch, outcomes: Task { [container] in await container.place(fetched) })
+                placing = Placing(
+                    batch: batch, outcomes: Task { [container] in await container.localFiles.exports.place(fetched) })
                 if fetched.isEnded { await noteOutcomes() }
             }
 

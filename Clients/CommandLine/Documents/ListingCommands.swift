@@ -24,7 +24,7 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, session in
                 let item = try await container.item(at: path)
                 if !directory, item == nil || item?.kind == .package,
-                    let place = try await container.packagePlace(
+                    let place = try await container.packages.place(
                         at: path, timeout: network.limit)
                 {
                     return try list(place)
@@ -36,7 +36,7 @@ extension DocumentsCommand {
                 }
                 let coming =
                     entry.kind == .folder && !directory
-                    ? try await container.coming(in: entry.id, isDeep: recursive) : []
+                    ? try await container.downloads.coming(in: entry.id, isDeep: recursive) : []
                 let names = await session.names(
                     ofThoseThatSend: entries.flatMap(\.incoming) + coming.map(\.content), network)
                 var rows = entries.map { entry in
@@ -91,7 +91,7 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, _ in
                 let item = try await container.item(at: path)
                 if item == nil || item?.kind == .package,
-                    let place = try await container.packagePlace(
+                    let place = try await container.packages.place(
                         at: path, timeout: network.limit)
                 {
                     return try draw(place)
@@ -172,7 +172,7 @@ extension DocumentsCommand {
         func run() async throws {
             let named = try batch.map(Remove.batch)
             try await container.withContainer(network) { container, session in
-                let batches = try await container.deletedItems()
+                let batches = try await container.trash.list()
                 if let named { return try await list(named, among: batches, in: container) }
                 let names =
                     network.offline || batches.isEmpty
@@ -210,7 +210,7 @@ extension DocumentsCommand {
             var entries: [DocumentEntry] = []
             for item in batch.items {
                 entries.append(item)
-                if item.kind == .folder { entries += try await container.items(inTrashed: item.id) }
+                if item.kind == .folder { entries += try await container.trash.items(in: item.id) }
             }
             try output.print(
                 entries.map(DocumentRow.init),

@@ -21,7 +21,7 @@ extension DocumentsCommand {
                 var items: [DocumentEntry] = []
                 for path in paths {
                     let id = try await container.requireItem(at: path).id
-                    try await container.pauseSync(id)
+                    try await container.pauses.pause(id)
                     if let item = try await container.item(id) { items.append(item) }
                 }
                 try output.print(
@@ -64,8 +64,8 @@ extension DocumentsCommand {
                 for path in paths {
                     do throws(CloudError) {
                         var found = try await container.item(at: path)
-                        if found == nil { found = try await container.deletedPausedItem(at: path) }
-                        guard let item = found else { throw try container.noItem(at: path) }
+                        if found == nil { found = try await container.pauses.deletedItem(at: path) }
+                        let item = if let found { found } else { try await container.requireItem(at: path) }
                         guard item.isPaused else {
                             idle.append(item)
                             continue
@@ -96,7 +96,7 @@ extension DocumentsCommand {
             _ item: DocumentEntry, of container: UbiquityContainer
         ) async throws(CloudError) -> DocumentEntry {
             do throws(CloudError) {
-                return try await container.resumeSync(
+                return try await container.pauses.resume(
                     item.id, with: behavior, timeout: network.offline ? .zero : network.duration) ?? item
             } catch {
                 // What the server says counts when it does.

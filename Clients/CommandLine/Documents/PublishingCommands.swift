@@ -64,7 +64,7 @@ extension DocumentsCommand {
         func run() async throws {
             try await container.withContainer(within: wait.duration) { container, _ in
                 let link = try await about(["path": path.text]) {
-                    try await container.publish(path, expiresAfter: expires?.duration, timeout: wait.duration)
+                    try await container.links.publish(path, expiresAfter: expires?.duration, timeout: wait.duration)
                 }
                 try output.print(
                     LinkRow(link),
@@ -90,7 +90,7 @@ extension DocumentsCommand {
 
         func run() async throws {
             try await container.withContainer(within: wait.duration) { container, session in
-                let links = try await container.links(timeout: wait.duration)
+                let links = try await container.links.list(timeout: wait.duration)
                 let names = Dictionary(
                     ((try? await session.devices(timeout: wait.duration)) ?? []).map { ($0.id, $0.name) }
                 ) { first, _ in first }
@@ -131,7 +131,7 @@ extension DocumentsCommand {
                     .invalidArguments, "This is no link. See: nephos docs links", details: ["link": link])
             }
             try await container.withContainer(within: wait.duration) { container, _ in
-                guard try await container.revoke(id, timeout: wait.duration) else {
+                guard try await container.links.unpublish(id, timeout: wait.duration) else {
                     throw CloudError(
                         .unknownItem, "There is no such link, or it has ended. See: nephos docs links",
                         details: ["link": link])

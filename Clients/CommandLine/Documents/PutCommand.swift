@@ -107,10 +107,11 @@ extension DocumentsCommand {
                 guard isFolder || files.count == 1 else {
                     throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
                 }
-                let place = try await container.path(DocumentArgument(target))
+                let place = try await container.localFiles.imports.path(DocumentArgument(target))
                 var collected = LocalFiles(
-                    recursive: recursive, packages: package, databases: databases, key: try await container.nameKey()
-                ) { path throws(CloudError) in try container.isPackage(at: path) }
+                    recursive: recursive, packages: package, databases: databases,
+                    key: try await container.localFiles.imports.nameKey()
+                ) { path throws(CloudError) in try container.packages.isPackage(at: path) }
                 var items: [DocumentEntry] = []
                 var summary = PutSummary()
                 var only: PutDocument.Outcome?
@@ -143,7 +144,7 @@ extension DocumentsCommand {
                 let prepare = { @Sendable [container] (batch: [LocalFiles.Source], limit: Duration?) in
                     let sources = batch.map(\.source)
                     return Task {
-                        try await container.prepareEach(
+                        try await container.localFiles.imports.prepareEach(
                             sources, basis: basis, readsAll: readsAll, askingWithin: limit
                         ) { count in
                             line.advance(by: count, of: total)
@@ -156,7 +157,8 @@ extension DocumentsCommand {
                     let next = number + Self.preparedMax
                     if next < batches.count { ahead.append(prepare(batches[next], nil)) }
                     onBegin()
-                    let results = try await container.put(prepared, makesFolders: parents || recursive)
+                    let results = try await container.localFiles.imports.put(
+                        prepared, makesFolders: parents || recursive)
                     for (put, result) in zip(batch, results) {
                         switch result {
                         case .failure(var error):
@@ -198,7 +200,7 @@ extension DocumentsCommand {
             try await container.withContainer(network, transfer: transfer) { container, _ in
                 let sent = try await SentDocuments(container)
                 onBegin()
-                let item = try await container.setRendition(
+                let item = try await container.renditions.set(
                     fileAt: URL(fileURLWithPath: paths[0]), named: rendition, of: DocumentArgument(paths[1]))
                 try await sent.wait(
                     [item], network, output, done: "Put \(inLine(rendition)) of \(inLine(item.path)).")
@@ -223,7 +225,7 @@ extension DocumentsCommand {
                 case .made, .changed, .unchanged: break
                 }
                 do throws(CloudError) {
-                    switch try await container.removeLocalFile(file, sentAs: item.id) {
+                    switch try await container.localFiles.records.removeFile(file, sentAs: item.id) {
                     case .removed: break
                     case .unsent: kept.append("\(name) stays here: the server does not have it yet.")
                     case .lost:
@@ -240,7 +242,7 @@ extension DocumentsCommand {
         private func putInput(
             at place: DocumentPath, of container: UbiquityContainer, _ onBegin: () -> Void
         ) async throws -> DocumentEntry {
-            let writer = try container.makeWriter(at: place, makesFolders: parents || recursive)
+            let writer = try container.localFiles.imports.makeWriter(at: place, makesFolders: parents || recursive)
             try await InputFile.readInput { try await writer.write($0) }
             onBegin()
             return try await writer.finish()

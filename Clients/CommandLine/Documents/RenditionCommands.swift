@@ -36,7 +36,7 @@ extension DocumentsCommand {
             let refresh = CopyRefresh(limit: network.limit, isWriting: remove != nil)
             try await container.withContainer(refresh, isOffline: network.offline) { container, _ in
                 if let remove { return try await take(remove, from: container) }
-                let renditions = try await container.renditions(of: path)
+                let renditions = try await container.renditions.list(of: path)
                 let cells = renditions.map { rendition in
                     [
                         describe(bytes: rendition.size), describe(rendition.modified), rendition.name,
@@ -57,7 +57,7 @@ extension DocumentsCommand {
 
         private func take(_ name: String, from container: UbiquityContainer) async throws {
             let sent = try await SentDocuments(container)
-            let item = try await container.removeRendition(named: name, of: path)
+            let item = try await container.renditions.remove(named: name, of: path)
             try await sent.wait(
                 [item], network, output, done: "Took \(inLine(name)) away from \(inLine(item.path)).")
         }

@@ -41,8 +41,8 @@ struct SentDocuments {
         let status = try await container.scope.status()
         refused = Set(status.refused.map(Refusal.init))
         requests = Set(status.pending.map(\.position))
-        waiting = try await container.waitingPaths()
-        waitingNames = try await container.waitingNames()
+        waiting = try await container.outbox.paths()
+        waitingNames = try await container.outbox.names()
     }
 
     /// - Parameters:
@@ -75,11 +75,11 @@ struct SentDocuments {
                 ?? items.reduce(into: [:]) { versions, item in versions[item.id] = item.version }
             let versions = waiting.values.reduce(into: own) { $0.merge($1) { first, _ in first } }
             let known = put?.known ?? []
-            let found = try await container.conflicting(versions)
+            let found = try await container.outbox.conflicting(versions)
             let conflicts = known + found.filter { entry in !known.contains { $0.id == entry.id } }
             if !conflicts.isEmpty { report.conflicts = conflicts.map(\.path) }
             let changed = Set(items.map(\.id))
-            let renamed = try await container.renamed(
+            let renamed = try await container.outbox.renamed(
                 since: waitingNames.filter { !changed.contains($0.key) })
             try output.print(report, text: text)
             try Self.tell(ofConflicts: conflicts, renamed: renamed)
@@ -110,7 +110,7 @@ struct SentDocuments {
             var waits = try await isWaiting()
             // The same may have waited already. What goes to the trash goes past that.
             if batch == nil, !waits {
-                waits = try await container.refreshed(items).contains { $0.pending != .none && !$0.isPaused }
+                waits = try await container.outbox.refreshed(items).contains { $0.pending != .none && !$0.isPaused }
             }
             for other in others where !waits { waits = try await other.sent.isWaiting() }
             guard !waits else {
@@ -136,7 +136,7 @@ struct SentDocuments {
         }
         report.state = "sent"
         for line in try await then?() ?? [] { Standard.error("nephos: \(line)") }
-        let now = try await container.refreshed(items)
+        let now = try await container.outbox.refreshed(items)
         if output.json { report.items = now.map(DocumentRow.init) }
         // What was put into the trash has no place.
         let renamed = batch == nil ? renamed(items, now) : []
@@ -184,7 +184,7 @@ struct SentDocuments {
     /// Those of the items of which a pause keeps here what was changed since. What does not rest on their contents, such as
     /// a new name, is sent.
     private func paused(_ items: [DocumentEntry], isPut: Bool) async throws -> [DocumentEntry] {
-        if isPut { return try await container.refreshed(items).filter { $0.isPaused && $0.pending != .none } }
+        if isPut { return try await container.outbox.refreshed(items).filter { $0.isPaused && $0.pending != .none } }
         let names = Set(try await held().flatMap(\.keys).map(\.rawValue))
         return names.isEmpty ? [] : items.filter { names.contains($0.id.description) || names.contains($0.path) }
     }
@@ -235,7 +235,7 @@ struct SentDocuments {
         let line = ProgressLine("sending", isShown: shows)
         defer { line.clear() }
         do {
-            try await container.waitUntilSentWhileItMoves(within: patience) { line.show(done: $0, total: $1) }
+            try await container.outbox.waitUntilSent(within: patience) { line.show(done: $0, total: $1) }
             return nil
         } catch {
             guard ExitStatus.of(error) == .unreachable else { throw error }

@@ -79,7 +79,7 @@ extension DocumentsCommand {
         func run() async throws {
             guard remove.isEmpty, !others else { return try await removeSome() }
             try await container.withContainer(within: network.duration) { container, session in
-                let versions = try await container.versions(of: path, timeout: network.duration)
+                let versions = try await container.versions.list(of: path, timeout: network.duration)
                 let names = await DeviceNames(session, within: network.duration)
                 let cells = versions.map { version in
                     [
@@ -116,8 +116,8 @@ extension DocumentsCommand {
                 let sent = try await SentDocuments(container)
                 let changed =
                     others
-                    ? try await container.removeOtherVersions(of: item.id)
-                    : try await container.removeVersions(versions, of: item.id)
+                    ? try await container.versions.removeOthers(of: item.id)
+                    : try await container.versions.remove(versions, of: item.id)
                 try await sent.wait(
                     [changed], network, output,
                     done: others
@@ -132,7 +132,7 @@ extension DocumentsCommand {
         /// As the server says; true where it is not asked or does not answer.
         private func mayHaveOthers(_ item: DocumentEntry, in container: UbiquityContainer) async -> Bool {
             guard !network.offline else { return true }
-            let known = try? await container.versions(of: item.id, timeout: min(network.duration, .seconds(2)))
+            let known = try? await container.versions.list(of: item.id, timeout: min(network.duration, .seconds(2)))
             // What it had and this device is about to replace is one, too.
             return known?.contains { $0.standing == .former || $0.id != item.version && $0.standing == .current }
                 ?? true
@@ -142,10 +142,10 @@ extension DocumentsCommand {
             _ versions: [DocumentID], of item: DocumentEntry, in container: UbiquityContainer
         ) async throws {
             guard !versions.isEmpty,
-                let known = try? await container.versions(of: item.id, timeout: min(network.duration, .seconds(2)))
+                let known = try? await container.versions.list(of: item.id, timeout: min(network.duration, .seconds(2)))
             else { return }
             // What is current here and not sent yet, the server does not know.
-            let all = Set((known + (try await container.conflicts(of: item.id))).map(\.id))
+            let all = Set((known + (try await container.conflicts.versions(of: item.id))).map(\.id))
             guard let unknown = versions.first(where: { !all.contains($0) }) else { return }
             throw CloudError(
                 .unknownItem, "The file has no such version, or not any more. See: nephos docs versions",
@@ -188,7 +188,7 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, _ in
                 let version = try keep.flatMap { try $0 == "current" ? nil : DocumentID(version: $0) }
                 let sent = try await SentDocuments(container)
-                let items = try await container.resolve(path, keeping: version, keepsOthers: keepBoth)
+                let items = try await container.conflicts.resolve(path, keeping: version, keepsOthers: keepBoth)
                 let others = items.dropFirst().map { inLine($0.path) }
                 try await sent.wait(
                     items, network, output,
@@ -216,7 +216,7 @@ extension DocumentsCommand {
             try await container.withContainer(network) { container, _ in
                 let version = try DocumentID(version: versionID)
                 let sent = try await SentDocuments(container)
-                let item = try await container.restoreVersion(version, of: path, timeout: network.duration)
+                let item = try await container.versions.restore(version, of: path, timeout: network.duration)
                 try await sent.wait(
                     [item], network, output,
                     done: "Restored \(inLine(item.path)) (\(describe(bytes: item.size))).")

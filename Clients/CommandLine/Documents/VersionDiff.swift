@@ -38,12 +38,12 @@ struct VersionDiff {
     /// - Parameter named: Those that a person has named.
     /// - Throws: ``CloudError`` `.unknownItem`: there is no such version.
     func pairs(_ named: [DocumentID]) async throws -> [(DocumentVersion, DocumentVersion)] {
-        let conflicts = try await container.conflicts(of: item.id)
+        let conflicts = try await container.conflicts.versions(of: item.id)
         guard let current = conflicts.first else {
             throw CloudError(.invalidArguments, "A folder has no versions.", details: ["path": item.path])
         }
         if named.isEmpty, conflicts.count > 1 { return conflicts.dropFirst().map { (current, $0) } }
-        let all = try await container.versions(of: item.id, timeout: timeout)
+        let all = try await container.versions.list(of: item.id, timeout: timeout)
         guard !named.isEmpty else {
             let before = all.first { $0.id == current.base } ?? all.first { $0.id != current.id }
             return before.map { [($0, current)] } ?? []

@@ -133,7 +133,7 @@ extension KeyValueCommand {
                 var count = 0
                 var without: [String] = []
                 for key in all ? [nil] : keys.map(Optional.some) {
-                    let resolved = try await store.resolveConflicts(forKey: key, timeout: wait.duration)
+                    let resolved = try await store.conflicts.resolve(forKey: key, timeout: wait.duration)
                     count += resolved
                     if let key, resolved == 0 { without.append(key) }
                 }

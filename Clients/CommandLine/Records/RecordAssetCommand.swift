@@ -59,7 +59,7 @@ extension RecordsCommand {
                 let place = ["record": name, "zone": zone.zone, "field": field]
                 guard file != "-" else {
                     let data = try await about(place) {
-                        try await database.data(of: asset, in: id, timeout: network.duration)
+                        try await database.assets.data(of: asset, in: id, timeout: network.duration)
                     }
                     return try StandardOutput.write(data)
                 }
@@ -67,7 +67,7 @@ extension RecordsCommand {
                 defer { line.clear() }
                 let field = field
                 try await about(place) {
-                    try await database.download(
+                    try await database.assets.download(
                         asset, of: id, to: LocalPath(file), followsLinks: true, timeout: network.duration
                     ) { done, total in
                         line.show(done: Int(clamping: done), total: Int(clamping: total), name: field)
@@ -128,7 +128,7 @@ struct AssetFolder {
                 if stat(file(asset), &status) == 0, UInt64(max(0, status.st_size)) == asset.length { continue }
                 do {
                     try await about(["file": file(asset), "record": record.id.name, "field": field]) {
-                        try await database.download(
+                        try await database.assets.download(
                             asset, of: record.id, to: LocalPath(file(asset)), followsLinks: true, timeout: timeout)
                     }
                 } catch let error as CloudError where ItemFailures.concernsContent(error) {

@@ -101,9 +101,9 @@ extension RecordsCommand {
         /// What was told is why one of them was refused; each may have its own reason.
         /// What a conflict was lost to may have come with the answer alone, of which nobody is told otherwise.
         private func refusals(_ change: RecordChanges, _ database: RecordDatabase) async throws -> [ChangeLine] {
-            let conflicts = Dictionary(try await database.conflicts(zone: change.zone).map { ($0.id, $0) }) { $1 }
+            let conflicts = Dictionary(try await database.conflicts.list(zone: change.zone).map { ($0.id, $0) }) { $1 }
             let errors = Dictionary(
-                try await database.refused(zone: change.zone).map { ($0.id, $0.error) }
+                try await database.conflicts.rejected(zone: change.zone).map { ($0.id, $0.error) }
             ) { $1 }
             return change.changed.sorted { $0.name < $1.name }.flatMap { id -> [ChangeLine] in
                 let conflict = conflicts[id]

@@ -17,7 +17,9 @@ extension RecordsCommand {
             try await database.withDatabase(isOffline: network.offline) { database, session in
                 try await database.refresh(zone ?? RecordZone.defaultName, network)
                 var found: [RecordConflict] = []
-                for zone in try await database.zoneNames(zone) { found += try await database.conflicts(zone: zone) }
+                for zone in try await database.zoneNames(zone) {
+                    found += try await database.conflicts.list(zone: zone)
+                }
                 if found.isEmpty { try await database.requireDownloaded(zone) }
                 try await database.sayWhatWaits(zone)
                 guard !output.json else {
@@ -51,14 +53,14 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network)
-                let conflict = try await database.conflicts(zone: zone.zone).first { $0.id.name == name }
+                let conflict = try await database.conflicts.list(zone: zone.zone).first { $0.id.name == name }
                 guard let conflict else {
                     throw CloudError(
                         .unknownItem, "The record has no conflict. See: nephos records conflicts",
                         details: ["record": name, "zone": zone.zone])
                 }
                 let sent = try await SentRecords(database, zone: zone.zone)
-                let kept = try await database.resolve(conflict, keeping: keep == .server ? .server : .client)
+                let kept = try await database.conflicts.resolve(conflict, keeping: keep == .server ? .server : .client)
                 try await sent.wait(
                     [name], network, output,
                     done: kept == nil ? "Resolved \(inLine(name)): it is deleted." : "Resolved \(inLine(name)).")
@@ -84,7 +86,9 @@ extension RecordsCommand {
             try await database.withDatabase(isOffline: network.offline) { database, session in
                 try await database.refresh(zone ?? RecordZone.defaultName, network)
                 var found: [RefusedRecord] = []
-                for zone in try await database.zoneNames(zone) { found += try await database.refused(zone: zone) }
+                for zone in try await database.zoneNames(zone) {
+                    found += try await database.conflicts.rejected(zone: zone)
+                }
                 try await database.sayWhatWaits(zone)
                 if lines {
                     for record in found.compactMap(\.record) {
@@ -139,7 +143,7 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network)
-                let all = try await database.refused(zone: zone.zone)
+                let all = try await database.conflicts.rejected(zone: zone.zone)
                 if all.isEmpty { try await database.requireDownloaded(zone.zone) }
                 let meant = Set(names.map { ItemName($0) })
                 if let missing = meant.subtracting(all.map { ItemName($0.id.name) }).min() {
@@ -196,13 +200,13 @@ extension RecordDatabase {
     /// The zone that is meant, or all in which there is something to decide.
     func zoneNames(_ zone: String?) async throws -> [String] {
         if let zone { return [zone] }
-        return try await undecidedZones()
+        return try await conflicts.undecidedZones()
     }
 
     /// - Throws: ``CloudError`` `.storeOutOfStep` where nobody here knows what is there.
     func requireDownloaded(_ zone: String?) async throws {
         guard !isPublic else { return }
-        _ = try await zones()
+        _ = try await zones.list()
         if let zone { _ = try await recordCount(zone: zone) }
     }
 

@@ -29,7 +29,7 @@ extension RecordsCommand {
             let query = try which.query(predicate, output)
             try await database.withDatabase { database, session in
                 try await database.bring(nil, CopyRefresh(limit: wait.duration))
-                let plan = try await database.explain(query, in: zone.zone, timeout: wait.duration)
+                let plan = try await database.indexes.explain(query, in: zone.zone, timeout: wait.duration)
                 let options = self.database.options(database, session)
                 try output.print(
                     Report(
@@ -83,7 +83,7 @@ extension RecordsCommand {
 
             func run() async throws {
                 try await database.withDatabase { database, _ in
-                    try RecordsCommand.print(try await database.indexes(timeout: wait.duration), output)
+                    try RecordsCommand.print(try await database.indexes.list(timeout: wait.duration), output)
                 }
             }
         }
@@ -105,7 +105,7 @@ extension RecordsCommand {
                 let index = try index.index()
                 try await database.withDatabase { database, _ in
                     try RecordsCommand.print(
-                        try await database.modifyIndexes(saving: [index], timeout: wait.duration), output)
+                        try await database.indexes.modify(saving: [index], timeout: wait.duration), output)
                 }
             }
         }
@@ -123,14 +123,14 @@ extension RecordsCommand {
             func run() async throws {
                 let index = try index.index()
                 try await database.withDatabase { database, _ in
-                    let all = try await database.indexes(timeout: wait.duration)
+                    let all = try await database.indexes.list(timeout: wait.duration)
                     guard all.contains(where: { $0.type == index.type && $0.fields == index.fields }) else {
                         throw CloudError(
                             .unknownItem, "There is no such index. See: nephos records index",
                             details: ["index": index.text])
                     }
                     try RecordsCommand.print(
-                        try await database.modifyIndexes(deleting: [index], timeout: wait.duration), output)
+                        try await database.indexes.modify(deleting: [index], timeout: wait.duration), output)
                 }
             }
         }

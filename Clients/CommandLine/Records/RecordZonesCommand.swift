@@ -29,7 +29,7 @@ extension RecordsCommand {
                     try await database.refresh(nil, network)
                     var rows: [Row] = []
                     var cells: [[String]] = []
-                    for zone in try await database.zones() {
+                    for zone in try await database.zones.list() {
                         // Of one that was never used here nobody knows.
                         let count = try? await database.recordCount(zone: zone.name)
                         rows.append(
@@ -59,7 +59,7 @@ extension RecordsCommand {
                 try await database.withDatabase(isOffline: network.offline) { database, _ in
                     try await database.refresh(nil, network)
                     let sent = try await SentZones(database)
-                    try await database.modifyZones(saving: zones)
+                    try await database.zones.modify(saving: zones)
                     try await sent.wait(zones, .make, network, output)
                 }
             }
@@ -98,7 +98,7 @@ extension RecordsCommand {
                             """)
                     }
                     let sent = try await SentZones(database)
-                    try await database.modifyZones(deleting: zones)
+                    try await database.zones.modify(deleting: zones)
                     try await sent.wait(zones, .delete, network, output)
                 }
             }
@@ -109,7 +109,7 @@ extension RecordsCommand {
 extension RecordDatabase {
     /// Whether there may be such a zone: before the first download nobody knows.
     fileprivate func isKnown(_ zone: String) async throws -> Bool {
-        do { return try await self.zone(zone) != nil } catch {
+        do { return try await self.zones.zone(zone) != nil } catch {
             guard error.code == .storeOutOfStep else { throw error }
             return true
         }
@@ -169,7 +169,7 @@ private struct SentZones {
 
     /// The server passes over what is another zone by now.
     private func requireGone(_ zones: [String]) async throws {
-        let left = Set(try await database.zones().map(\.name)).intersection(zones)
+        let left = Set(try await database.zones.list().map(\.name)).intersection(zones)
         guard let first = left.sorted().first else { return }
         throw CloudError(
             .alreadyExists,

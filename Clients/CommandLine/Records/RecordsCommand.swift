@@ -62,7 +62,7 @@ extension RecordDatabase {
     ///
     /// - Parameter zone: Nil: the zones alone.
     func bring(_ zone: String?, _ refresh: CopyRefresh) async throws {
-        guard try await refresh.bring(scope), let zone, try await self.zone(zone) != nil else { return }
+        guard try await refresh.bring(scope), let zone, try await self.zones.zone(zone) != nil else { return }
         try await refresh.bring(scope(of: zone))
     }
 

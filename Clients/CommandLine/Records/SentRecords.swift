@@ -22,16 +22,16 @@ struct SentRecords {
     init(_ database: RecordDatabase, zone: String) async throws {
         self.database = database
         self.zone = zone
-        conflicts = try await Set(database.conflicts(zone: zone))
-        refused = try await Set(database.refused(zone: zone).map(\.number))
+        conflicts = try await Set(database.conflicts.list(zone: zone))
+        refused = try await Set(database.conflicts.rejected(zone: zone).map(\.number))
     }
 
     /// What became of records that were not taken: of each the error.
     func failures(of names: Set<String>) async throws -> [String: CloudError] {
         var failures: [String: CloudError] = [:]
-        for one in try await database.refused(zone: zone)
+        for one in try await database.conflicts.rejected(zone: zone)
         where names.contains(one.id.name) && !refused.contains(one.number) { failures[one.id.name] = one.error }
-        for conflict in try await database.conflicts(zone: zone)
+        for conflict in try await database.conflicts.list(zone: zone)
         where names.contains(conflict.id.name) && !conflicts.contains(conflict) {
             failures[conflict.id.name] = CloudError(
                 .serverRecordChanged,
@@ -75,10 +75,10 @@ struct SentRecords {
             throw error
         }
         // What was saved before, and not taken: this is over what the server had instead.
-        if try await database.conflicts(zone: zone).contains(where: { names.contains($0.id.name) }) {
+        if try await database.conflicts.list(zone: zone).contains(where: { names.contains($0.id.name) }) {
             Standard.error("nephos: There is a conflict that nobody has decided. See: nephos records conflicts")
         }
-        if try await database.refused(zone: zone).contains(where: { names.contains($0.id.name) }) {
+        if try await database.conflicts.rejected(zone: zone).contains(where: { names.contains($0.id.name) }) {
             Standard.error("nephos: What was refused of it before is listed still. See: nephos records refused")
         }
         report.state = "sent"

@@ -119,7 +119,7 @@ struct VerifyCommand: AsyncParsableCommand {
         if scope.id.service == .records, proof.damagedChunkCount > 0 {
             let database = try await session.recordContainer(scope.id.name, app: scope.id.app).privateDatabase
             // Which they are is said besides.
-            compared.assets = try? await database.damagedAssets(timeout: limit)
+            compared.assets = try? await database.assets.damaged(timeout: limit)
         }
         return compared
     }

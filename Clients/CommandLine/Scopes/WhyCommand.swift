@@ -205,7 +205,7 @@ extension Scope {
             let parts = id.name.split(separator: "/", maxSplits: 1).map(String.init)
             guard let container = parts.first, parts.last?.hasPrefix("_public") != true else { return true }
             let database = try await session.recordContainer(container, app: id.app).privateDatabase
-            guard parts.count > 1 else { return try await database.zone(name) != nil }
+            guard parts.count > 1 else { return try await database.zones.zone(name) != nil }
             return try await !database.records([RecordID(name, zone: parts[1])], from: .localOnly).isEmpty
         default: return true
         }

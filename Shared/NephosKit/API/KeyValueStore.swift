@@ -177,30 +177,8 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
     /// The store's scope.
     public var syncedScopes: SyncedScopes { SyncedScopes(scope) }
 
-    /// Conflicts, newest first: values that another device replaced without having seen them. Asks the server.
-    ///
-    /// - Throws: ``CloudError`` as ``Scope/conflicts(of:withHistory:limit:timeout:)`` does.
-    public func conflicts() async throws(CloudError) -> [ScopeConflict] { try await scope.conflicts(limit: .max) }
-
-    /// Has conflicts listed no more, on all devices: somebody has looked at them and decided. What the keys hold stays as
-    /// it is, and what lost stays in the ``history(forKey:limit:timeout:)`` until its time is over.
-    ///
-    /// - Parameters:
-    ///   - key: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
-    ///   - time: Those that the server recorded later (``KeyHistoryEntry/recorded``) nobody has seen: they stay. Nil: none
-    ///     does.
-    ///   - timeout: How long one call may take; nil: as long as any of this session.
-    /// - Returns: How many there were.
-    /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again), or the service's own.
-    @discardableResult
-    public func resolveConflicts(
-        forKey key: String? = nil, recordedUntil time: Timestamp? = nil, timeout: Duration? = nil
-    ) async throws(CloudError) -> Int {
-        let (app, time) = (app, time ?? Timestamp(milliseconds: UInt64(Int64.max)))
-        return try await session.engine.perform { engine, completion in
-            engine.keyValue(app).resolveConflicts(of: key, recordedUntil: time, timeout: timeout, completion)
-        }
-    }
+    /// Values that another device replaced without having seen them.
+    public var conflicts: KeyValueConflicts { KeyValueConflicts(scope: scope) }
 
     // MARK: Changes
 
@@ -215,6 +193,36 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
     /// The same, and in its place the end of each fetch.
     public var events: some AsyncSequence<StoreEvent, Never> & Sendable {
         scope.events
+    }
+}
+
+/// Values of a key-value store that another device replaced without having seen them.
+public struct KeyValueConflicts: ConflictList {
+    let scope: Scope
+
+    /// All of them, newest first. Asks the server.
+    ///
+    /// - Throws: ``CloudError`` as ``Scope/conflicts(of:withHistory:limit:timeout:)`` does.
+    public func list() async throws(CloudError) -> [ScopeConflict] { try await scope.conflicts(limit: .max) }
+
+    /// Has them listed no more, on all devices: somebody has looked at them and decided. What the keys hold stays as
+    /// it is, and what lost stays in the ``KeyValueStore/history(forKey:limit:timeout:)`` until its time is over.
+    ///
+    /// - Parameters:
+    ///   - key: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
+    ///   - time: Those that the server recorded later (``KeyHistoryEntry/recorded``) nobody has seen: they stay. Nil: none
+    ///     does.
+    ///   - timeout: How long one call may take; nil: as long as any of this session.
+    /// - Returns: How many there were.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again), or the service's own.
+    @discardableResult
+    public func resolve(
+        forKey key: String? = nil, recordedUntil time: Timestamp? = nil, timeout: Duration? = nil
+    ) async throws(CloudError) -> Int {
+        let (app, time) = (scope.id.app, time ?? Timestamp(milliseconds: UInt64(Int64.max)))
+        return try await scope.session.engine.perform { engine, completion in
+            engine.keyValue(app).resolveConflicts(of: key, recordedUntil: time, timeout: timeout, completion)
+        }
     }
 }
 

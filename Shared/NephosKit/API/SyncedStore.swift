@@ -8,7 +8,7 @@ public protocol SyncedStore: Sendable {
     /// Changes from outside.
     associatedtype Changes: AsyncSequence & Sendable where Changes.Failure == Never
     /// Content that lost to another device's.
-    associatedtype Conflict: Sendable
+    associatedtype Conflicts: ConflictList
 
     /// The scopes that it consists of.
     var syncedScopes: SyncedScopes { get }
@@ -17,10 +17,21 @@ public protocol SyncedStore: Sendable {
     func status() async throws(CloudError) -> Status
 
     /// Conflicts of all of it.
-    func conflicts() async throws(CloudError) -> [Conflict]
+    var conflicts: Conflicts { get }
 
     /// Changes from outside, from now on. This device's own writes are not among them.
     var changes: Changes { get }
+}
+
+/// Content of a store that lost to another device's, until it is resolved.
+public protocol ConflictList: Sendable {
+    /// One that lost.
+    associatedtype Conflict: Sendable
+
+    /// All of them.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`; what keeps the server from answering, where it is asked.
+    func list() async throws(CloudError) -> [Conflict]
 }
 
 extension SyncedStore {

@@ -13,7 +13,7 @@ public struct DocumentEntry: Hashable, Sendable {
         case file, folder
         /// A symbolic link: its content is where it leads.
         case link
-        /// A folder that changes as one: its content is all that is in it; see ``UbiquityContainer/packageMembers(of:version:timeout:)``.
+        /// A folder that changes as one: its content is all that is in it; see ``DocumentPackages/members(of:version:timeout:)``.
         case package
     }
 

@@ -7,8 +7,8 @@ internal import NephosWire
 ///
 /// It has no file name and no type: what the app wants to know of it, it keeps in other fields. Its bytes do not count to
 /// what a record may have. They are in this device's home once the record is saved, are sent before the record is, and
-/// are fetched when somebody wants them: ``RecordDatabase/data(of:in:timeout:)``,
-/// ``RecordDatabase/download(_:of:to:timeout:onProgress:)``. Chunks that the server has already are not sent.
+/// are fetched when somebody wants them: ``DatabaseAssets/data(of:in:timeout:)``,
+/// ``DatabaseAssets/download(_:of:to:timeout:onProgress:)``. Chunks that the server has already are not sent.
 ///
 /// Two are equal if they have the same bytes.
 public struct RecordAsset: Hashable, Sendable {

@@ -42,7 +42,7 @@ extension RecordDatabase {
 
 extension CloudError {
     /// Of a query that no index serves (`.limitExceeded`): the index that would. It is made by
-    /// ``RecordDatabase/modifyIndexes(saving:deleting:timeout:)``, and may be under way already; nil: there is none.
+    /// ``RecordIndexes/modify(saving:deleting:timeout:)``, and may be under way already; nil: there is none.
     public var neededIndex: RecordIndex? {
         guard code == .limitExceeded, details["reason"] != nil, let text = details["index"] else { return nil }
         return RecordIndex(described: text, isOfWords: details["index_kind"] == "words")

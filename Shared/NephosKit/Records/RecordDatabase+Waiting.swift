@@ -52,7 +52,7 @@ extension RecordDatabase {
     ///   - timeout: How long to wait at most, for the list and then for the records.
     ///   - isImpatient: As of ``Scope/waitUntilSent(timeout:isImpatient:)``.
     /// - Throws: ``CloudError`` as ``Scope/waitUntilSent(timeout:isImpatient:)`` does. What was refused is no longer
-    ///   waiting: see ``conflicts(zone:)`` and ``refused(zone:)``.
+    ///   waiting: see ``conflicts(zone:)`` and ``RecordConflicts/rejected(zone:)``.
     public func waitUntilSent(
         zone: String, timeout: Duration = .seconds(30), isImpatient: Bool = false
     ) async throws(CloudError) {
@@ -73,7 +73,7 @@ extension RecordDatabase {
     }
 
     private func require(_ zone: String) async throws(CloudError) {
-        guard try await zones().contains(where: { $0.name == zone }) else { throw RecordNames.noZone(zone) }
+        guard try await zones.list().contains(where: { $0.name == zone }) else { throw RecordNames.noZone(zone) }
     }
 
     /// Asks for the server's changes, and sends now what waits for its next attempt. Returns at once.

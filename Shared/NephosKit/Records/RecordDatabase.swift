@@ -8,7 +8,7 @@ internal import Synchronization
 ///
 /// Reads are local, as far as a zone was downloaded. What is saved is on this device's disk when the call returns, also
 /// while offline, is seen here at once, and is sent when it can be. What the server refuses then is kept and listed:
-/// ``conflicts()``, ``refused()``.
+/// ``conflicts``.
 ///
 /// A handle is one account's: once another is signed in, each call of it fails with `.notSignedIn`. A zone's records are
 /// followed from the first call that names it, or means all of them.
@@ -61,6 +61,17 @@ public final class RecordDatabase: SyncedStore {
     }
 
     func forgetOpened(_ name: String) { opened.withLock { _ = $0.remove(name) } }
+
+    // MARK: Groups
+
+    /// Zones: list, make, delete.
+    public var zones: RecordZones { RecordZones(database: self) }
+    /// Bytes of records' assets: read, download.
+    public var assets: DatabaseAssets { DatabaseAssets(database: self) }
+    /// The server's indexes: list, modify, explain.
+    public var indexes: RecordIndexes { RecordIndexes(database: self) }
+    /// Conflicts, and what was rejected: list, resolve, dismiss.
+    public var conflicts: RecordConflicts { RecordConflicts(database: self) }
 
     // MARK: Reading
 
@@ -121,9 +132,9 @@ public final class RecordDatabase: SyncedStore {
 
     /// The same of all zones.
     ///
-    /// - Throws: ``CloudError`` as ``zones()`` and ``record(_:from:desiredFields:timeout:)`` do.
+    /// - Throws: ``CloudError`` as ``RecordZones/list()`` and ``record(_:from:desiredFields:timeout:)`` do.
     public func recordCount() async throws(CloudError) -> Int {
-        let zones = try await zones()
+        let zones = try await zones.list()
         return try read { database in
             try zones.reduce(0) { try $0 + records(of: $1.name, database).visibleCount() }
         }

@@ -93,7 +93,7 @@ public struct RecordSort: Sendable, Hashable {
 }
 
 /// What was saved on this device and on another without knowing of each other. It stays until it is resolved
-/// (``RecordDatabase/resolve(_:keeping:)``); until then the record is as the server has it.
+/// (``RecordConflicts/resolve(_:keeping:)``); until then the record is as the server has it.
 public struct RecordConflict: Sendable, Hashable, Identifiable {
     /// Of the record.
     public var id: RecordID

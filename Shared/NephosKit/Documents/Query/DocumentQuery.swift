@@ -3,48 +3,6 @@ public import NephosCore
 public import NephosPredicates
 internal import Synchronization
 
-extension UbiquityContainer {
-    /// What of the container a predicate is true of, now and from now on, as `NSMetadataQuery` tells it.
-    ///
-    /// It is answered from what this device knows; the server is not asked. Until the first download of the container
-    /// has finished there is nothing to gather yet, and the sequence waits for that.
-    ///
-    ///     let query = try container.query("name LIKE '*.pdf' AND size > 10000", sortedBy: [DocumentSort(.modified)])
-    ///     for try await event in query { ... }
-    ///
-    /// - Parameters:
-    ///   - predicate: Its fields are those of ``DocumentField``. What lies in the trash is left out, unless it asks for
-    ///     `isTrashed`.
-    ///   - sorts: In which order it is gathered; none: as it is found, which is soonest.
-    ///   - batchMax: Items of one event, at most; 1 to 10,000.
-    /// - Throws: ``QueryPredicateError``, with its place in the text and the cure.
-    public func query(
-        _ predicate: String, scope: DocumentQueryScope = .container, sortedBy sorts: [DocumentSort] = [],
-        batchMax: Int = 500
-    ) throws(QueryPredicateError) -> DocumentQuery {
-        try query(QueryPredicate(parsing: predicate), scope: scope, sortedBy: sorts, batchMax: batchMax)
-    }
-
-    /// The same of a predicate that was read before, or that a program made.
-    ///
-    /// - Throws: ``QueryPredicateError`` for fields that items do not have, and values of other types than theirs.
-    public func query(
-        _ predicate: QueryPredicate, scope: DocumentQueryScope = .container, sortedBy sorts: [DocumentSort] = [],
-        batchMax: Int = 500
-    ) throws(QueryPredicateError) -> DocumentQuery {
-        try Self.check(predicate)
-        return DocumentQuery(
-            container: self, predicate: predicate, scope: scope, sorts: sorts, batchMax: min(max(1, batchMax), 10_000))
-    }
-
-    /// Whether items of containers can be asked so.
-    ///
-    /// - Throws: ``QueryPredicateError`` for fields that they do not have, and values of other types than theirs.
-    public static func check(_ predicate: QueryPredicate) throws(QueryPredicateError) {
-        try predicate.check(against: DocumentField.schema)
-    }
-}
-
 /// A live query of a container: first batches of what is there, then that this was all, then what changes, whoever
 /// changes it: this process, another one of the home, or the server.
 ///
@@ -89,19 +47,27 @@ public final class DocumentQuery: AsyncSequence, Sendable {
     public let scope: DocumentQueryScope
     /// In which order.
     public let sorts: [DocumentSort]
-    private let container: UbiquityContainer
+    private let handle: ContainerHandle
     private let batchMax: Int
     private let isPaused = Atomic<Bool>(false)
 
     init(
-        container: UbiquityContainer, predicate: QueryPredicate, scope: DocumentQueryScope, sorts: [DocumentSort],
+        _ handle: ContainerHandle, _ predicate: QueryPredicate, scope: DocumentQueryScope, sorts: [DocumentSort],
         batchMax: Int
-    ) {
-        self.container = container
+    ) throws(QueryPredicateError) {
+        try Self.check(predicate)
+        self.handle = handle
         self.predicate = predicate
         self.scope = scope
         self.sorts = sorts
-        self.batchMax = batchMax
+        self.batchMax = Swift.min(Swift.max(1, batchMax), 10_000)
+    }
+
+    /// Checks whether items of containers can be queried so.
+    ///
+    /// - Throws: ``QueryPredicateError`` for fields that they do not have, and values of other types than theirs.
+    public static func check(_ predicate: QueryPredicate) throws(QueryPredicateError) {
+        try predicate.check(against: DocumentField.schema)
     }
 
     /// Holds updates back; gathering goes on. What changes meanwhile is told as one when they go on.
@@ -173,7 +139,7 @@ public final class DocumentQuery: AsyncSequence, Sendable {
         }
     }
 
-    private var session: Session { container.session }
+    private var session: Session { handle.session }
 
     private func makeWorker() throws(CloudError) -> QueryWorker {
         guard let account = try session.account else {
@@ -182,7 +148,7 @@ public final class DocumentQuery: AsyncSequence, Sendable {
         let compiled = predicate.compiled()
         return QueryWorker(
             QueryWork.Plan(
-                account: account.accountID, container: container.id, predicate: compiled,
+                account: account.accountID, container: handle.id, predicate: compiled,
                 fields: compiled.fields.map { DocumentField(rawValue: $0.rawValue) },
                 includesTrash: compiled.fields.contains { $0.rawValue == DocumentField.isTrashed.rawValue },
                 scope: scope, sorts: sorts, batchMax: batchMax, now: { [session] in session.engine.stamp.now }),

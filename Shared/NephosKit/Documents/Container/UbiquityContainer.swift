@@ -1,0 +1,399 @@
+public import Foundation
+public import NephosCore
+public import NephosPredicates
+internal import NephosWire
+
+/// Files and folders that are the same on all of an account's devices.
+///
+/// The names of all items are on this device, so reading them needs no network. A change is on this device's disk when the
+/// call returns, also while offline; it is seen here at once, and sent when it can be. Contents are downloaded when they
+/// are read. On a new device a change waits for the first download of the names, and a read before that throws
+/// `.storeOutOfStep`: wait for ``SyncedStore/ready(timeout:)``.
+///
+/// A handle belongs to one account: once another is signed in, each call of it throws `.notSignedIn`.
+///
+/// A path that begins with `/` begins at the container's top; any other begins in `Documents`, the folder that people see:
+/// `Letters/a.txt`, `Documents/Letters/a.txt` and `/Documents/Letters/a.txt` are one. An item's id does for its path. It is
+/// the only address of an item whose name, or a name of whose folders, is not valid UTF-8.
+///
+/// Further calls are in groups, from ``localFiles`` to ``trash``.
+public final class UbiquityContainer: SyncedStore {
+    let handle: ContainerHandle
+
+    init(id: String, app: AppID, account: AccountID, session: Session) {
+        handle = ContainerHandle(id: id, app: app, account: account, session: session)
+    }
+
+    /// The container's name, unique in the deployment.
+    public var id: String { handle.id }
+    /// The app as which it is used.
+    public var app: AppID { handle.app }
+    /// The container as one of the things that a device keeps in sync: progress, proof, events.
+    public var scope: Scope { handle.scope }
+    /// The container's scope.
+    public var syncedScopes: SyncedScopes { SyncedScopes(scope) }
+
+    // MARK: Groups
+
+    /// Copies of local files and folders: put, get.
+    public var localFiles: DocumentLocalFiles { DocumentLocalFiles(handle: handle) }
+    /// Contents of any length, piece by piece: read, write.
+    public var streams: DocumentStreams { DocumentStreams(handle: handle) }
+    /// Former versions of files: list, restore, remove.
+    public var versions: DocumentVersions { DocumentVersions(handle: handle) }
+    /// Files with two contents, and rejected changes: list, resolve, dismiss.
+    public var conflicts: DocumentConflicts { DocumentConflicts(handle: handle) }
+    /// Contents on this device: download, keep, evict.
+    public var downloads: DocumentDownloads { DocumentDownloads(handle: handle) }
+    /// Published links: publish, list, unpublish.
+    public var links: DocumentLinks { DocumentLinks(handle: handle) }
+    /// Files whose sync is paused: pause, resume, list.
+    public var pauses: DocumentPauses { DocumentPauses(handle: handle) }
+    /// Folders that change as one item: list and read their members.
+    public var packages: DocumentPackages { handle.packages }
+    /// Further contents of items, such as thumbnails: set, list, read, remove.
+    public var renditions: DocumentRenditions { DocumentRenditions(handle: handle) }
+    /// Deleted items: list, restore, remove for good.
+    public var trash: DocumentTrash { DocumentTrash(handle: handle) }
+
+    /// Changes that wait to be sent.
+    package var outbox: ContainerOutbox { handle.outbox }
+
+    // MARK: List
+
+    /// The item at a path; nil: there is none.
+    ///
+    /// - Throws: ``CloudError`` `.storeOutOfStep` until the first download has finished; `.notSignedIn`;
+    ///   `.invalidArguments` for a name that no item can have; `.storageFailure`.
+    public func item(at path: some DocumentAddressing) async throws(CloudError) -> DocumentEntry? {
+        try handle.read { documents in
+            let path = try documents.path(path)
+            return try documents.place(path).flatMap { try documents.entry($0, at: path) }
+        }
+    }
+
+    /// The same; without an item it throws `.unknownItem`, with the reason.
+    package func requireItem(at path: some DocumentAddressing) async throws(CloudError) -> DocumentEntry {
+        if let item = try await item(at: path) { return item }
+        throw try handle.read { documents in try documents.noItem(at: documents.path(path)) }
+    }
+
+    /// The item of this id, wherever it is, also in the trash; nil: there is none.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    public func item(_ id: DocumentID) async throws(CloudError) -> DocumentEntry? { try handle.entry(id) }
+
+    /// The items directly in a folder, by name.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such folder.
+    public func children(of folder: some DocumentAddressing = "") async throws(CloudError) -> [DocumentEntry] {
+        try handle.read { documents in
+            let path = try documents.path(folder)
+            let folder = try documents.folder(at: path)
+            let fixed = folder == .top ? [documents.fixedEntry(.documents)].compactMap { $0 } : []
+            return try fixed
+                + documents.children(of: folder).compactMap { item in
+                    try documents.entry(item, at: path.appending(item.wire.name))
+                }
+        }
+    }
+
+    /// All items in a folder, however deep, each folder before its contents; none that lies in the trash.
+    ///
+    /// - Throws: ``CloudError`` as ``children(of:)`` does.
+    public func items(in folder: some DocumentAddressing = "/") async throws(CloudError) -> [DocumentEntry] {
+        try handle.read { documents in
+            let path = try documents.path(folder)
+            return try documents.descendants(of: documents.folder(at: path), at: path).compactMap {
+                try documents.entry($0.item, at: $0.path)
+            }
+        }
+    }
+
+    /// A live query (`NSMetadataQuery`): the items that match a predicate, now and from now on. It is answered on this
+    /// device; before the first download of the container it waits for that.
+    ///
+    ///     let query = try container.query("name LIKE '*.pdf' AND size > 10000", sortedBy: [DocumentSort(.modified)])
+    ///     for try await event in query { ... }
+    ///
+    /// - Parameters:
+    ///   - predicate: Its fields are those of ``DocumentField``. Items in the trash are left out, unless it names
+    ///     `isTrashed`.
+    ///   - scope: The folders in which it looks.
+    ///   - sorts: The order in which it is gathered; none: as items are found, which is soonest.
+    ///   - batchMax: Items of one event, at most; 1 to 10,000.
+    /// - Throws: ``QueryPredicateError``, with its place in the text and the cure.
+    public func query(
+        _ predicate: String, scope: DocumentQueryScope = .container, sortedBy sorts: [DocumentSort] = [],
+        batchMax: Int = 500
+    ) throws(QueryPredicateError) -> DocumentQuery {
+        try query(QueryPredicate(parsing: predicate), scope: scope, sortedBy: sorts, batchMax: batchMax)
+    }
+
+    /// The same of a predicate that was parsed before, or made by a program.
+    ///
+    /// - Throws: ``QueryPredicateError`` for fields that items do not have, and values of other types than theirs.
+    public func query(
+        _ predicate: QueryPredicate, scope: DocumentQueryScope = .container, sortedBy sorts: [DocumentSort] = [],
+        batchMax: Int = 500
+    ) throws(QueryPredicateError) -> DocumentQuery {
+        try DocumentQuery(handle, predicate, scope: scope, sorts: sorts, batchMax: batchMax)
+    }
+
+    // MARK: Read
+
+    /// Bytes of a content that is read into memory, at most: 64 MiB.
+    public static let readBytesMax = 64 << 20
+
+    /// The content of a file, downloaded if it is not here.
+    ///
+    /// - Parameters:
+    ///   - version: Nil: the newest.
+    ///   - timeout: How long no byte may come before it is given up.
+    /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded` when it has more than ``readBytesMax`` (stream it, or get
+    ///   it into a file); `.networkUnavailable` and the like (try again); else as ``item(at:)`` does.
+    public func read(
+        _ path: some DocumentAddressing, version: DocumentID? = nil, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> Data {
+        try await handle.reader.read(path, version: version, timeout: timeout)
+    }
+
+    /// A part of the content of a file. Only the chunks that have some of it are downloaded, at most 1 MiB each, and the
+    /// lists that lead to them.
+    ///
+    /// - Parameter range: Bytes of the content. Those beyond its end are left out.
+    /// - Throws: ``CloudError`` `.limitExceeded` when the part has more than ``readBytesMax`` (read it in several); else as
+    ///   ``read(_:version:timeout:)`` does.
+    public func read(
+        _ path: some DocumentAddressing, range: Range<UInt64>, version: DocumentID? = nil,
+        timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> Data {
+        try await handle.reader.read(path, range: range, version: version, timeout: timeout)
+    }
+
+    // MARK: Write
+
+    /// Puts a file of these bytes at a path: a new one, or a new version of the one that is there. The bytes stay in this
+    /// device's home until the server has them.
+    ///
+    /// - Parameters:
+    ///   - makesFolders: Whether missing folders of the path are made.
+    ///   - conditions: What must hold of any items, here and on the server; else the change is rejected.
+    /// - Throws: ``CloudError`` `.unknownItem` when the folder is missing; `.alreadyExists` when a folder is at the path;
+    ///   `.constraintViolation` when a condition does not hold here; `.invalidArguments` for a name that ends in `.nosync`,
+    ///   which stays on its device; `.limitExceeded` when it is too long; else as ``makeFolder(at:makesParents:)`` does.
+    @discardableResult
+    public func put(
+        _ data: Data, at path: String, makesFolders: Bool = false, conditions: [DocumentCondition] = []
+    ) async throws(CloudError) -> DocumentEntry {
+        try await handle.imports.put(.data(data, at: path), makesFolders: makesFolders, conditions)
+    }
+
+    /// Puts several, all or none of them. They are sent in order, in requests of some hundreds of changes.
+    ///
+    /// - Parameter conditions: What must hold; then all of it has to fit into one request.
+    /// - Returns: The item of each.
+    /// - Throws: ``CloudError`` as the puts of one do; `.limitExceeded` when there are conditions, and it does not fit.
+    @discardableResult
+    public func put(
+        _ sources: [DocumentSource], makesFolders: Bool = false, conditions: [DocumentCondition] = []
+    ) async throws(CloudError) -> [DocumentID] {
+        try await handle.imports.put(sources, makesFolders: makesFolders, conditions, reading: { $1 })
+    }
+
+    /// The tags, dates and extended attributes of an item.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem`; else as ``item(at:)`` does.
+    public func attributes(of path: some DocumentAddressing) async throws(CloudError) -> DocumentAttributes {
+        DocumentAttributes(try handle.item(at: path).wire.attributes)
+    }
+
+    /// Changes attributes of an item; the others stay. No content is sent. Each merges by itself: of two devices that set
+    /// different ones both win, of one that both set the last. All tags of an item are one attribute.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem`; `.invalidArguments` for the folders that every container has;
+    ///   `.limitExceeded` when there would be too many, or too long ones (remove some first); `.constraintViolation` when a
+    ///   condition does not hold here; else as ``makeFolder(at:makesParents:)`` does.
+    @discardableResult
+    public func setAttributes(
+        _ changes: [DocumentAttributeChange], of path: some DocumentAddressing, conditions: [DocumentCondition] = []
+    ) async throws(CloudError) -> DocumentEntry {
+        try await handle.changeItem(conditions) { draft in
+            let item = try draft.documents.item(at: draft.documents.path(path))
+            try draft.setAttributes(WireSetAttributes(changes, of: item.wire.attributes), of: item)
+            return item.id
+        }
+    }
+
+    // MARK: Arrange
+
+    /// Makes a folder. An existing one is returned.
+    ///
+    /// - Parameter makesParents: Whether missing folders of the path are made too.
+    /// - Throws: ``CloudError`` `.unknownItem` when its folder is missing; `.alreadyExists` when a file has the name;
+    ///   `.serviceBusy` when too much waits to be sent; `.permissionFailure` in a read-only container; else as
+    ///   ``item(at:)`` does.
+    @discardableResult
+    public func makeFolder(at path: String, makesParents: Bool = false) async throws(CloudError) -> DocumentEntry {
+        let path = try DocumentPath(path)
+        return try await handle.changeItem { draft in
+            if !makesParents, let parent = path.parent { _ = try draft.folder(at: parent, makes: false) }
+            return try draft.folder(at: path, makes: true)
+        }
+    }
+
+    /// Moves or renames an item.
+    ///
+    /// - Parameters:
+    ///   - target: The new path. An existing folder takes the item in, under its name.
+    ///   - replaces: Whether a file at the target goes to the trash; else it is in the way.
+    ///   - conditions: What must hold of any items, here and on the server; else the change is rejected.
+    /// - Throws: ``CloudError`` `.unknownItem`; `.alreadyExists`; `.invalidArguments` when a folder would be in itself, or
+    ///   too deep; `.constraintViolation` when a condition does not hold here; else as ``makeFolder(at:makesParents:)``
+    ///   does.
+    @discardableResult
+    public func move(
+        _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false,
+        conditions: [DocumentCondition] = []
+    ) async throws(CloudError) -> DocumentEntry {
+        try await handle.changeItem(conditions) { draft in
+            let item = try draft.documents.item(at: draft.documents.path(source))
+            try draft.move(item, to: draft.documents.path(target), replaces: replaces)
+            return item.id
+        }
+    }
+
+    /// Moves an item into another container: copies it, and once the server has all of the copy, moves the original to
+    /// this container's trash. Until then the item is in both (``ContainerStatus/leaving``). The original stays where something of it could not be copied, or was changed meanwhile by any device; that is among
+    /// what was rejected then. An interrupted move goes on by itself.
+    ///
+    /// - Throws: ``CloudError`` `.limitExceeded` when more than 1000 items of a folder wait to be sent; else as
+    ///   ``copy(_:to:in:replaces:)`` does.
+    @discardableResult
+    public func move(
+        _ source: some DocumentAddressing, to target: some DocumentAddressing, in other: UbiquityContainer,
+        replaces: Bool = false
+    ) async throws(CloudError) -> DocumentCopy {
+        guard other.id != id else {
+            return DocumentCopy(
+                item: try await move(source, to: target, replaces: replaces), itemCount: 1, stepCount: 1)
+        }
+        return try await ContainerTransfer(source: handle, target: other.handle)
+            .move(source, to: target, replaces: replaces)
+    }
+
+    /// Copies an item, a folder with all that is in it, and its renditions; not its versions and conflicts. No bytes are
+    /// sent. On this device all of it is there at once; the server gets more than some hundreds of items in several steps,
+    /// folders first.
+    ///
+    /// - Parameters:
+    ///   - target: The copy's path. An existing folder takes the copy in, under its name.
+    ///   - replaces: Whether a file that is there gets the content as a new version, and the renditions; else it is in the
+    ///     way.
+    /// - Throws: ``CloudError`` `.unknownItem`; `.alreadyExists`; `.invalidArguments` when a folder would be copied into
+    ///   itself, or too deep; `.limitExceeded` beyond ``DocumentCopy/itemsMax`` (copy the folder's items one by one), and
+    ///   when the target would have too many renditions; else as ``makeFolder(at:makesParents:)`` does.
+    @discardableResult
+    public func copy(
+        _ source: some DocumentAddressing, to target: some DocumentAddressing, replaces: Bool = false
+    ) async throws(CloudError) -> DocumentCopy {
+        try await DocumentCopy(of: source, to: target, replaces: replaces, in: handle)
+    }
+
+    /// Copies an item into another container of the same session, as ``copy(_:to:replaces:)`` does within one. Contents
+    /// that wait on this device are sent. An item whose content is gone from this container by then is rejected.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement` when the other container's app does not list this one;
+    ///   `.constraintViolation` when a content is still on its way here from a third container that it does not list (wait
+    ///   until it is sent); else as ``copy(_:to:replaces:)`` does.
+    @discardableResult
+    public func copy(
+        _ source: some DocumentAddressing, to target: some DocumentAddressing, in other: UbiquityContainer,
+        replaces: Bool = false
+    ) async throws(CloudError) -> DocumentCopy {
+        guard other.id != id else { return try await copy(source, to: target, replaces: replaces) }
+        return try await ContainerTransfer(source: handle, target: other.handle)
+            .copy(source, to: target, replaces: replaces)
+    }
+
+    /// Moves items to the trash, as one batch. A file that another device has changed meanwhile stays, and so does a folder
+    /// with such a change in it; that is among what was rejected then.
+    ///
+    /// - Parameter conditions: What must hold besides, of any items; else the change is rejected.
+    /// - Returns: The batch, for ``DocumentTrash/restore(_:)`` and ``DocumentTrash/remove(_:)``.
+    /// - Throws: ``CloudError`` `.unknownItem` (nothing was changed); `.constraintViolation` when a condition does not hold
+    ///   here, or a paused file has an unsent change; `.limitExceeded` for conditions with more than some hundreds of items;
+    ///   else as ``makeFolder(at:makesParents:)`` does.
+    @discardableResult
+    public func trash(
+        _ paths: [some DocumentAddressing], conditions: [DocumentCondition] = []
+    ) async throws(CloudError) -> DocumentID {
+        try await trash.add(paths, conditions: conditions)
+    }
+
+    // MARK: Status
+
+    /// The container's class and rules, as this device has heard last.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.incompatibleVersion` for a class that this release does not know.
+    public var definition: ContainerDefinition {
+        get throws(CloudError) { try handle.read { try $0.definition() } }
+    }
+
+    /// How far this device has the container, for ``DocumentCondition/unchanged(_:since:)``: anything read after this call
+    /// is of this state, or a newer one.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    public func head() async throws(CloudError) -> ChangeToken { try handle.read { try $0.rows.state().head } }
+
+    /// Changes from outside, from now on. This device's own are not among them, except those that were rejected. For a list
+    /// that stays up to date use a query (``query(_:scope:sortedBy:batchMax:)-(String,_,_,_)``).
+    ///
+    /// A listener that lags behind by 10,000 gets the newest.
+    public var changes: some AsyncSequence<ContainerChanges, Never> & Sendable {
+        scope.events.compactMap { [handle] event in
+            guard case .change(let change) = event else { return nil }
+            return ContainerChanges(change, of: handle)
+        }
+    }
+
+    /// Asks for the server's changes, and sends now what waits for its next attempt. Returns at once.
+    public func synchronize() { syncedScopes.synchronize() }
+
+    /// What is in sync and what is not, and why. Needs no network.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does.
+    public func status() async throws(CloudError) -> ContainerStatus { try await status(of: "/") }
+
+    /// The same of an item and its contents.
+    ///
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such item.
+    public func status(of path: some DocumentAddressing) async throws(CloudError) -> ContainerStatus {
+        try await ContainerStatus(of: path, in: handle)
+    }
+
+    /// The room that the container takes.
+    ///
+    /// - Parameter timeout: How long the server may take to say what counts now; nil: it is not asked.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; what keeps the server from answering.
+    public func usage(timeout: Duration? = nil) async throws(CloudError) -> ContainerUsage {
+        try await ContainerUsage(of: handle, timeout: timeout)
+    }
+
+    /// The files of which the server has lost some content: the newest, a conflict's or a rendition. The server is asked
+    /// about all chunks here, unless it has lost nothing.
+    ///
+    /// A device that has such a content sends it again by itself. Otherwise put the file again, as it was or changed.
+    /// Damaged former versions have no item here.
+    ///
+    /// - Parameters:
+    ///   - path: Of this item and its contents; `/`: of all.
+    ///   - timeout: How long the server is asked in all: about each long file by itself.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; `.deadlineExceeded` when there are too many for that time (ask about
+    ///   a folder, or for longer); `.networkUnavailable` and the like.
+    public func damagedItems(
+        of path: some DocumentAddressing = "/", timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> [DocumentEntry] {
+        try await handle.lostContents.items(of: path, timeout: timeout)
+    }
+}

@@ -1,0 +1,256 @@
+public import Foundation
+internal import GRDB
+public import NephosCore
+internal import NephosFiles
+internal import NephosWire
+
+/// Assets of which the server has lost some bytes.
+public struct DamagedAssets: Sendable {
+    /// Where one of them is. One asset may be in many places.
+    public struct Place: Hashable, Sendable {
+        /// The record that has it.
+        public var record: RecordID
+        /// In which field.
+        public var field: String
+    }
+
+    /// The first ``placesMax`` of them, zone by zone, by the records' names.
+    public var places: [Place] = []
+    /// Whether there are more, or may be.
+    public var hasMore = false
+
+    /// How many are named at most.
+    public static let placesMax = 1000
+}
+
+/// Bytes of records' assets, as ``RecordDatabase/assets`` has them. They are saved with their records.
+public struct DatabaseAssets: Sendable {
+    let database: RecordDatabase
+
+    /// Bytes that are read into memory in one go, at most.
+    public static let dataBytesMax: UInt64 = 256 << 20
+
+    /// Whether the asset's bytes are in this device's home, so that they are read without the server.
+    ///
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
+    public func isHere(_ asset: RecordAsset) async throws(CloudError) -> Bool {
+        guard asset.length > 0, asset.source == nil else { return true }
+        return try localCopy(of: asset) != nil
+    }
+
+    /// The asset's bytes: from this device's home if they are here, else from the server. Each chunk is what its hash
+    /// says. What has come stays here, as far as there is room (``Session/setAssetCache(maxBytes:)``).
+    ///
+    /// - Parameters:
+    ///   - id: The record that has it. Who may read that may fetch it.
+    ///   - timeout: How long nothing may come before it is given up.
+    /// - Throws: ``CloudError`` `.limitExceeded` when it has more than 256 MiB (download it to a file); `.unknownItem`
+    ///   when the server does not have it, or not any more (fetch the record again); `.deadlineExceeded`,
+    ///   `.networkUnavailable` and the like (try again); `.operationCancelled`, `.notSignedIn`, `.storageFailure`.
+    public func data(
+        of asset: RecordAsset, in id: RecordID, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> Data {
+        guard asset.length <= Self.dataBytesMax else {
+            throw CloudError(
+                .limitExceeded, "The asset is too long to be read into memory. Download it to a file.",
+                details: ["bytes_max": "\(Self.dataBytesMax)"])
+        }
+        let sink = DataSink(count: Int(asset.length))
+        try await write(asset, of: id, to: sink, timeout) { _ in }
+        return sink.content
+    }
+
+    /// Writes the asset's bytes into a local file, which is replaced as a whole: it is complete or as it was, whatever
+    /// happens. Where a link is there, what it leads to is replaced.
+    ///
+    /// - Parameters:
+    ///   - id: The record that has it.
+    ///   - file: Where it is to be.
+    ///   - timeout: How long nothing may come before it is given up.
+    ///   - onProgress: Gets the bytes that have come, and all.
+    /// - Throws: ``CloudError`` as ``data(of:in:timeout:)`` does; `.invalidArguments` when a folder or whatever else is no
+    ///   file is there; `.storageFailure`, `.permissionFailure` of the file.
+    public func download(
+        _ asset: RecordAsset, of id: RecordID, to file: URL, timeout: Duration = .seconds(30),
+        onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
+    ) async throws(CloudError) {
+        try await download(
+            asset, of: id, to: LocalPath(file), followsLinks: true, timeout: timeout, onProgress: onProgress)
+    }
+
+    /// The same, to any place.
+    ///
+    /// - Parameter followsLinks: Whether a link that is there means what it leads to; else it is in the way.
+    package func download(
+        _ asset: RecordAsset, of id: RecordID, to place: LocalPath, followsLinks: Bool, timeout: Duration,
+        onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
+    ) async throws(CloudError) {
+        do {
+            let part = try PartFile(for: LocalTarget.file(place, followsLinks: followsLinks), isExecutable: false)
+            try part.cut(to: asset.length)
+            try await write(asset, of: id, to: FileSink(file: part.file, name: part.name), timeout) {
+                onProgress(UInt64($0), asset.length)
+            }
+            try part.keepAccess()
+            try await Session.elsewhere { try part.flush() }.get()
+            try part.takePlace()
+            onProgress(asset.length, asset.length)
+        } catch { throw LocalFailure.error(of: error, at: nil) }
+    }
+
+    private func write(
+        _ asset: RecordAsset, of id: RecordID, to sink: any ContentSink, _ timeout: Duration,
+        _ onProgress: @escaping @Sendable (Int) -> Void
+    ) async throws(CloudError) {
+        try RecordNames.check(id)
+        try RecordAsset.require(asset.length)
+        guard asset.length > 0 else { return }
+        if let source = asset.source {
+            // It was not saved yet.
+            let result: Result<Void, any Error> = await Session.elsewhere { try source.write(to: sink) }
+            do { return try result.get() } catch { throw LocalFailure.error(of: error, at: nil) }
+        }
+        if let copy = try localCopy(of: asset), try await read(copy, of: asset, to: sink) { return }
+        try await fetch(asset, of: id, to: sink, timeout, onProgress)
+    }
+
+    private func localCopy(of asset: RecordAsset) throws(CloudError) -> LocalCopy? {
+        try database.read { try RecordAssets(database: $0, account: database.account.rawValue).copy(of: asset.wire) }
+    }
+
+    /// - Returns: False: it is not here as it was. Some of it may be written.
+    private func read(
+        _ copy: LocalCopy, of asset: RecordAsset, to sink: any ContentSink
+    ) async throws(CloudError) -> Bool {
+        let folder = try ContentFolder(home: database.session.local.home)
+        let result: Result<ContentFolder.CopyOutcome, any Error> = await Session.elsewhere {
+            try folder.copy(copy, 0..<Int(asset.length), to: sink)
+        }
+        let outcome: ContentFolder.CopyOutcome
+        do { outcome = try result.get() } catch { throw LocalFailure.error(of: error, at: nil) }
+        let now = database.session.engine.stamp.now
+        let isLate = now.milliseconds.distance(to: copy.used.milliseconds).magnitude >= Self.useGrainMilliseconds
+        // Where it cannot be noted, it is found again.
+        switch outcome {
+        case .damaged:
+            _ = try? database.session.local.write { try assets($0).forgetUnneeded(copy.file) }
+            database.session.engine.execute { $0.removeContents([copy.file]) }
+        case .written where isLate:
+            _ = try? database.session.local.write { try assets($0).noteUse(of: asset.wire, now: now) }
+        case .written, .unreadable: break
+        }
+        return outcome == .written
+    }
+
+    /// How exactly it is known when something was used: nobody writes at each reading.
+    private static let useGrainMilliseconds: UInt64 = 60_000
+
+    private func assets(_ rows: Database) throws -> RecordAssets {
+        _ = try database.session(in: rows)
+        return RecordAssets(database: rows, account: database.account.rawValue)
+    }
+
+    private func fetch(
+        _ asset: RecordAsset, of id: RecordID, to sink: any ContentSink, _ timeout: Duration,
+        _ onProgress: @escaping @Sendable (Int) -> Void
+    ) async throws(CloudError) {
+        guard let root = ChunkID(bytes: [UInt8](asset.root)) else { throw ContentReading.damaged }
+        let walk = try ContentWalk(root: root, depth: asset.depth, length: asset.length, range: 0..<asset.length)
+        let place = ContentPlace.records(
+            database.isPublic ? "\(database.container)/\(RecordLimits.defaultZone)/\(id.name)" : database.container,
+            app: database.app)
+        let folder = try? ContentFolder(home: database.session.local.home)
+        let bound =
+            try folder.map { folder throws(CloudError) in try database.read { try RecordAssets.bound($0, folder) } }
+            ?? 0
+        let kept =
+            asset.length <= bound
+            ? folder.flatMap { KeptContent($0, database.session.engine.makeDocumentID(), length: asset.length) } : nil
+        defer { kept?.drop() }
+        let chunks = try await database.session.fetch(
+            place, walk, to: kept.map { TeeSink(first: sink, second: $0) } ?? sink,
+            listMax: ContentFolder.chunksMax, patience: timeout, onProgress)
+        guard let kept, kept.isWhole, !chunks.isEmpty, (try? CutChunk.root(of: chunks)) == root else { return }
+        let now = database.session.engine.stamp.now
+        do throws(CloudError) {
+            let former = try database.session.local.write {
+                try assets($0).add(asset.wire, in: kept.file, chunks, now: now)
+            }
+            kept.keep()
+            database.session.engine.execute { engine in
+                engine.removeContents(former.map { [$0] } ?? [])
+                engine.trimAssetsSoon()
+            }
+        } catch {
+            // It is fetched again.
+            return
+        }
+    }
+
+    // MARK: Damage
+
+    /// The assets of the account's own records that the server cannot read any more, as far as their zones were downloaded
+    /// here. It is asked about all chunks of all of them; nothing is asked while it has lost nothing.
+    ///
+    /// A device that has such an asset sends what is lost by itself; whoever has its file elsewhere saves it again.
+    ///
+    /// - Parameter timeout: How long an answer may take, and about how long all of them: what was not looked at by then is
+    ///   said by ``DamagedAssets/hasMore``.
+    /// - Returns: Nothing, of a public database: of these nobody is told.
+    /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`; `.networkUnavailable` and the like.
+    public func damaged(timeout: Duration = .seconds(30)) async throws(CloudError) -> DamagedAssets {
+        guard !database.isPublic else { return DamagedAssets() }
+        let deadline = ContinuousClock.now + timeout
+        let (candidates, hasMore) = try database.read { rows in
+            try ContentLoss(ofDatabase: database.zones(rows).rows).lostChunks > 0 ? self.places(in: rows) : ([], false)
+        }
+        // An asset that many records have is asked about once.
+        let assets = Array(Set(candidates.map(\.asset)))
+        let (lost, looked) = try await database.session.lost(
+            among: assets.map { Session.ContentRoot(root: $0.root, depth: $0.depth, length: $0.length) },
+            of: .records(database.container, app: database.app), timeout, until: deadline)
+        let damaged = Set(lost.map { assets[$0] })
+        let places = candidates.filter { damaged.contains($0.asset) }.map(\.place)
+        return DamagedAssets(
+            places: Array(places.prefix(DamagedAssets.placesMax)),
+            hasMore: hasMore || looked < assets.count || places.count > DamagedAssets.placesMax)
+    }
+
+    /// Places of assets that are looked at.
+    private static let candidatesMax = 100_000
+
+    private typealias Candidate = (place: DamagedAssets.Place, asset: WireRecordAsset)
+
+    private func places(in rows: Database) throws -> ([Candidate], hasMore: Bool) {
+        let zones = try database.zones(rows)
+        var (found, hasMore) = ([Candidate](), false)
+        for zone in try zones.all() where !hasMore {
+            let records = RecordTransaction(
+                ScopeTransaction(rows, RecordPlace.zone(database.container, zone.name).scope(of: database.account)),
+                zone: zone.name)
+            guard try records.rows.state().synced else { continue }
+            try records.forEach(ofType: nil) { name, visible in
+                guard let wire = visible.record else { return true }
+                let record = visible.made(RecordID(name, zone: zone.name), wire, nil)
+                for (field, value) in record.fields.sorted(by: { $0.key < $1.key }) {
+                    for asset in value.assets where asset.length > 0 {
+                        found.append((DamagedAssets.Place(record: record.id, field: field), asset.wire))
+                    }
+                }
+                hasMore = found.count >= Self.candidatesMax
+                return !hasMore
+            }
+        }
+        return (found, hasMore)
+    }
+}
+
+extension RecordAsset.Source {
+    fileprivate func write(to sink: any ContentSink) throws {
+        var offset = 0
+        try read { bytes in
+            try sink.write(bytes, at: offset)
+            offset += bytes.count
+        }
+    }
+}
