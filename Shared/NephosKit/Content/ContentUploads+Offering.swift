@@ -39,10 +39,9 @@ extension ContentUploads {
     private static let offerPause: Duration = .seconds(2)
     /// While other contents are on their way.
     private static let busyPause: Duration = .seconds(60)
-    private static let failurePause: Duration = .seconds(3600)
     /// All devices that are open hear of a loss in the same moment. One of them is first: each waits as after so many
     /// failures, 8 to 16 seconds by chance.
-    private static let hearingAttempts = 5
+    private static let hearing = Retry(attempts: 5)
 
     /// The service has said what it has lost.
     func note(_ loss: ContentLoss, in rows: ScopeTransaction) throws {
@@ -51,7 +50,7 @@ extension ContentUploads {
         let offers = ContentOffers(rows)
         try offers.note(loss)
         guard offering == nil, let wait = try offers.wait(for: loss, at: engine.now) else { return }
-        offerSoon(after: max(wait, isNews ? engine.backoff(attempts: Self.hearingAttempts) : .zero))
+        offerSoon(after: max(wait, isNews ? engine.pause(of: Self.hearing) : .zero))
     }
 
     /// Whether contents are offered now, or in a moment.
@@ -132,8 +131,9 @@ extension ContentUploads {
                     try ContentOffers(rows).save(ContentOffers.Pass(lost: pass.lost, ended: now))
                     try keeping.endedOffering(in: rows)
                 }
+                offerRetry.succeeded()
             } else {
-                offerSoon(after: Self.failurePause)
+                offerSoon(after: engine.failed(&offerRetry))
             }
         } catch { return putOffOffer(error) }
         // The service says what is lost still.
@@ -153,7 +153,7 @@ extension ContentUploads {
     func putOffOffer(_ error: CloudError) {
         engine.logger.debug("contents could not be offered again", metadata: ["code": "\(error.code)"])
         closeOffer()
-        offerSoon(after: min(max(error.retryAfter ?? Self.failurePause, Self.busyPause), Self.failurePause))
+        offerSoon(after: max(Self.busyPause, engine.failed(&offerRetry, error)))
     }
 
     /// Contents that somebody has put are to be sent.
@@ -168,6 +168,7 @@ extension ContentUploads {
         nextOffer?.timer.cancel()
         let upload = offering?.upload
         (offering, nextOffer, hasHeardLoss) = (nil, nil, false)
+        offerRetry.succeeded()
         if let upload { letGo(upload) }
     }
 

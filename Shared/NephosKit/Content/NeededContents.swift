@@ -51,9 +51,7 @@ extension DeviceEngine {
 
     /// Removes the files of contents that no row names: of a process that was ended, or of an account that has left.
     /// Where somebody stages, or it fails, it is tried again, with growing pauses.
-    ///
-    /// - Parameter attempts: How often it was.
-    func sweepContents(attempts: Int = 0) {
+    func sweepContents(_ retry: Retry = Retry()) {
         guard !stopped, sweeping == nil, canSweepContents, let folder = try? ContentFolder(home: local.home) else {
             return
         }
@@ -69,9 +67,10 @@ extension DeviceEngine {
                 logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
             }
             guard !stopped, sweeping == nil else { return }
-            sweeping = loop.schedule(after: backoff(attempts: attempts + 1)) { [weak self] in
+            var retry = retry
+            sweeping = loop.schedule(after: failed(&retry)) { [weak self, retry] in
                 self?.sweeping = nil
-                self?.sweepContents(attempts: attempts + 1)
+                self?.sweepContents(retry)
             }
         }
     }

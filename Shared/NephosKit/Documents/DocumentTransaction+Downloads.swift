@@ -201,12 +201,13 @@ extension DocumentTransaction {
         try touch(item.name)
     }
 
-    func setFailure(_ error: CloudError, ofDownload item: DocumentID, next: Timestamp) throws {
+    func setFailure(_ error: CloudError, ofDownload item: DocumentID, _ retry: Retry, next: Timestamp) throws {
         try cached(
-            "UPDATE document_downloads SET attempts = attempts + 1, next_attempt = ?4, error = ?5 "
+            "UPDATE document_downloads SET attempts = ?6, next_attempt = ?4, error = ?5 "
                 + "WHERE account = ?1 AND container = ?2 AND item = ?3 AND is_requested"
         ).execute(
-            arguments: arguments(item.description, Int64(clamping: next.milliseconds), StoredError.encode(error)))
+            arguments: arguments(
+                item.description, Int64(clamping: next.milliseconds), StoredError.encode(error), retry.attempts))
         try touch(item.name)
     }
 

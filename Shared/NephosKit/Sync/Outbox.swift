@@ -45,6 +45,12 @@ struct OutboxOperation: Equatable {
     /// While it is on its way: ``attempts`` has it.
     var isCounted = false
 
+    /// ``attempts``, as what is done about a failure reads and counts them.
+    var retry: Retry {
+        get { Retry(attempts: attempts) }
+        set { attempts = newValue.attempts }
+    }
+
     /// The server had no room for it, or could not store it for another reason that only the server's disk can cure.
     var waitsForRoom: Bool { error.map { $0.code == .storageFailure && !LocalFailure.isHere($0) } ?? false }
 }
@@ -157,7 +163,7 @@ struct AttemptTimes {
         let held = max(.zero, (held[position] ?? .zero) - now.monotonic)
         guard nextAttempt.milliseconds > 0 else { return held }
         if let noted = times[position], noted.wallClock == nextAttempt { return max(held, noted.due - now.monotonic) }
-        let wait = min(max(.zero, nextAttempt.since(now.time)), Backoff.pauseMax)
+        let wait = min(max(.zero, nextAttempt.since(now.time)), Retry.Pauses.scope.longest)
         times[position] = (nextAttempt, now.monotonic + wait)
         return max(held, wait)
     }
