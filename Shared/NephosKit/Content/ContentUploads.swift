@@ -46,8 +46,8 @@ final class ContentUploads {
     /// When it is begun, or gone on with.
     var nextOffer: (at: Duration, timer: any LoopTimer)?
     var offerRetry = Retry(.offer)
-    /// Whether the service has said what it has lost since this began.
-    var hasHeardLoss = false
+    /// What the service has said last that it has lost, since this began.
+    var heardLoss: ContentLoss?
 
     init(_ model: any ContentSending) { self.model = model }
 

@@ -7,8 +7,7 @@ internal import NephosCore
 /// Files of a home's contents that a row names, of whichever account, service and container: of those that wait or were
 /// refused, of those that the server has too, and of those that are on their way here.
 struct NeededContents: Sendable {
-    /// Of all kinds of scopes. A home has some of their tables: nobody may have used a service in it yet, or with this
-    /// release.
+    /// Copies, and of all kinds of scopes. A home has some of the tables: nobody may have used a service in it yet.
     let columns: [FileColumn]
 
     func all(_ database: Database) throws -> Set<DocumentID> {
@@ -34,7 +33,9 @@ struct NeededContents: Sendable {
 }
 
 extension DeviceEngine {
-    var neededContents: NeededContents { NeededContents(columns: kinds.flatMap(\.fileColumns)) }
+    var neededContents: NeededContents {
+        NeededContents(columns: [FileColumn(table: "content_copies", column: "file")] + kinds.flatMap(\.fileColumns))
+    }
 
     /// What is in memory because the home could not be written does not know what others have put since.
     var canSweepContents: Bool { (try? local.requireWritable()) != nil }

@@ -110,7 +110,8 @@ final class ContentDownloads {
             }
             guard let wishes else { return }
             try heed(wishes.pins, driver)
-            try weigh(driver)
+            // What is here may not be wanted any more.
+            if try driver.read({ try ContentCache.hasUnweighed($0.database) }) { engine.trimContentsSoon() }
             if wishes.hasRequests || !running.isEmpty { try begin(driver) }
         } catch {
             engine.logger.error("contents that are to come could not be read", error)
@@ -145,25 +146,11 @@ final class ContentDownloads {
             try driver.write { rows in
                 let documents = DocumentTransaction(rows)
                 for id in found { if let item = try documents.document(id) { try documents.requestDownload(of: item) } }
-                for id in here {
-                    guard let item = try documents.document(id) else { continue }
-                    try documents.keepCopy(of: item.wire.content.root, for: id)
-                }
+                for id in here { if let item = try documents.document(id) { try documents.keepCopy(for: item) } }
             }
         }
         (revision, walks) = (upTo, left)
         if isMore || !found.isEmpty { look() }
-    }
-
-    /// What is here may not be wanted any more: that is found out so many contents a step, and they count again.
-    private func weigh(_ driver: ScopeDriver) throws(CloudError) {
-        let folder = try ContentFolder(home: engine.local.home)
-        guard try driver.read({ try ContentCache(database: $0.database, folder: folder).hasUnweighed() }) else {
-            return
-        }
-        let unneeded = try driver.write { try ContentCache(database: $0.database, folder: folder).trim() }
-        for file in unneeded { folder.remove(file) }
-        look()
     }
 
     private typealias Walks = [(folder: DocumentID, after: (name: Data, item: String))]
@@ -179,7 +166,11 @@ final class ContentDownloads {
             if item.isFolder {
                 walks.append((item.id, (Data(), "")))
             } else if try documents.isHere(item) {
-                if try documents.hasUnkeptCopy(item) { here.append(item.id) }
+                if try documents.isWanted(item.id),
+                    try documents.copies.hasUnkept(item.wire.content.root, of: item.id.description)
+                {
+                    here.append(item.id)
+                }
             } else if try documents.request(of: item.id) == nil, try documents.isWanted(item.id) {
                 // What a folder has taken into the trash is not fetched, nor what no way leads to.
                 found.append(item.id)
@@ -251,7 +242,7 @@ final class ContentDownloads {
                 return (HeldDocument?.none, LocalCopy?.none, file, unneeded)
             }
             let root = item.wire.content.root
-            let former = try documents.lastCopy(of: item.id)
+            let former = try documents.copies.lastCopy(heldBy: item.id.description)
             if request.root == root, let begun = request.file { return (item, former, begun, nil) }
             try documents.begin(request, root: root, file: file)
             return (item, former, file, request.file)
@@ -346,7 +337,7 @@ final class ContentDownloads {
                 }
                 let former = try documents.addCopy(
                     of: content, for: item, file: one.file, chunks: chunks, now: now)
-                return try former + ContentCache(database: rows.database, folder: folder).trim()
+                return try former + ContentCache.trim(rows.database, folder)
             }
             for file in unneeded { folder.remove(file) }
         } catch { return failed(item, CloudError(wrapping: error), isHere: true) }

@@ -56,7 +56,7 @@ extension DocumentTransaction {
     /// Whether the newest content of the item is here.
     func isHere(_ item: HeldDocument) throws -> Bool {
         guard item.wire.hasContent, !item.wire.content.isInline else { return true }
-        return try hasCopy(of: item.wire.content.root) || heldVersion(of: item.wire.content) != nil
+        return try copies.has(item.wire.content) || heldVersion(of: item.wire.content) != nil
     }
 
     /// How much of the item is on this device.
@@ -64,7 +64,7 @@ extension DocumentTransaction {
         var download = DocumentDownload()
         download.isPinned = try pin(over: item.id) != nil
         guard try !isHere(item) else { return download }
-        download.status = try hasCopy(ofItem: item.id) ? .downloaded : .notDownloaded
+        download.status = try copies.lastCopy(heldBy: item.id.description) != nil ? .downloaded : .notDownloaded
         download.percent = 0
         guard try wishes().hasRequests, let request = try request(of: item.id) else { return download }
         download.isRequested = true
@@ -233,7 +233,7 @@ extension DocumentTransaction {
             "DELETE FROM document_downloads WHERE account = ?1 AND container = ?2 AND item = ?3 AND is_pinned = 0"
         ).execute(arguments: arguments(item.description))
         known.wishes = nil
-        try weighCopies(of: item.name)
+        try copies.weigh(heldBy: item.description)
         try touch(item.name)
         return request.file
     }
@@ -262,7 +262,7 @@ extension DocumentTransaction {
                 "DELETE FROM document_downloads WHERE account = ?1 AND container = ?2 AND item = ?3 "
                     + "AND is_pinned = 0 AND is_requested = 0"
             ).execute(arguments: arguments(id.description))
-            try weighCopies()
+            try copies.weigh()
         }
         known.wishes = nil
     }

@@ -31,10 +31,11 @@ extension DocumentTransaction {
     func standing(of content: WireDocumentContent, of item: DocumentID, bound: UInt64) throws -> ContentStanding {
         guard !content.isInline else { return ContentStanding(container: container, bound: bound) }
         let holder = try holder(of: content)
-        let (version, kept) = (try holder.heldVersion(of: content), try holder.copy(of: content))
+        let (version, kept) = (try holder.heldVersion(of: content), try holder.copies.copy(of: content))
         let isHere = version != nil || kept != nil
         return ContentStanding(
-            version: version, kept: kept, container: holder.container, former: isHere ? nil : try lastCopy(of: item),
+            version: version, kept: kept, container: holder.container,
+            former: isHere ? nil : try copies.lastCopy(heldBy: item.description),
             bound: bound)
     }
 }
@@ -50,7 +51,7 @@ extension UbiquityContainer {
     /// Bytes of contents that may stay here.
     func bytesMayStay(in documents: DocumentTransaction) throws -> UInt64 {
         guard let folder = try? ContentFolder(home: session.local.home) else { return 0 }
-        return try ContentCache(database: documents.rows.database, folder: folder).bound()
+        return try ContentCache.bound(documents.rows.database, folder)
     }
 
     /// Writes the content, if it is here: since it waits to be sent, or was kept. What is damaged is dropped.
@@ -69,23 +70,12 @@ extension UbiquityContainer {
         }
         do {
             let outcome = try result.get()
-            if let kept, outcome != .unreadable { note(kept, of: content, isDamaged: outcome == .damaged, in: folder) }
+            if let kept {
+                session.note(outcome, of: kept, content) { try documents($0).copies }
+                if outcome == .damaged { scope.execute { ($0.model as? DocumentsModel)?.downloads.look() } }
+            }
             return outcome == .written
         } catch { throw LocalFailure.error(of: error, at: nil) }
-    }
-
-    /// Where it cannot be noted, it is found again.
-    private func note(
-        _ kept: LocalCopy, of content: WireDocumentContent, isDamaged: Bool, in folder: ContentFolder
-    ) {
-        let now = session.engine.stamp.now
-        if isDamaged {
-            _ = try? change(ofCopies: { try $0.forgetCopy(in: kept.file) })
-            folder.remove(kept.file)
-            scope.execute { ($0.model as? DocumentsModel)?.downloads.look() }
-        } else if abs(now.milliseconds.distance(to: kept.used.milliseconds)) >= ContentCache.useGrain.milliseconds {
-            _ = try? change(ofCopies: { try $0.noteUse(of: content.root, at: now) })
-        }
     }
 
     /// In a transaction of what is here, which sends nothing.
@@ -104,30 +94,11 @@ extension UbiquityContainer {
         _ standing: ContentStanding, begun: OpenFile? = nil, _ timeout: Duration,
         _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) -> FetchedContent? {
-        guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
-        let container = standing.container
-        let place = ContentPlace.documents(container, app: app)
-        let walk = try ContentWalk(
-            root: root, depth: content.depth, length: content.length,
-            range: UInt64(range.lowerBound)..<UInt64(range.upperBound))
-        let isWhole = range.lowerBound == 0 && UInt64(range.upperBound) == content.length
-        let copy = isWhole ? keptContent(for: item, content, bound: standing.bound) : nil
-        let folder = try? ContentFolder(home: session.local.home)
-        let local = folder.flatMap { folder in
-            LocalChunks(begun: begun, second: copy, former: standing.former, in: folder)
-        }
-        let chunks: [CutChunk]
-        do throws(CloudError) {
-            chunks = try await session.fetch(
-                place, walk, to: copy.map { TeeSink(first: sink, second: $0) } ?? sink, local: local,
-                listMax: copy == nil ? 0 : ContentFolder.chunksMax, patience: timeout, onProgress)
-        } catch {
-            // What has fetched it may be about for a while yet.
-            copy?.drop()
-            throw error
-        }
-        guard let copy, copy.isWhole, !chunks.isEmpty else { return nil }
-        return FetchedContent(item: item.id, content: content, copy: copy, chunks: chunks)
+        let bound = item.wire.hasBytes(of: content) ? standing.bound : 0
+        let fetched = try await session.fetch(
+            content, range, of: .documents(standing.container, app: app), to: sink, staying: bound, begun: begun,
+            former: standing.former, timeout, onProgress)
+        return fetched.map { FetchedContent(item: item.id, content: content, copy: $0.copy, chunks: $0.chunks) }
     }
 
     /// Where a content is written to that is not here and may stay; nil: it is, or it may not.
@@ -136,19 +107,12 @@ extension UbiquityContainer {
     ) throws(CloudError) -> KeptContent? {
         let (isHere, bound) = try read { documents in
             (
-                try content.isInline || documents.hasCopy(of: content.root)
+                try content.isInline || documents.copies.has(content)
                     || documents.heldVersion(of: content) != nil,
                 try bytesMayStay(in: documents)
             )
         }
-        return isHere ? nil : keptContent(for: item, content, bound: bound)
-    }
-
-    /// Where a content is written to that may stay here; nil: it may not.
-    private func keptContent(
-        for item: HeldDocument, _ content: WireDocumentContent, bound: UInt64
-    ) -> KeptContent? {
-        guard content.length <= bound, item.wire.hasBytes(of: content),
+        guard !isHere, content.length <= bound, item.wire.hasBytes(of: content),
             let folder = try? ContentFolder(home: session.local.home)
         else { return nil }
         return KeptContent(folder, session.engine.makeDocumentID(), length: content.length)
@@ -181,8 +145,4 @@ extension UbiquityContainer {
 
 extension ChunkID {
     func isRoot(of content: WireDocumentContent) -> Bool { Data(bytes) == content.root }
-}
-
-extension Duration {
-    fileprivate var milliseconds: Int64 { components.seconds * 1000 }
 }

@@ -100,8 +100,8 @@ package final class DeviceEngine {
     var endedUploads: [EndedUpload] = []
     /// Set while contents that nobody needs are yet to be removed: somebody stages.
     var sweeping: (any LoopTimer)?
-    /// Set while it is about to be looked whether too many assets are here.
-    var trimmingAssets: (any LoopTimer)?
+    /// Set while it is about to be looked whether too many contents are here.
+    var trimming: (any LoopTimer)?
     private(set) lazy var uploadRate = TransferRate(loop)
     private(set) lazy var downloadRate = TransferRate(loop)
 
@@ -152,7 +152,7 @@ package final class DeviceEngine {
         closeUploads()
         stopped = true
         sweeping?.cancel()
-        trimmingAssets?.cancel()
+        trimming?.cancel()
         home.end()
         tokens.stop()
         router.stop()

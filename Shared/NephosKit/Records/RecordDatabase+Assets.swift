@@ -20,7 +20,7 @@ extension RecordDatabase {
     }
 
     /// The asset's bytes: from this device's home if they are here, else from the server. Each chunk is what its hash
-    /// says. What has come stays here, as far as there is room (``Session/setAssetCache(maxBytes:)``).
+    /// says. What has come stays here, as far as there is room (``Session/setContentCache(maxBytes:)``).
     ///
     /// - Parameters:
     ///   - id: The record that has it. Who may read that may fetch it.
@@ -91,12 +91,13 @@ extension RecordDatabase {
             let result: Result<Void, any Error> = await Session.elsewhere { try source.write(to: sink) }
             do { return try result.get() } catch { throw LocalFailure.error(of: error, at: nil) }
         }
-        if let copy = try localCopy(of: asset), try await read(copy, of: asset, to: sink) { return }
-        try await fetch(asset, of: id, to: sink, timeout, onProgress)
+        let copy = try localCopy(of: asset)
+        if let copy, try await read(copy, of: asset, to: sink) { return }
+        try await fetch(asset, of: id, to: sink, replacing: copy?.file, timeout, onProgress)
     }
 
     private func localCopy(of asset: RecordAsset) throws(CloudError) -> LocalCopy? {
-        try read { try RecordAssets(database: $0, account: account.rawValue).copy(of: asset.wire) }
+        try read { try copies($0).copy(of: asset) }
     }
 
     /// - Returns: False: it is not here as it was. Some of it may be written.
@@ -107,57 +108,42 @@ extension RecordDatabase {
         let result: Result<ContentFolder.CopyOutcome, any Error> = await Session.elsewhere {
             try folder.copy(copy, 0..<Int(asset.length), to: sink)
         }
-        let outcome: ContentFolder.CopyOutcome
-        do { outcome = try result.get() } catch { throw LocalFailure.error(of: error, at: nil) }
-        let now = session.engine.stamp.now
-        let isLate = now.milliseconds.distance(to: copy.used.milliseconds).magnitude >= Self.useGrainMilliseconds
-        // Where it cannot be noted, it is found again.
-        switch outcome {
-        case .damaged:
-            _ = try? session.local.write { try assets($0).forgetUnneeded(copy.file) }
-            session.engine.execute { $0.removeContents([copy.file]) }
-        case .written where isLate: _ = try? session.local.write { try assets($0).noteUse(of: asset.wire, now: now) }
-        case .written, .unreadable: break
-        }
-        return outcome == .written
+        do {
+            let outcome = try result.get()
+            session.note(outcome, of: copy, asset) { database in
+                _ = try session(in: database)
+                return copies(database)
+            }
+            return outcome == .written
+        } catch { throw LocalFailure.error(of: error, at: nil) }
     }
 
-    /// How exactly it is known when something was used: nobody writes at each reading.
-    private static let useGrainMilliseconds: UInt64 = 60_000
-
-    private func assets(_ database: Database) throws -> RecordAssets {
-        _ = try session(in: database)
-        return RecordAssets(database: database, account: account.rawValue)
+    func copies(_ database: Database) -> ContentCache {
+        ContentCache(database, RecordPlace.database(container).scope(of: account))
     }
 
+    /// - Parameter damaged: The file that it was in, and is not any more as it was; nil: none.
     private func fetch(
-        _ asset: RecordAsset, of id: RecordID, to sink: any ContentSink, _ timeout: Duration,
-        _ onProgress: @escaping @Sendable (Int) -> Void
+        _ asset: RecordAsset, of id: RecordID, to sink: any ContentSink, replacing damaged: DocumentID?,
+        _ timeout: Duration, _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) {
-        guard let root = ChunkID(bytes: [UInt8](asset.root)) else { throw ContentReading.damaged }
-        let walk = try ContentWalk(root: root, depth: asset.depth, length: asset.length, range: 0..<asset.length)
         let place = ContentPlace.records(
             isPublic ? "\(container)/\(RecordLimits.defaultZone)/\(id.name)" : container, app: app)
         let folder = try? ContentFolder(home: session.local.home)
-        let bound = try folder.map { folder throws(CloudError) in try read { try RecordAssets.bound($0, folder) } } ?? 0
-        let kept =
-            asset.length <= bound
-            ? folder.flatMap { KeptContent($0, session.engine.makeDocumentID(), length: asset.length) } : nil
-        defer { kept?.drop() }
-        let chunks = try await session.fetch(
-            place, walk, to: kept.map { TeeSink(first: sink, second: $0) } ?? sink,
-            listMax: ContentFolder.chunksMax, patience: timeout, onProgress)
-        guard let kept, kept.isWhole, !chunks.isEmpty, (try? CutChunk.root(of: chunks)) == root else { return }
+        let bound = try folder.map { folder throws(CloudError) in try read { try ContentCache.bound($0, folder) } } ?? 0
+        let fetched = try await session.fetch(
+            asset, 0..<Int(asset.length), of: place, to: sink, staying: bound, timeout, onProgress)
+        guard let fetched, let folder else { return }
+        defer { fetched.copy.drop() }
         let now = session.engine.stamp.now
         do throws(CloudError) {
-            let former = try session.local.write {
-                try assets($0).add(asset.wire, in: kept.file, chunks, now: now)
+            try session.local.keepCopies(in: folder) { database in
+                _ = try session(in: database)
+                let unneeded = try copies(database).add(
+                    asset, in: fetched.copy.file, fetched.chunks, now: now, replacing: damaged)
+                return [unneeded].compactMap { $0 }
             }
-            kept.keep()
-            session.engine.execute { engine in
-                engine.removeContents(former.map { [$0] } ?? [])
-                engine.trimAssetsSoon()
-            }
+            fetched.copy.keep()
         } catch {
             // It is fetched again.
             return
@@ -170,7 +156,7 @@ extension RecordDatabase {
     /// is told.
     func mayHaveLostAssets() throws(CloudError) -> Bool {
         guard !isPublic else { return true }
-        return try read { try ContentLoss(ofDatabase: zones($0).rows).lostChunks > 0 }
+        return try read { try ContentLoss(in: zones($0).rows).lostChunks > 0 }
     }
 
     /// Copies the assets of records that are about to be saved into the home, flushed.
@@ -187,7 +173,7 @@ extension RecordDatabase {
         }
         guard !sources.isEmpty else { return nil }
         let here = try read { database in
-            let assets = RecordAssets(database: database, account: account.rawValue)
+            let assets = copies(database)
             return try sources.keys.reduce(into: [WireRecordAsset: LocalCopy]()) { $0[$1] = try assets.copy(of: $1) }
         }
         let staged = try StagedAssets(ContentFolder(home: session.local.home))
@@ -282,19 +268,15 @@ final class StagedAssets: Sendable {
     }
 
     /// Notes in the transaction of the save that they are here.
-    func keep(in assets: RecordAssets, now: Timestamp) throws {
+    func keep(in assets: ContentCache, now: Timestamp) throws {
         try state.withLock { state in
             (state.kept, state.unneeded) = ([], [])
             for (asset, staged) in state.staged {
                 // What another save has brought meanwhile stays: its upload reads from there.
-                if let copy = try assets.copy(of: asset), staged.isLink || copy.file != staged.replaced {
-                    try assets.noteUse(of: asset, now: now)
-                    continue
-                }
-                if let former = try assets.add(asset, in: staged.file, staged.chunks, now: now) {
-                    state.unneeded.append(former)
-                }
-                state.kept.insert(staged.file)
+                let unneeded = try assets.add(
+                    asset, in: staged.file, staged.chunks, now: now, replacing: staged.replaced)
+                if let unneeded { state.unneeded.append(unneeded) }
+                if unneeded != staged.file { state.kept.insert(staged.file) }
             }
         }
     }

@@ -36,7 +36,7 @@ extension RecordDatabase {
         guard !isPublic else { return DamagedAssets() }
         let deadline = ContinuousClock.now + timeout
         let (candidates, hasMore) = try read { database in
-            try ContentLoss(ofDatabase: zones(database).rows).lostChunks > 0 ? assetPlaces(database) : ([], false)
+            try ContentLoss(in: zones(database).rows).lostChunks > 0 ? assetPlaces(database) : ([], false)
         }
         // An asset that many records have is asked about once.
         let assets = Array(Set(candidates.map(\.asset)))

@@ -100,7 +100,7 @@ extension RecordDatabase {
         scope.execute { driver in
             driver.engine.reconsiderZones(of: container)
             for transfer in ended { driver.engine.closeUpload(transfer, at: place) }
-            driver.engine.trimAssetsSoon()
+            driver.engine.trimContentsSoon()
             driver.push()
         }
     }
@@ -118,7 +118,8 @@ extension RecordTransaction {
             try rows.removeOperation(at: operation.position)
         }
         // What kept its assets in the home goes with it.
-        for table in ["record_conflicts", "record_refusals", "record_asset_needs"] {
+        try assets.releaseAll(of: rows.scope.name)
+        for table in ["record_conflicts", "record_refusals"] {
             try rows.cached("DELETE FROM \(table) WHERE account = ?1 AND scope = ?2")
                 .execute(arguments: [rows.account, rows.scope.name])
         }
