@@ -5,23 +5,6 @@ import NephosWire
 
 /// Which copies of its contents a document has here, and whether it wants them (``ContentCache``).
 extension DocumentTransaction {
-    // How much of a content has come, and what somebody wants to have here; see `DocumentTransaction+Downloads`.
-    static let downloads = """
-        CREATE TABLE document_downloads (
-            account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL,
-            is_pinned INTEGER NOT NULL DEFAULT 0, is_requested INTEGER NOT NULL DEFAULT 0,
-            position INTEGER NOT NULL DEFAULT 0, root BLOB, file BLOB, percent INTEGER NOT NULL DEFAULT 0,
-            attempts INTEGER NOT NULL DEFAULT 0, next_attempt INTEGER NOT NULL DEFAULT 0, error BLOB,
-            beats INTEGER NOT NULL DEFAULT 0,
-            PRIMARY KEY (account, container, item)
-        ) WITHOUT ROWID;
-        CREATE INDEX document_downloads_by_turn ON document_downloads (account, container, attempts, position)
-            WHERE is_requested;
-        CREATE INDEX document_downloads_by_time ON document_downloads (account, container, next_attempt)
-            WHERE is_requested AND next_attempt > 0;
-
-        """
-
     var copies: ContentCache { ContentCache(self) }
 
     /// Notes that a content is here, in a file of the home. What the item had before is of no use any more.

@@ -6,6 +6,22 @@ import NephosWire
 /// What somebody wants to have here, and how far that is. `document_downloads` has a row for each item that is kept
 /// downloaded (`is_pinned`), and for each whose content is to come (`is_requested`).
 extension DocumentTransaction {
+    static let downloads = """
+        CREATE TABLE document_downloads (
+            account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL,
+            is_pinned INTEGER NOT NULL DEFAULT 0, is_requested INTEGER NOT NULL DEFAULT 0,
+            position INTEGER NOT NULL DEFAULT 0, root BLOB, file BLOB, percent INTEGER NOT NULL DEFAULT 0,
+            attempts INTEGER NOT NULL DEFAULT 0, next_attempt INTEGER NOT NULL DEFAULT 0, error BLOB,
+            beats INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (account, container, item)
+        ) WITHOUT ROWID;
+        CREATE INDEX document_downloads_by_turn ON document_downloads (account, container, attempts, position)
+            WHERE is_requested;
+        CREATE INDEX document_downloads_by_time ON document_downloads (account, container, next_attempt)
+            WHERE is_requested AND next_attempt > 0;
+
+        """
+
     /// Items that are kept downloaded, of one container.
     static let pinsMax = 10_000
 

@@ -72,7 +72,7 @@ struct Outbox {
     private(set) var inFlight: Set<Int64> = []
     /// Something is held back so that the budget lasts.
     private(set) var isDeferring = false
-    private var times = AttemptTimes()
+    var times = AttemptTimes()
 
     init(writer: Int64, inFlightMax: Int) {
         self.writer = writer
@@ -128,19 +128,6 @@ struct Outbox {
         times.wait(for: operation.position, until: operation.nextAttempt, at: now)
     }
 
-    /// It is not sent again before this pause is over, whatever is on disk: its answer could not be kept.
-    mutating func hold(_ operation: OutboxOperation, for pause: Duration, at now: Moment) {
-        times.hold(operation.position, for: pause, at: now)
-    }
-
-    /// What is held may go, as far as its time on disk has come.
-    mutating func release() { times.release() }
-
-    /// It is tried again after this pause.
-    mutating func putOff(_ operation: inout OutboxOperation, by pause: Duration, at now: Moment) {
-        times.putOff(&operation, by: pause, at: now)
-    }
-
     mutating func sent(_ operation: OutboxOperation) { inFlight.insert(operation.position) }
     mutating func answered(_ operation: OutboxOperation) { inFlight.remove(operation.position) }
 }
@@ -174,11 +161,12 @@ struct AttemptTimes {
         times[operation.position] = (operation.nextAttempt, now.monotonic + pause)
     }
 
-    /// It is not tried before this pause is over, whatever is on disk.
+    /// It is not tried before this pause is over, whatever is on disk: its answer could not be kept.
     mutating func hold(_ position: Int64, for pause: Duration, at now: Moment) {
         held[position] = now.monotonic + pause
     }
 
+    /// What is held may go, as far as its time on disk has come.
     mutating func release() { held = [:] }
 
     /// Forgets all others.

@@ -31,7 +31,7 @@ extension ScopeSync {
         let pause = retry.failed(error, using: &generator)
         localFailures[step] = retry
         localProblem = error
-        if let operation { outbox.hold(operation, for: pause, at: now) }
+        if let operation { outbox.times.hold(operation.position, for: pause, at: now) }
         var actions = note(error)
         guard isOpen else { return actions }
         if [.collect, .freeze, .settle].contains(step) { actions.append(.wait(.push, pause)) }

@@ -126,11 +126,11 @@ extension ScopeSync {
         operation.error = error
         var actions: [Action] = []
         switch outcome {
-        case .repeatLater: outbox.putOff(&operation, by: pause, at: now)
+        case .repeatLater: outbox.times.putOff(&operation, by: pause, at: now)
         case .thaw:
             operation.state = .unsent
             operation.id = OperationID(at: now.time, using: &generator)
-            outbox.putOff(&operation, by: pause, at: now)
+            outbox.times.putOff(&operation, by: pause, at: now)
         case .renew:
             operation.state = .unsent
             operation.id = OperationID(at: now.time, using: &generator)

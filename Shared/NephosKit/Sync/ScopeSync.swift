@@ -197,7 +197,7 @@ struct ScopeSync {
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     mutating func hasten() -> [Action] {
         pullRetry.succeeded()
-        outbox.release()
+        outbox.times.release()
         return pull() + push()
     }
 
