@@ -338,7 +338,8 @@ extension ContentCache {
                 path: row["container"])
             if let place = known[scope] { return place }
             let cache = ContentCache(database, scope)
-            let place = (cache, try cache.mayBeLastCopy())
+            // A container whose info cannot be read keeps what it has, and stops no other.
+            let place = (cache, (try? cache.mayBeLastCopy()) ?? true)
             known[scope] = place
             return place
         }
