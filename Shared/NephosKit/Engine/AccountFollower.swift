@@ -8,6 +8,7 @@ import SwiftProtobuf
 /// subscribed to by itself.
 final class AccountFollower {
     private static let scope = "account"
+    private static let retryPause: Duration = .seconds(30)
 
     private enum State {
         case asking
@@ -29,9 +30,7 @@ final class AccountFollower {
     private var client: RequestClient?
     /// On this connection.
     private var state = State.asking
-    private var subscribing = Retry(.subscription)
     private var fetching = Fetch.none
-    private var reading = Retry(.subscription)
     /// The account's head that was heard of last; `.zero`: nobody knew it; nil: none was.
     private var head: ChangeToken?
     /// Whether the server has said so, on this connection.
@@ -68,28 +67,27 @@ final class AccountFollower {
             switch reply.result.decoded(as: WireSubscribeReply.self) {
             case .success(let reply):
                 state = .following
-                subscribing.succeeded()
                 for head in reply.heads { heard(head) }
             case .failure(let error):
                 if error.code == .tokenExpired || error.code == .notAuthenticated, let app {
                     engine.tokens.discard(token, of: app)
                 }
-                rest(on: client, after: error)
+                rest(on: client)
             }
         }
     }
 
     /// Tries it again later, with the token of then, unless a store's subscription is made before.
-    private func rest(on client: RequestClient, after error: CloudError) {
+    private func rest(on client: RequestClient) {
         state = .resting(
-            engine.loop.schedule(after: engine.failed(&subscribing, error)) { [weak self] in
+            engine.loop.schedule(after: Self.retryPause) { [weak self] in
                 guard let self, client === self.client, let app else { return }
                 state = .asking
                 engine.tokens.token(for: app) { [weak self] result in
                     guard let self, client === self.client, !engine.stopped else { return }
                     switch result {
                     case .success(let token): ask(client, token)
-                    case .failure(let error): rest(on: client, after: error)
+                    case .failure: rest(on: client)
                     }
                 }
             })
@@ -149,9 +147,8 @@ final class AccountFollower {
             fetching = .none
             switch result {
             case .failure(let error):
-                if error.code.retry != .never { fetchLater(after: error) }
+                if error.code.retry != .never { fetchLater() }
             case .success(let reply):
-                reading.succeeded()
                 if again { return fetch() }
                 // Without a plan nothing is known, which is not a plan of nothing.
                 if reply.hasPlan {
@@ -164,8 +161,7 @@ final class AccountFollower {
         }
     }
 
-    private func fetchLater(after error: CloudError) {
-        let pause = engine.failed(&reading, error)
-        fetching = .resting(engine.loop.schedule(after: pause) { [weak self] in self?.fetch() })
+    private func fetchLater() {
+        fetching = .resting(engine.loop.schedule(after: Self.retryPause) { [weak self] in self?.fetch() })
     }
 }
