@@ -93,7 +93,7 @@ extension ContainerHistory {
 extension DocumentTransaction {
     fileprivate func hasBytes(of content: WireDocumentContent) throws -> Bool {
         guard !content.root.isEmpty else { return true }
-        return try copy(of: content) != nil || heldVersion(of: content) != nil
+        return try copies.has(content) || heldVersion(of: content) != nil
     }
 }
 

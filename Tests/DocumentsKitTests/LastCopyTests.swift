@@ -96,7 +96,7 @@ import Testing
             try await one.container.put(SplitMix64.bytes(300_000, seed: 9), at: "f")
             one.setOffline(false)
             try await one.container.scope.waitUntilSent(timeout: .seconds(60))
-            #expect(try one.container.handle.read { try $0.hasCopy(of: item.wire.content.root) })
+            #expect(try one.container.handle.read { try $0.copies.has(item.wire.content) })
         }
     }
 }

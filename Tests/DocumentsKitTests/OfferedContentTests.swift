@@ -133,6 +133,34 @@ import Testing
         }
     }
 
+    @Test func aFailingOfferIsTriedAgainAfterGrowingPauses() async throws {
+        try await withContainers { cloud in
+            let reader = try await cloud.open()
+            try reader.session.setContentCache(maxBytes: 0)
+            let failures = Mutex<Int?>(nil)
+            let keeper = try await cloud.open { step in
+                let isFailing = failures.withLock { count in
+                    if step == "content.read", let counted = count { count = counted + 1 }
+                    return step == "content.read" && count != nil
+                }
+                if isFailing { throw CloudError(.storageFailure, "No.") }
+            }
+            for device in [keeper, reader] { try await device.settle() }
+            let content = SplitMix64.bytes(60_000, seed: 5)
+            try await keeper.container.put(content, at: "f")
+            for device in [keeper, reader] { try await device.settle() }
+            failures.withLock { $0 = 0 }
+            try await damage("f", reader, cloud)
+            let sent = try receivedChunks(cloud)
+            cloud.simulation.advance(by: .seconds(900))
+            #expect((3...7).contains(failures.withLock { $0 } ?? 0))
+            failures.withLock { $0 = nil }
+            cloud.simulation.advance(by: .seconds(1000))
+            #expect(try receivedChunks(cloud) - sent == 1)
+            #expect(try await reader.container.read("f") == content)
+        }
+    }
+
     @Test func aDamagedCopyIsNotSent() async throws {
         try await withContainers { cloud in
             let (keeper, reader) = try await devices(of: cloud)

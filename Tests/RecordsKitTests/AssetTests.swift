@@ -177,13 +177,12 @@ import Testing
                 record["photo"] = asset
                 staged.append(try #require(try await database.stage([record], areAllNew: true)))
             }
-            let account = database.account.rawValue
             let now = database.session.engine.stamp.now
             var files: [DocumentID?] = []
             for one in staged {
                 files.append(
                     try database.session.local.write { rows in
-                        let assets = RecordAssets(database: rows, account: account)
+                        let assets = database.copies(rows)
                         try one.keep(in: assets, now: now)
                         return try assets.copy(of: asset.wire)?.file
                     })
@@ -342,7 +341,7 @@ import Testing
             )
             #expect(try await two.database.assets.data(of: #require(server), in: conflict.id) == contents[1])
             // However little room there is.
-            try two.session.setAssetCache(maxBytes: 0)
+            try two.session.setContentCache(maxBytes: 0)
             cloud.simulation.pass(.seconds(5))
             #expect(try await two.database.assets.data(of: #require(client), in: conflict.id) == contents[2])
             try await two.database.conflicts.resolve(conflict, keeping: .client)
@@ -357,7 +356,7 @@ import Testing
     @Test func whatIsRefusedKeepsItsAssetUntilItIsDismissed() async throws {
         try await withRecords { cloud in
             let one = try await cloud.open()
-            try one.session.setAssetCache(maxBytes: 0)
+            try one.session.setContentCache(maxBytes: 0)
             let content = SplitMix64.bytes(200_000, seed: 1)
             for name in ["a", "b"] {
                 var record = Record(name, [:])
@@ -460,7 +459,7 @@ import Testing
             }
             try await one.settle()
             try await two.settle()
-            try two.session.setAssetCache(maxBytes: 500_000)
+            try two.session.setContentCache(maxBytes: 500_000)
             for name in ["a", "b", "a", "c"] {
                 _ = try await data(name, two.database)
                 cloud.simulation.pass(.seconds(120))
@@ -468,10 +467,10 @@ import Testing
             #expect(files(two).count == 2)
             two.setOffline(true)
             for name in ["a", "c"] { _ = try await data(name, two.database) }
-            #expect(try two.session.assetCache().bytes == 400_000)
+            #expect(try two.session.contentCache().bytes == 400_000)
             // What waits to be sent does not count, and stays.
             try await save("d", SplitMix64.bytes(100_000, seed: 4), two.database)
-            try two.session.setAssetCache(maxBytes: 0)
+            try two.session.setContentCache(maxBytes: 0)
             #expect(files(two).count == 1)
             #expect(try await data("d", two.database) == SplitMix64.bytes(100_000, seed: 4))
         }

@@ -41,7 +41,7 @@ import Testing
     /// A device that keeps what it saves, and one that keeps nothing.
     private func devices(of cloud: RecordCloud) async throws -> (keeper: Device, reader: Device) {
         let (keeper, reader) = (try await cloud.open(), try await cloud.open())
-        try reader.session.setAssetCache(maxBytes: 0)
+        try reader.session.setContentCache(maxBytes: 0)
         return (keeper, reader)
     }
 
@@ -115,7 +115,7 @@ import Testing
     @Test func anAssetThatNoDeviceHasStaysLost() async throws {
         try await withRecords { cloud in
             let (keeper, reader) = try await devices(of: cloud)
-            try keeper.session.setAssetCache(maxBytes: 0)
+            try keeper.session.setContentCache(maxBytes: 0)
             try await save(SplitMix64.bytes(60_000, seed: 5), keeper.database)
             try await keeper.settle()
             try await reader.settle()
@@ -159,11 +159,11 @@ import Testing
                 }
             }
             try tell(1)
-            try here.session.setAssetCache(maxBytes: 0)
-            #expect(try here.session.assetCache().bytes == 60_000)
+            try here.session.setContentCache(maxBytes: 0)
+            #expect(try here.session.contentCache().bytes == 60_000)
             try tell(0)
-            try here.session.setAssetCache(maxBytes: 0)
-            #expect(try here.session.assetCache().bytes == 0)
+            try here.session.setContentCache(maxBytes: 0)
+            #expect(try here.session.contentCache().bytes == 0)
         }
     }
 
@@ -171,7 +171,7 @@ import Testing
     @Test(arguments: [false, true]) func savingTheSameBytesHeals(isPublic: Bool) async throws {
         try await withRecords { cloud in
             let (one, two) = try await devices(of: cloud)
-            try one.session.setAssetCache(maxBytes: 0)
+            try one.session.setContentCache(maxBytes: 0)
             var databases = [one.database, two.database]
             if isPublic {
                 databases = []

@@ -219,12 +219,12 @@ import Testing
             try await here.database.save(record)
             try await here.settle("work")
             #expect(try await here.database.conflicts.rejected(zone: "work").map(\.id.name) == ["a"])
-            try here.session.setAssetCache(maxBytes: 0)
+            try here.session.setContentCache(maxBytes: 0)
             try await here.database.zones.delete("work")
             try await here.database.waitUntilSent()
             cloud.simulation.pass(.seconds(5))
             let needs = try here.session.local.read {
-                try Int.fetchOne($0, sql: "SELECT COUNT(*) FROM record_asset_needs")
+                try Int.fetchOne($0, sql: "SELECT COUNT(*) FROM content_holders")
             }
             #expect(needs == 0)
             let files = try? FileManager.default.contentsOfDirectory(atPath: here.session.home.path + "/content")
@@ -240,12 +240,12 @@ import Testing
             try await here.database.save(stored)
             try await here.settle()
             // The server has it, and this home no more.
-            try here.session.setAssetCache(maxBytes: 0)
+            try here.session.setContentCache(maxBytes: 0)
             cloud.simulation.pass(.seconds(5))
             let folder = here.session.home.path + "/content"
             let files = { try FileManager.default.contentsOfDirectory(atPath: folder).filter { !$0.hasPrefix(".") } }
             #expect(try files().isEmpty)
-            try here.session.setAssetCache(maxBytes: 1 << 30)
+            try here.session.setContentCache(maxBytes: 1 << 30)
             let asset: RecordAsset = try #require(try await here.database.record(stored.id)?["photo"])
             here.setOffline(true)
             var lost = Record("lost", ["n": 1])

@@ -12,17 +12,22 @@ struct ContentLoss: Equatable, Sendable {
 
     init() {}
 
-    init(_ info: WireContainerInfo) {
-        (lostChunks, isAllMissing) = (Int(info.lostChunks), info.contentMissing)
+    /// As it is noted of a container of documents, or a database of records.
+    init(in rows: ScopeTransaction) throws {
+        let info = try rows.state().info
+        if rows.scope.service == .documents {
+            self.init(try WireContainerInfo(serializedBytes: info))
+        } else {
+            self.init(try WireDatabaseInfo(serializedBytes: info))
+        }
     }
 
     init(_ info: WireDatabaseInfo) {
         (lostChunks, isAllMissing) = (Int(info.lostChunks), info.contentMissing)
     }
 
-    /// What is noted of a database of records.
-    init(ofDatabase rows: ScopeTransaction) throws {
-        self.init(try WireDatabaseInfo(serializedBytes: rows.state().info))
+    init(_ info: WireContainerInfo) {
+        (lostChunks, isAllMissing) = (Int(info.lostChunks), info.contentMissing)
     }
 
     var isAny: Bool { isAllMissing || lostChunks > 0 }

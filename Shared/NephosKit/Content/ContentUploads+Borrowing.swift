@@ -47,7 +47,7 @@ extension ContentUploads {
 
     /// - Parameter versions: Contents that are not here, and that this may be about.
     func notBorrowed(_ upload: ContentUpload, _ versions: [DocumentID], _ error: CloudError) {
-        let isOfThese = PushRules.outcome(of: error, pause: .zero, isOutdated: false) == .refuse
+        let isOfThese = PushRules.outcome(of: error) == .refuse
         guard let version = versions.first,
             isOfThese || error.code == .missingEntitlement || error.code == .incompatibleVersion
         else { return failed(upload, error) }

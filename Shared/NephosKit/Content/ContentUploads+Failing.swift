@@ -46,11 +46,10 @@ extension ContentUploads {
         {
             return passOver(container, upload)
         }
-        let outcome = PushRules.outcome(of: error, pause: .zero, isOutdated: false)
+        let outcome = PushRules.outcome(of: error)
         if !ofItself, outcome == .refuse { return refuse(upload, error, driver) }
         if ofItself || error.code == .internalError { return putOff(upload, error, driver) }
-        failures += 1
-        let wait = min(error.retryAfter ?? engine.backoff(attempts: failures), Backoff.askedPauseMax)
+        let wait = engine.failed(&retry, error)
         letGo(upload)
         upload.isIdle = true
         upload.progress = UploadProgress(waiting: error)
@@ -68,9 +67,7 @@ extension ContentUploads {
         drop(upload)
         waiting = error
         upload.operation.error = error
-        upload.operation.attempts += 1
-        let wait = min(
-            error.retryAfter ?? engine.backoff(attempts: upload.operation.attempts), Backoff.askedPauseMax)
+        let wait = engine.failed(&upload.operation.retry, error)
         times.putOff(&upload.operation, by: wait, at: driver.moment)
         // What cannot be written on disk neither.
         times.hold(upload.operation.position, for: wait, at: driver.moment)

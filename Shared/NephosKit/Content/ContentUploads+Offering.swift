@@ -8,11 +8,8 @@ internal import NephosCore
 protocol ContentKeeping: ContentSending {
     /// The container.
     var name: String { get }
-    func loss(in rows: ScopeTransaction) throws -> ContentLoss
     /// Files of contents that are here whole, and their chunks: those behind this file, in the order of the files.
     func keptContents(after file: Data, in rows: ScopeTransaction) throws -> RowCursor
-    /// All that is here was offered: copies that were kept for it may go.
-    func endedOffering(in rows: ScopeTransaction) throws
 }
 
 /// A pass over the contents that are here.
@@ -39,19 +36,20 @@ extension ContentUploads {
     private static let offerPause: Duration = .seconds(2)
     /// While other contents are on their way.
     private static let busyPause: Duration = .seconds(60)
-    private static let failurePause: Duration = .seconds(3600)
     /// All devices that are open hear of a loss in the same moment. One of them is first: each waits as after so many
     /// failures, 8 to 16 seconds by chance.
-    private static let hearingAttempts = 5
+    private static let hearing = Retry(attempts: 5)
 
     /// The service has said what it has lost.
     func note(_ loss: ContentLoss, in rows: ScopeTransaction) throws {
-        let isNews = hasHeardLoss
-        hasHeardLoss = true
+        let isNews = heardLoss != nil
+        // Copies were kept for it that may go now.
+        if loss != heardLoss { engine.trimContentsSoon() }
+        heardLoss = loss
         let offers = ContentOffers(rows)
         try offers.note(loss)
         guard offering == nil, let wait = try offers.wait(for: loss, at: engine.now) else { return }
-        offerSoon(after: max(wait, isNews ? engine.backoff(attempts: Self.hearingAttempts) : .zero))
+        offerSoon(after: max(wait, isNews ? engine.pause(of: Self.hearing) : .zero))
     }
 
     /// Whether contents are offered now, or in a moment.
@@ -82,7 +80,7 @@ extension ContentUploads {
         let upload = ContentUpload(.ofNothing, scope.account, request, isShort: true, isOffer: true)
         do throws(CloudError) {
             let wait = try driver.read { rows -> Duration? in
-                let loss = try keeping.loss(in: rows)
+                let loss = try ContentLoss(in: rows)
                 guard loss.isOffered else { return nil }
                 if offering == nil {
                     let wait = try ContentOffers(rows).wait(for: loss, at: engine.now)
@@ -124,16 +122,18 @@ extension ContentUploads {
     private func endPass(_ pass: ContentOffering) {
         // If something failed, again from the beginning.
         offering = pass.isComplete ? nil : ContentOffering(lost: pass.lost)
-        guard let driver = model.driver, let keeping = model as? any ContentKeeping else { return }
+        guard let driver = model.driver else { return }
         do throws(CloudError) {
             if pass.isComplete {
                 let now = engine.now
                 try driver.write { rows in
                     try ContentOffers(rows).save(ContentOffers.Pass(lost: pass.lost, ended: now))
-                    try keeping.endedOffering(in: rows)
                 }
+                // Copies were kept for it that may go now.
+                engine.trimContentsSoon()
+                offerRetry.succeeded()
             } else {
-                offerSoon(after: Self.failurePause)
+                offerSoon(after: engine.failed(&offerRetry))
             }
         } catch { return putOffOffer(error) }
         // The service says what is lost still.
@@ -153,7 +153,7 @@ extension ContentUploads {
     func putOffOffer(_ error: CloudError) {
         engine.logger.debug("contents could not be offered again", metadata: ["code": "\(error.code)"])
         closeOffer()
-        offerSoon(after: min(max(error.retryAfter ?? Self.failurePause, Self.busyPause), Self.failurePause))
+        offerSoon(after: max(Self.busyPause, engine.failed(&offerRetry, error)))
     }
 
     /// Contents that somebody has put are to be sent.
@@ -167,7 +167,8 @@ extension ContentUploads {
     func endOffering() {
         nextOffer?.timer.cancel()
         let upload = offering?.upload
-        (offering, nextOffer, hasHeardLoss) = (nil, nil, false)
+        (offering, nextOffer, heardLoss) = (nil, nil, nil)
+        offerRetry.succeeded()
         if let upload { letGo(upload) }
     }
 

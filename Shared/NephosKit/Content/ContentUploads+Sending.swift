@@ -135,7 +135,7 @@ extension ContentUploads {
             switch result {
             case .failure(let error): refused(outgoing, upload, client, error)
             case .success:
-                failures = 0
+                retry.succeeded()
                 upload.holdsSome = true
                 upload.storedBytes = upload.storedBytes.addingClamped(
                     UInt64(BulkLimits.counted(outgoing.place.length)))

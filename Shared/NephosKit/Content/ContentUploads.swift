@@ -35,8 +35,7 @@ final class ContentUploads {
     private(set) var connectionCount = 0
     /// Until then nothing is begun: the service is in the way.
     var pause: (any LoopTimer)?
-    /// How often in a row it was.
-    var failures = 0
+    var retry = Retry()
     /// When the next is due of those that wait for their own sake.
     private var next: (any LoopTimer)?
     var times = AttemptTimes()
@@ -46,8 +45,9 @@ final class ContentUploads {
     var offering: ContentOffering?
     /// When it is begun, or gone on with.
     var nextOffer: (at: Duration, timer: any LoopTimer)?
-    /// Whether the service has said what it has lost since this began.
-    var hasHeardLoss = false
+    var offerRetry = Retry(.offer)
+    /// What the service has said last that it has lost, since this began.
+    var heardLoss: ContentLoss?
 
     init(_ model: any ContentSending) { self.model = model }
 
@@ -92,7 +92,7 @@ final class ContentUploads {
             }
         } catch {
             engine.logger.error("contents that wait could not be read", error)
-            wake(after: Backoff.pauseMax)
+            wake(after: engine.failed(&retry, error))
         }
     }
 
@@ -105,7 +105,8 @@ final class ContentUploads {
         for upload in ended { letGo(upload) }
         endOffering()
         closeSpare()
-        (failures, waiting) = (0, nil)
+        retry.succeeded()
+        waiting = nil
         times = AttemptTimes()
     }
 
@@ -125,7 +126,7 @@ final class ContentUploads {
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     func hasten() {
-        failures = 0
+        retry.succeeded()
         times.release()
         for upload in running { upload.client?.hasten() }
         resume()
@@ -364,7 +365,7 @@ final class ContentUploads {
                 self.model.closeUpload(upload.transfer, of: sent.container)
             }
         } catch { return failed(upload, error, ofItself: true) }
-        failures = 0
+        retry.succeeded()
         drop(upload)
         driver.push()
         begin(as: upload.account)

@@ -7,8 +7,7 @@ internal import NephosCore
 /// Files of a home's contents that a row names, of whichever account, service and container: of those that wait or were
 /// refused, of those that the server has too, and of those that are on their way here.
 struct NeededContents: Sendable {
-    /// Of all kinds of scopes. A home has some of their tables: nobody may have used a service in it yet, or with this
-    /// release.
+    /// Copies, and of all kinds of scopes. A home has some of the tables: nobody may have used a service in it yet.
     let columns: [FileColumn]
 
     func all(_ database: Database) throws -> Set<DocumentID> {
@@ -34,7 +33,9 @@ struct NeededContents: Sendable {
 }
 
 extension DeviceEngine {
-    var neededContents: NeededContents { NeededContents(columns: kinds.flatMap(\.fileColumns)) }
+    var neededContents: NeededContents {
+        NeededContents(columns: [FileColumn(table: "content_copies", column: "file")] + kinds.flatMap(\.fileColumns))
+    }
 
     /// What is in memory because the home could not be written does not know what others have put since.
     var canSweepContents: Bool { (try? local.requireWritable()) != nil }
@@ -51,9 +52,7 @@ extension DeviceEngine {
 
     /// Removes the files of contents that no row names: of a process that was ended, or of an account that has left.
     /// Where somebody stages, or it fails, it is tried again, with growing pauses.
-    ///
-    /// - Parameter attempts: How often it was.
-    func sweepContents(attempts: Int = 0) {
+    func sweepContents(_ retry: Retry = Retry()) {
         guard !stopped, sweeping == nil, canSweepContents, let folder = try? ContentFolder(home: local.home) else {
             return
         }
@@ -69,9 +68,10 @@ extension DeviceEngine {
                 logger.error("contents that nobody needs could not be removed", CloudError(wrapping: error))
             }
             guard !stopped, sweeping == nil else { return }
-            sweeping = loop.schedule(after: backoff(attempts: attempts + 1)) { [weak self] in
+            var retry = retry
+            sweeping = loop.schedule(after: failed(&retry)) { [weak self, retry] in
                 self?.sweeping = nil
-                self?.sweepContents(attempts: attempts + 1)
+                self?.sweepContents(retry)
             }
         }
     }

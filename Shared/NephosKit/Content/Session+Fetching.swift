@@ -40,6 +40,45 @@ extension Session {
         return try result.get()
     }
 
+    /// Fetches a content or a part of it.
+    ///
+    /// - Parameters:
+    ///   - bound: Bytes that may stay here; a longer content does not.
+    ///   - begun: What the sink writes to, as far as it was written before; nil: nothing was.
+    ///   - former: A copy that may have some of the chunks.
+    /// - Returns: What may stay here, once all of it has gone where it was to go; nil: nothing may.
+    func fetch(
+        _ content: some ContentAddress, _ range: Range<Int>, of place: ContentPlace, to sink: any ContentSink,
+        staying bound: UInt64, begun: OpenFile? = nil, former: LocalCopy? = nil, _ patience: Duration,
+        _ onProgress: @escaping @Sendable (Int) -> Void
+    ) async throws(CloudError) -> (copy: KeptContent, chunks: [CutChunk])? {
+        guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
+        let walk = try ContentWalk(
+            root: root, depth: content.depth, length: content.length,
+            range: UInt64(range.lowerBound)..<UInt64(range.upperBound))
+        let isWhole = range.lowerBound == 0 && UInt64(range.upperBound) == content.length
+        let folder = try? ContentFolder(home: local.home)
+        let copy =
+            isWhole && content.length <= bound
+            ? folder.flatMap { KeptContent($0, engine.makeDocumentID(), length: content.length) } : nil
+        let chunks: [CutChunk]
+        do throws(CloudError) {
+            chunks = try await fetch(
+                place, walk, to: copy.map { TeeSink(first: sink, second: $0) } ?? sink,
+                local: folder.flatMap { LocalChunks(begun: begun, second: copy, former: former, in: $0) },
+                listMax: copy == nil ? 0 : ContentFolder.chunksMax, patience: patience, onProgress)
+        } catch {
+            // What has fetched it may be about for a while yet.
+            copy?.drop()
+            throw error
+        }
+        guard let copy, copy.isWhole, !chunks.isEmpty, (try? CutChunk.root(of: chunks)) == root else {
+            copy?.drop()
+            return nil
+        }
+        return (copy, chunks)
+    }
+
     /// Runs what reads and writes files where it keeps nobody waiting.
     static func elsewhere<Value: Sendable>(
         _ body: @escaping @Sendable () throws -> Value

@@ -25,8 +25,7 @@ final class ContentDownloads {
     private var running: [DocumentID: Running] = [:]
     /// Until then nothing is begun: the service is in the way.
     private var pause: (any LoopTimer)?
-    /// How often in a row it was.
-    private var failures = 0
+    private var retry = Retry()
     /// When the next is due of those that wait for their own sake.
     private var next: (at: Duration, timer: any LoopTimer)?
     private var isLooking = false
@@ -70,7 +69,8 @@ final class ContentDownloads {
     /// Tries now what would be tried later by itself.
     func hasten() {
         pause?.cancel()
-        (pause, failures) = (nil, 0)
+        pause = nil
+        retry.succeeded()
         guard let driver else { return }
         do throws(CloudError) {
             if try driver.read({ try DocumentTransaction($0).wishes().hasRequests }) {
@@ -83,7 +83,8 @@ final class ContentDownloads {
     /// Leaves off; what has come is found again.
     func end() {
         for timer in [pause, next?.timer] { timer?.cancel() }
-        (pause, next, failures) = (nil, nil, 0)
+        (pause, next) = (nil, nil)
+        retry.succeeded()
         let all = running
         running = [:]
         for one in all.values { one.download?.cancel() }
@@ -109,11 +110,12 @@ final class ContentDownloads {
             }
             guard let wishes else { return }
             try heed(wishes.pins, driver)
-            try weigh(driver)
+            // What is here may not be wanted any more.
+            if try driver.read({ try ContentCache.hasUnweighed($0.database) }) { engine.trimContentsSoon() }
             if wishes.hasRequests || !running.isEmpty { try begin(driver) }
         } catch {
             engine.logger.error("contents that are to come could not be read", error)
-            wake(after: Backoff.pauseMax)
+            wake(after: engine.failed(&retry, error))
         }
     }
 
@@ -144,25 +146,11 @@ final class ContentDownloads {
             try driver.write { rows in
                 let documents = DocumentTransaction(rows)
                 for id in found { if let item = try documents.document(id) { try documents.requestDownload(of: item) } }
-                for id in here {
-                    guard let item = try documents.document(id) else { continue }
-                    try documents.keepCopy(of: item.wire.content.root, for: id)
-                }
+                for id in here { if let item = try documents.document(id) { try documents.keepCopy(for: item) } }
             }
         }
         (revision, walks) = (upTo, left)
         if isMore || !found.isEmpty { look() }
-    }
-
-    /// What is here may not be wanted any more: that is found out so many contents a step, and they count again.
-    private func weigh(_ driver: ScopeDriver) throws(CloudError) {
-        let folder = try ContentFolder(home: engine.local.home)
-        guard try driver.read({ try ContentCache(database: $0.database, folder: folder).hasUnweighed() }) else {
-            return
-        }
-        let unneeded = try driver.write { try ContentCache(database: $0.database, folder: folder).trim() }
-        for file in unneeded { folder.remove(file) }
-        look()
     }
 
     private typealias Walks = [(folder: DocumentID, after: (name: Data, item: String))]
@@ -178,7 +166,11 @@ final class ContentDownloads {
             if item.isFolder {
                 walks.append((item.id, (Data(), "")))
             } else if try documents.isHere(item) {
-                if try documents.hasUnkeptCopy(item) { here.append(item.id) }
+                if try documents.isWanted(item.id),
+                    try documents.copies.hasUnkept(item.wire.content.root, of: item.id.description)
+                {
+                    here.append(item.id)
+                }
             } else if try documents.request(of: item.id) == nil, try documents.isWanted(item.id) {
                 // What a folder has taken into the trash is not fetched, nor what no way leads to.
                 found.append(item.id)
@@ -219,7 +211,7 @@ final class ContentDownloads {
         let (due, soonest, gone) = try driver.read { rows in
             let documents = DocumentTransaction(rows)
             let found = try documents.requests(
-                at: now, pauseMax: Backoff.askedPauseMax, limit: Self.downloadsMax + running.count)
+                at: now, pauseMax: Retry.askedMax, limit: Self.downloadsMax + running.count)
             let gone = try running.filter { item, one in
                 try documents.request(of: item)?.file != one.file || !documents.isInPlace(item)
                     || documents.pause(of: item) != nil
@@ -250,7 +242,7 @@ final class ContentDownloads {
                 return (HeldDocument?.none, LocalCopy?.none, file, unneeded)
             }
             let root = item.wire.content.root
-            let former = try documents.lastCopy(of: item.id)
+            let former = try documents.copies.lastCopy(heldBy: item.id.description)
             if request.root == root, let begun = request.file { return (item, former, begun, nil) }
             try documents.begin(request, root: root, file: file)
             return (item, former, file, request.file)
@@ -296,7 +288,7 @@ final class ContentDownloads {
 
     /// Tells the home's queries how far it is, so seldom that it costs nothing.
     private func note(_ done: Int, of length: UInt64, _ item: DocumentID, _ one: Running) {
-        failures = 0
+        retry.succeeded()
         one.percent = length > 0 ? Int(min(99, Double(done) / Double(length) * 100)) : 0
         beat(item, one)
     }
@@ -345,7 +337,7 @@ final class ContentDownloads {
                 }
                 let former = try documents.addCopy(
                     of: content, for: item, file: one.file, chunks: chunks, now: now)
-                return try former + ContentCache(database: rows.database, folder: folder).trim()
+                return try former + ContentCache.trim(rows.database, folder)
             }
             for file in unneeded { folder.remove(file) }
         } catch { return failed(item, CloudError(wrapping: error), isHere: true) }
@@ -357,14 +349,15 @@ final class ContentDownloads {
         guard let driver else { return end() }
         let isLost = !isHere && Self.isLost(error)
         let isOfItself = isHere || isLost || error.code.retry == .never
-        failures += isOfItself ? 0 : 1
-        let attempts = (try? driver.read { try DocumentTransaction($0).request(of: item)?.attempts }) ?? 0
-        let pause =
-            isLost ? Self.pause(ofLost: attempts) : engine.backoff(attempts: isOfItself ? attempts + 1 : failures)
-        let wait = min(error.retryAfter ?? pause, Backoff.askedPauseMax)
+        let attempts = try? driver.read { try DocumentTransaction($0).request(of: item)?.attempts }
+        var own = Retry(isLost ? .lostContent : .scope, attempts: attempts ?? 0)
+        let ownPause = engine.failed(&own, error)
+        let wait = isOfItself ? ownPause : engine.failed(&retry, error)
         let next = engine.now.advanced(by: wait)
         do throws(CloudError) {
-            try driver.write { try DocumentTransaction($0).setFailure(error, ofDownload: item, next: next) }
+            try driver.write {
+                try DocumentTransaction($0).setFailure(error, ofDownload: item, own, next: next)
+            }
         } catch { engine.logger.error("why a content has not come could not be noted", error) }
         // One that cannot be written here is as good as all; one that the server has not is in nobody's way.
         if isOfItself { return isHere ? wake(after: wait) : look() }
@@ -378,10 +371,5 @@ final class ContentDownloads {
     /// Whether the server has this content no more as it was, which says nothing of others.
     private static func isLost(_ error: CloudError) -> Bool {
         error.code == .storageFailure && error.details["file"] == nil && !LocalFailure.isHere(error)
-    }
-
-    /// It is there again once a device has put it: five seconds, doubled with each attempt, at most ten minutes.
-    private static func pause(ofLost attempts: Int) -> Duration {
-        min(.seconds(600), .seconds(5 << min(max(attempts, 0), 7)))
     }
 }

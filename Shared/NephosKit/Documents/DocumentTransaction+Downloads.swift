@@ -6,6 +6,22 @@ import NephosWire
 /// What somebody wants to have here, and how far that is. `document_downloads` has a row for each item that is kept
 /// downloaded (`is_pinned`), and for each whose content is to come (`is_requested`).
 extension DocumentTransaction {
+    static let downloads = """
+        CREATE TABLE document_downloads (
+            account TEXT NOT NULL, container TEXT NOT NULL, item TEXT NOT NULL,
+            is_pinned INTEGER NOT NULL DEFAULT 0, is_requested INTEGER NOT NULL DEFAULT 0,
+            position INTEGER NOT NULL DEFAULT 0, root BLOB, file BLOB, percent INTEGER NOT NULL DEFAULT 0,
+            attempts INTEGER NOT NULL DEFAULT 0, next_attempt INTEGER NOT NULL DEFAULT 0, error BLOB,
+            beats INTEGER NOT NULL DEFAULT 0,
+            PRIMARY KEY (account, container, item)
+        ) WITHOUT ROWID;
+        CREATE INDEX document_downloads_by_turn ON document_downloads (account, container, attempts, position)
+            WHERE is_requested;
+        CREATE INDEX document_downloads_by_time ON document_downloads (account, container, next_attempt)
+            WHERE is_requested AND next_attempt > 0;
+
+        """
+
     /// Items that are kept downloaded, of one container.
     static let pinsMax = 10_000
 
@@ -56,7 +72,7 @@ extension DocumentTransaction {
     /// Whether the newest content of the item is here.
     func isHere(_ item: HeldDocument) throws -> Bool {
         guard item.wire.hasContent, !item.wire.content.isInline else { return true }
-        return try hasCopy(of: item.wire.content.root) || heldVersion(of: item.wire.content) != nil
+        return try copies.has(item.wire.content) || heldVersion(of: item.wire.content) != nil
     }
 
     /// How much of the item is on this device.
@@ -64,7 +80,7 @@ extension DocumentTransaction {
         var download = DocumentDownload()
         download.isPinned = try pin(over: item.id) != nil
         guard try !isHere(item) else { return download }
-        download.status = try hasCopy(ofItem: item.id) ? .downloaded : .notDownloaded
+        download.status = try copies.lastCopy(heldBy: item.id.description) != nil ? .downloaded : .notDownloaded
         download.percent = 0
         guard try wishes().hasRequests, let request = try request(of: item.id) else { return download }
         download.isRequested = true
@@ -201,12 +217,13 @@ extension DocumentTransaction {
         try touch(item.name)
     }
 
-    func setFailure(_ error: CloudError, ofDownload item: DocumentID, next: Timestamp) throws {
+    func setFailure(_ error: CloudError, ofDownload item: DocumentID, _ retry: Retry, next: Timestamp) throws {
         try cached(
-            "UPDATE document_downloads SET attempts = attempts + 1, next_attempt = ?4, error = ?5 "
+            "UPDATE document_downloads SET attempts = ?6, next_attempt = ?4, error = ?5 "
                 + "WHERE account = ?1 AND container = ?2 AND item = ?3 AND is_requested"
         ).execute(
-            arguments: arguments(item.description, Int64(clamping: next.milliseconds), StoredError.encode(error)))
+            arguments: arguments(
+                item.description, Int64(clamping: next.milliseconds), StoredError.encode(error), retry.attempts))
         try touch(item.name)
     }
 
@@ -232,7 +249,7 @@ extension DocumentTransaction {
             "DELETE FROM document_downloads WHERE account = ?1 AND container = ?2 AND item = ?3 AND is_pinned = 0"
         ).execute(arguments: arguments(item.description))
         known.wishes = nil
-        try weighCopies(of: item.name)
+        try copies.weigh(heldBy: item.description)
         try touch(item.name)
         return request.file
     }
@@ -261,7 +278,7 @@ extension DocumentTransaction {
                 "DELETE FROM document_downloads WHERE account = ?1 AND container = ?2 AND item = ?3 "
                     + "AND is_pinned = 0 AND is_requested = 0"
             ).execute(arguments: arguments(id.description))
-            try weighCopies()
+            try copies.weigh()
         }
         known.wishes = nil
     }

@@ -16,8 +16,8 @@ struct DocumentTransaction {
         [
             LocalMigration(
                 name: "documents",
-                sql: [tables, copies, sharers, pauses, moves, doubts, mergers, localFiles].joined())
-        ] + ContentOffers.migrations
+                sql: [tables, downloads, pauses, moves, doubts, mergers, localFiles].joined())
+        ] + ContentCache.migrations
 
     // A removed item is kept without a body: a late answer must not bring it back. `name_key` is what a name clashes by, as
     // the container compares names; `kind` what an item is, or was before it was removed. `sendings` counts how often the
@@ -96,7 +96,7 @@ struct DocumentTransaction {
     /// What the server has said last of contents that it cannot read any more.
     func loss() throws -> ContentLoss {
         if let loss = known.loss { return loss }
-        let loss = ContentLoss(try WireContainerInfo(serializedBytes: rows.state().info))
+        let loss = try ContentLoss(in: rows)
         known.loss = loss
         return loss
     }

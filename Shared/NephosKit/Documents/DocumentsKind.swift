@@ -57,7 +57,7 @@ struct DocumentsKind: ScopeKind {
     }
 
     let fileColumns = [
-        FileColumn(table: "document_contents", column: "version"), FileColumn(table: "document_copies", column: "file"),
+        FileColumn(table: "document_contents", column: "version"),
         FileColumn(table: "document_downloads", column: "file"),
     ]
 }

@@ -76,25 +76,14 @@ extension DocumentsModel {
 
     // MARK: What the service has lost
 
-    func loss(in rows: ScopeTransaction) throws -> ContentLoss { try DocumentTransaction(rows).loss() }
-
     func keptContents(after file: Data, in rows: ScopeTransaction) throws -> RowCursor {
         try DocumentTransaction(rows).keptContents(after: file)
     }
 
-    func endedOffering(in rows: ScopeTransaction) throws { try DocumentTransaction(rows).weighCopies() }
-
-    /// - Parameters:
-    ///   - info: What the service says of the container, a `ContainerInfo`.
-    ///   - former: What it said before; empty: nothing.
-    func noteLoss(_ info: Data, after former: Data, in rows: ScopeTransaction) throws {
+    /// - Parameter info: What the service says of the container, a `ContainerInfo`.
+    func noteLoss(_ info: Data, in rows: ScopeTransaction) throws {
         guard let info = try? WireContainerInfo(serializedBytes: info) else { return }
-        let loss = ContentLoss(info)
-        // Copies were kept for it that may go now.
-        if let former = try? ContentLoss(WireContainerInfo(serializedBytes: former)), former != loss {
-            try DocumentTransaction(rows).weighCopies()
-        }
-        try uploads.note(loss, in: rows)
+        try uploads.note(ContentLoss(info), in: rows)
     }
 
     // MARK: Comparing

@@ -235,8 +235,7 @@ extension DocumentsModel {
     ) throws -> [DocumentID] {
         let kept = try documents.contents(at: position)
         guard !kept.isEmpty, let folder = try? ContentFolder(home: engine.local.home) else { return [] }
-        let cache = ContentCache(database: documents.rows.database, folder: folder)
-        let bound = try cache.bound()
+        let bound = try ContentCache.bound(documents.rows.database, folder)
         let bringing = Dictionary(
             request.changes.compactMap { change in
                 change.content.flatMap { DocumentID(bytes: $0.version) }.map { ($0, change) }
@@ -252,7 +251,7 @@ extension DocumentsModel {
             former += try documents.addCopy(
                 of: wire, for: item, file: content.version, chunks: content.chunks, now: engine.now)
         }
-        return try former + cache.trim()
+        return try former + ContentCache.trim(documents.rows.database, folder)
     }
 
     /// Once it is certain on disk that nobody needs them, removes the files of contents.

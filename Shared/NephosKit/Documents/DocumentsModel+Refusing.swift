@@ -98,7 +98,7 @@ extension DocumentsModel {
         guard sendings <= Self.sendingsMax else { return nil }
         request.nodes = try contents.flatMap { $0.chunks.isEmpty ? [] : try CutChunk.nodes(of: $0.chunks) }
         try documents.markStored(at: operation.position, isStored: false)
-        return engine.backoff(attempts: sendings)
+        return engine.pause(of: Retry(attempts: sendings))
     }
 
     /// The same of all that an operation has.

@@ -65,7 +65,7 @@ extension DocumentsModel {
         if !chunks.isEmpty, try CutChunk.root(of: chunks).isRoot(of: content) {
             let former = try documents.addCopy(of: content, for: item, file: version, chunks: chunks, now: engine.now)
             let folder = try ContentFolder(home: engine.local.home)
-            unneeded += try former + ContentCache(database: documents.rows.database, folder: folder).trim()
+            unneeded += try former + ContentCache.trim(documents.rows.database, folder)
         }
         // Of these it is looked again whether a row needs them.
         engine.loop.schedule(after: .zero) { [weak self] in self?.sweep(unneeded) }

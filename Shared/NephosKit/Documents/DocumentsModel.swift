@@ -116,9 +116,8 @@ final class DocumentsModel: ContentKeeping {
         for change in try lostFolders(among: folders, documents) { try offers.add(change, turn: .lostFolders) }
         try offer(offers, in: documents)
         if let info = pulled.info, !info.isEmpty {
-            let former = state.info
             state.info = info
-            try noteLoss(state.info, after: former, in: rows)
+            try noteLoss(info, in: rows)
         }
         try settleRefusals(by: settling, in: documents)
         downloads.look()
@@ -320,13 +319,13 @@ private final class OfferedCopies {
                 version: version, length: content.length, chunks: try documents.chunks(of: version),
                 modified: content.modified)
         }
-        guard try !documents.holdsContent(content.version), let copy = try documents.copy(of: content),
+        guard try !documents.holdsContent(content.version), let copy = try documents.copies.copy(of: content),
             !copy.chunks.isEmpty
         else { return nil }
         if claim == nil { claim = try folder.claim() }
         if copy.file == version {
             // What was sent from here is called so still: it waits again, and is a copy no longer.
-            try documents.forgetCopy(in: copy.file)
+            try documents.copies.forget(copy.file)
         } else if !folder.link(copy.file, as: version) {
             return nil
         }

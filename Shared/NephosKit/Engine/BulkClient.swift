@@ -52,9 +52,6 @@ package final class BulkClient {
     private static let gapMax: Duration = .seconds(60)
     private static let gapAtFirst: Duration = .seconds(30)
     private static let pause: Duration = .milliseconds(50)
-    /// The longest pause that is not asked for, when a chunk is refused again and again, or a ticket.
-    private static let chunkPauseMax: Duration = .seconds(2)
-    private static let ticketPauseMax: Duration = .seconds(30)
     /// A pause of a chunk that is told of.
     private static let noticedPause: Duration = .milliseconds(500)
 
@@ -83,12 +80,12 @@ package final class BulkClient {
     private var isOpening = false
     private var isResting = false
     /// Of tickets that were refused one after the other, before anything was moved under them.
-    private var ticketPause = GrowingPause(longest: ticketPauseMax)
+    private var ticketRetry = Retry(.ticket)
     private var reopening: (any LoopTimer)?
     /// How often nothing was heard, one after the other.
     private var silences = 0
     /// Chunks that were refused for the moment: how often, and when they go again.
-    private var pauses: [UInt64: (pause: GrowingPause, timer: (any LoopTimer)?)] = [:]
+    private var pauses: [UInt64: (retry: Retry, timer: (any LoopTimer)?)] = [:]
     private var done = BulkProgress()
     /// Why nothing more can be moved; nil: it goes on, or waits.
     package private(set) var ended: CloudError?
@@ -355,10 +352,10 @@ package final class BulkClient {
     private func openAgain(after error: CloudError) {
         guard error.code.retry != .never else { return end(because: error) }
         pass = nil
-        let pause = ticketPause.next(atLeast: error.retryAfter, using: &generator)
+        let pause = ticketRetry.failed(error, using: &generator)
         // That it has run out says nothing the first time. If the next ones are none either, something is wrong.
-        guard error.code != .tokenExpired || ticketPause.attempts > 1 else { return openAgain() }
-        wait(error, attempts: ticketPause.attempts, pause)
+        guard error.code != .tokenExpired || ticketRetry.attempts > 1 else { return openAgain() }
+        wait(error, attempts: ticketRetry.attempts, pause)
         reopening?.cancel()
         reopening = loop.schedule(after: pause) { [weak self] in
             self?.reopening = nil
@@ -452,7 +449,7 @@ package final class BulkClient {
         done.bytesDone += bytes
         done.bytesMoved += moved
         done.waiting = nil
-        ticketPause.reset()
+        ticketRetry.succeeded()
     }
 
     private func wait(_ reason: CloudError, attempts: Int, _ pause: Duration) {
@@ -474,8 +471,8 @@ package final class BulkClient {
             end(frame.number, .failure(error))
             return fetching.end(frame.number, .failure(error))
         }
-        var growing = pauses[frame.number]?.pause ?? GrowingPause(longest: Self.chunkPauseMax)
-        let pause = growing.next(atLeast: error.retryAfter, using: &generator)
+        var retry = pauses[frame.number]?.retry ?? Retry(.chunk)
+        let pause = retry.failed(error, using: &generator)
         pauses[frame.number]?.timer?.cancel()
         let timer = loop.schedule(after: pause) { [weak self] in
             self?.pauses[frame.number]?.timer = nil
@@ -483,8 +480,8 @@ package final class BulkClient {
             self?.fetching.askAgain(frame.number)
             self?.goOn()
         }
-        pauses[frame.number] = (growing, timer)
-        if pause >= Self.noticedPause { wait(error, attempts: growing.attempts, pause) }
+        pauses[frame.number] = (retry, timer)
+        if pause >= Self.noticedPause { wait(error, attempts: retry.attempts, pause) }
     }
 
     /// Whether the same may be taken later: the service is busy, the account has written too much of late, the disk is

@@ -450,9 +450,8 @@ extension DeviceEngine {
 
     /// That this device is turned away holds, and is said, also while it cannot be saved.
     ///
-    /// - Parameter attempts: How often that was tried.
     /// - Returns: False: another process has signed in or out.
-    private func keepEnding(_ error: CloudError, attempts: Int = 0) -> Bool {
+    private func keepEnding(_ error: CloudError, _ retry: Retry = Retry()) -> Bool {
         func end(_ session: inout SessionRecord) {
             session.revoked = true
             session.wasCopied = error.details["reason"] == "copied"
@@ -464,9 +463,10 @@ extension DeviceEngine {
             logger.error("session could not be saved", failure)
             end(&session)
             self.session = session
-            loop.schedule(after: backoff(attempts: attempts + 1)) { [weak self] in
+            var retry = retry
+            loop.schedule(after: failed(&retry, failure)) { [weak self, retry] in
                 guard let self, !stopped, self.session?.secrets == session.secrets else { return }
-                _ = keepEnding(error, attempts: attempts + 1)
+                _ = keepEnding(error, retry)
             }
         }
         return true

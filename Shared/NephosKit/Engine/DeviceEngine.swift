@@ -100,8 +100,8 @@ package final class DeviceEngine {
     var endedUploads: [EndedUpload] = []
     /// Set while contents that nobody needs are yet to be removed: somebody stages.
     var sweeping: (any LoopTimer)?
-    /// Set while it is about to be looked whether too many assets are here.
-    var trimmingAssets: (any LoopTimer)?
+    /// Set while it is about to be looked whether too many contents are here.
+    var trimming: (any LoopTimer)?
     private(set) lazy var uploadRate = TransferRate(loop)
     private(set) lazy var downloadRate = TransferRate(loop)
 
@@ -152,7 +152,7 @@ package final class DeviceEngine {
         closeUploads()
         stopped = true
         sweeping?.cancel()
-        trimmingAssets?.cancel()
+        trimming?.cancel()
         home.end()
         tokens.stop()
         router.stop()
@@ -221,8 +221,13 @@ package final class DeviceEngine {
         return serverTime.now(by: loop.wallClock)
     }
 
-    /// How long to wait after so many failures in a row.
-    func backoff(attempts: Int) -> Duration { Backoff.pause(attempts: attempts, using: &generator) }
+    /// Counts a failure, and says how long to wait.
+    func failed(_ retry: inout Retry, _ error: CloudError? = nil) -> Duration {
+        retry.failed(error, using: &generator)
+    }
+
+    /// How long to wait after so many failures.
+    func pause(of retry: Retry) -> Duration { retry.pause(using: &generator) }
 
     /// A source of chance of its own for each part that needs one, so that one seed gives one history.
     func makeGenerator() -> SplitMix64 { SplitMix64(seed: generator.next()) }

@@ -42,7 +42,7 @@ final class TokenKeeper {
     private(set) var refreshing = false
     private var isLocking = false
     /// Failures in a row, and until when nothing is tried because of them.
-    private var failures = 0
+    private var retry = Retry()
     private var rest: (until: Duration, error: CloudError)?
 
     init(_ engine: DeviceEngine) { self.engine = engine }
@@ -52,7 +52,7 @@ final class TokenKeeper {
     /// Reads the tokens of who is signed in now. Whoever waits for one of another sign-in's gets none.
     func load() throws(CloudError) {
         hold(try engine.loadSecrets())
-        failures = 0
+        retry.succeeded()
         rest = nil
         guard signIn != engine.session?.secrets else { return }
         signIn = engine.session?.secrets
@@ -304,11 +304,9 @@ final class TokenKeeper {
         refreshing = false
         let now = monotonicNow
         if let error, error.code != .missingEntitlement {
-            failures += 1
-            let pause = max(error.retryAfter ?? .zero, engine.backoff(attempts: failures))
-            rest = (now + min(pause, Backoff.askedPauseMax), error)
+            rest = (now + engine.failed(&retry, error), error)
         } else {
-            failures = 0
+            retry.succeeded()
             rest = nil
             for scope in engine.scopes where scope.sync.problem == Self.locked { scope.note(nil) }
         }

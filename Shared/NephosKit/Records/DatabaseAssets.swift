@@ -110,12 +110,13 @@ public struct DatabaseAssets: Sendable {
             let result: Result<Void, any Error> = await Session.elsewhere { try source.write(to: sink) }
             do { return try result.get() } catch { throw LocalFailure.error(of: error, at: nil) }
         }
-        if let copy = try localCopy(of: asset), try await read(copy, of: asset, to: sink) { return }
-        try await fetch(asset, of: id, to: sink, timeout, onProgress)
+        let copy = try localCopy(of: asset)
+        if let copy, try await read(copy, of: asset, to: sink) { return }
+        try await fetch(asset, of: id, to: sink, replacing: copy?.file, timeout, onProgress)
     }
 
     private func localCopy(of asset: RecordAsset) throws(CloudError) -> LocalCopy? {
-        try database.read { try RecordAssets(database: $0, account: database.account.rawValue).copy(of: asset.wire) }
+        try database.read { try database.copies($0).copy(of: asset) }
     }
 
     /// - Returns: False: it is not here as it was. Some of it may be written.
@@ -126,61 +127,41 @@ public struct DatabaseAssets: Sendable {
         let result: Result<ContentFolder.CopyOutcome, any Error> = await Session.elsewhere {
             try folder.copy(copy, 0..<Int(asset.length), to: sink)
         }
-        let outcome: ContentFolder.CopyOutcome
-        do { outcome = try result.get() } catch { throw LocalFailure.error(of: error, at: nil) }
-        let now = database.session.engine.stamp.now
-        let isLate = now.milliseconds.distance(to: copy.used.milliseconds).magnitude >= Self.useGrainMilliseconds
-        // Where it cannot be noted, it is found again.
-        switch outcome {
-        case .damaged:
-            _ = try? database.session.local.write { try assets($0).forgetUnneeded(copy.file) }
-            database.session.engine.execute { $0.removeContents([copy.file]) }
-        case .written where isLate:
-            _ = try? database.session.local.write { try assets($0).noteUse(of: asset.wire, now: now) }
-        case .written, .unreadable: break
-        }
-        return outcome == .written
+        do {
+            let outcome = try result.get()
+            database.session.note(outcome, of: copy, asset) { rows in
+                _ = try database.session(in: rows)
+                return database.copies(rows)
+            }
+            return outcome == .written
+        } catch { throw LocalFailure.error(of: error, at: nil) }
     }
 
-    /// How exactly it is known when something was used: nobody writes at each reading.
-    private static let useGrainMilliseconds: UInt64 = 60_000
-
-    private func assets(_ rows: Database) throws -> RecordAssets {
-        _ = try database.session(in: rows)
-        return RecordAssets(database: rows, account: database.account.rawValue)
-    }
-
+    /// - Parameter damaged: The file that it was in, and is not any more as it was; nil: none.
     private func fetch(
-        _ asset: RecordAsset, of id: RecordID, to sink: any ContentSink, _ timeout: Duration,
-        _ onProgress: @escaping @Sendable (Int) -> Void
+        _ asset: RecordAsset, of id: RecordID, to sink: any ContentSink, replacing damaged: DocumentID?,
+        _ timeout: Duration, _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) {
-        guard let root = ChunkID(bytes: [UInt8](asset.root)) else { throw ContentReading.damaged }
-        let walk = try ContentWalk(root: root, depth: asset.depth, length: asset.length, range: 0..<asset.length)
         let place = ContentPlace.records(
             database.isPublic ? "\(database.container)/\(RecordLimits.defaultZone)/\(id.name)" : database.container,
             app: database.app)
         let folder = try? ContentFolder(home: database.session.local.home)
         let bound =
-            try folder.map { folder throws(CloudError) in try database.read { try RecordAssets.bound($0, folder) } }
+            try folder.map { folder throws(CloudError) in try database.read { try ContentCache.bound($0, folder) } }
             ?? 0
-        let kept =
-            asset.length <= bound
-            ? folder.flatMap { KeptContent($0, database.session.engine.makeDocumentID(), length: asset.length) } : nil
-        defer { kept?.drop() }
-        let chunks = try await database.session.fetch(
-            place, walk, to: kept.map { TeeSink(first: sink, second: $0) } ?? sink,
-            listMax: ContentFolder.chunksMax, patience: timeout, onProgress)
-        guard let kept, kept.isWhole, !chunks.isEmpty, (try? CutChunk.root(of: chunks)) == root else { return }
+        let fetched = try await database.session.fetch(
+            asset, 0..<Int(asset.length), of: place, to: sink, staying: bound, timeout, onProgress)
+        guard let fetched, let folder else { return }
+        defer { fetched.copy.drop() }
         let now = database.session.engine.stamp.now
         do throws(CloudError) {
-            let former = try database.session.local.write {
-                try assets($0).add(asset.wire, in: kept.file, chunks, now: now)
+            try database.session.local.keepCopies(in: folder) { rows in
+                _ = try database.session(in: rows)
+                let unneeded = try database.copies(rows).add(
+                    asset, in: fetched.copy.file, fetched.chunks, now: now, replacing: damaged)
+                return [unneeded].compactMap { $0 }
             }
-            kept.keep()
-            database.session.engine.execute { engine in
-                engine.removeContents(former.map { [$0] } ?? [])
-                engine.trimAssetsSoon()
-            }
+            fetched.copy.keep()
         } catch {
             // It is fetched again.
             return
@@ -202,7 +183,7 @@ public struct DatabaseAssets: Sendable {
         guard !database.isPublic else { return DamagedAssets() }
         let deadline = ContinuousClock.now + timeout
         let (candidates, hasMore) = try database.read { rows in
-            try ContentLoss(ofDatabase: database.zones(rows).rows).lostChunks > 0 ? self.places(in: rows) : ([], false)
+            try ContentLoss(in: database.zones(rows).rows).lostChunks > 0 ? self.places(in: rows) : ([], false)
         }
         // An asset that many records have is asked about once.
         let assets = Array(Set(candidates.map(\.asset)))

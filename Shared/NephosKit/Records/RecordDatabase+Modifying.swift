@@ -89,7 +89,7 @@ extension RecordDatabase {
             guard try !session(in: database).isPublic else {
                 throw CloudError(.permissionFailure, "Without an account nothing is saved. Sign in.")
             }
-            try staged?.keep(in: RecordAssets(database: database, account: account.rawValue), now: engine.stamp.now)
+            try staged?.keep(in: copies(database), now: engine.stamp.now)
             var saved: [RecordID: Record] = [:]
             var bytes = 0
             for zone in Set(records.map(\.id.zone) + deleting.map(\.zone)).sorted() {

@@ -40,16 +40,8 @@ final class RecordDatabaseModel: ContentKeeping {
 
     // MARK: What the service has lost
 
-    func loss(in rows: ScopeTransaction) throws -> ContentLoss { try ContentLoss(ofDatabase: rows) }
-
-    /// Of all assets of the account: of which container one is no row says, and the service answers for this one alone.
     func keptContents(after file: Data, in rows: ScopeTransaction) throws -> RowCursor {
-        try RecordAssets(database: rows.database, account: rows.account).keptContents(after: file)
-    }
-
-    /// What may stay is bounded again.
-    func endedOffering(in rows: ScopeTransaction) throws {
-        engine.loop.schedule(after: .zero) { [weak self] in self?.engine.trimAssetsSoon() }
+        try rows.assets.files(after: file)
     }
 
     // MARK: Bringing in

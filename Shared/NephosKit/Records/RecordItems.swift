@@ -35,8 +35,8 @@ struct RecordItems {
     static let migrations =
         [
             LocalMigration(
-                name: "records", sql: [tables, tombstones, RecordTransaction.parts, RecordAssets.tables].joined())
-        ] + ContentOffers.migrations
+                name: "records", sql: [tables, tombstones, RecordTransaction.parts, RecordTransaction.uploads].joined())
+        ] + ContentCache.migrations
 
     private static let tables = """
         CREATE TABLE record_items (
@@ -134,12 +134,11 @@ struct RecordItems {
 
     /// Assets that the item named, and names no more.
     private func noteUnnamed(by old: Item?, after item: Item?) throws {
-        let assets = RecordAssets(database: rows.database, account: rows.account)
         // What is no record has no type.
-        guard let old, old.type != nil, old.body != item?.body, try assets.isAnyHere(), let former = old.record?.assets,
-            !former.isEmpty
-        else { return }
-        try assets.noteUnnamed(former.subtracting(item?.record?.assets ?? []))
+        guard let old, old.type != nil, old.body != item?.body else { return }
+        let assets = rows.assets
+        guard try assets.isAnyHere(), let former = old.record?.assets, !former.isEmpty else { return }
+        for asset in former.subtracting(item?.record?.assets ?? []) { try assets.noteReplaced(asset.root) }
     }
 
     /// Forgets all of the scope's, and where it stands.

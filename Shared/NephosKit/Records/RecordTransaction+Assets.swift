@@ -7,24 +7,30 @@ import SwiftProtobuf
 
 /// Assets that are in this home for what is unsettled, and the operations that bring them.
 extension RecordTransaction {
-    var assets: RecordAssets { RecordAssets(database: rows.database, account: rows.account) }
+    // Operations that have to wait until their assets are stored.
+    static let uploads = """
+        CREATE TABLE record_uploads (
+            position INTEGER PRIMARY KEY, account TEXT NOT NULL, scope TEXT NOT NULL,
+            transfer BLOB NOT NULL, container TEXT,
+            is_stored INTEGER NOT NULL DEFAULT 0, percent INTEGER NOT NULL DEFAULT 0,
+            sendings INTEGER NOT NULL DEFAULT 0
+        );
+
+        """
+
+    var assets: ContentCache { rows.assets }
 
     // MARK: What has to stay
 
     /// Something unsettled of the record names these.
     func need(_ assets: some Sequence<WireRecordAsset>, of name: String) throws {
-        for asset in assets {
-            try rows.cached(
-                "INSERT OR IGNORE INTO record_asset_needs (account, scope, name, root) VALUES (?1, ?2, ?3, ?4)"
-            ).execute(arguments: [rows.account, rows.scope.name, name, asset.root])
-        }
+        for asset in assets { try self.assets.hold(asset.root, by: name, of: rows.scope.name) }
     }
 
     /// Something of the record is settled: what nothing of it names any more need not stay.
     func settleNeeds(of name: String) throws {
-        guard try needsSome(name) else { return }
-        try rows.cached("DELETE FROM record_asset_needs WHERE account = ?1 AND scope = ?2 AND name = ?3")
-            .execute(arguments: [rows.account, rows.scope.name, name])
+        guard try !assets.roots(heldBy: name, of: rows.scope.name).isEmpty else { return }
+        try assets.release(name, of: rows.scope.name)
         for pending in try pending(of: name) { try need(pending.change.assets, of: name) }
         for change in try rows.undecided.all(of: ItemName(name)) {
             // What a rejected one was made from the server has.
@@ -35,33 +41,22 @@ extension RecordTransaction {
         }
     }
 
-    private func needsSome(_ name: String) throws -> Bool {
-        try Bool.fetchOne(
-            rows.cached(
-                "SELECT EXISTS (SELECT 1 FROM record_asset_needs WHERE account = ?1 AND scope = ?2 AND name = ?3)"),
-            arguments: [rows.account, rows.scope.name, name]) ?? false
-    }
-
     /// Names of records of an operation of which something names assets.
     func needing(at position: Int64) throws -> [String] {
         try String.fetchAll(
             rows.cached(
-                "SELECT DISTINCT c.name FROM record_changes AS c JOIN record_asset_needs AS n "
-                    + "ON n.account = c.account AND n.scope = c.scope AND n.name = c.name WHERE c.position = ?1"),
-            arguments: [position])
+                "SELECT DISTINCT c.name FROM record_changes AS c JOIN content_holders AS n ON n.account = c.account "
+                    + "AND n.service = 'records' AND n.container = ?2 AND n.scope = c.scope AND n.name = c.name "
+                    + "WHERE c.position = ?1"),
+            arguments: [position, assets.rows.scope.name])
     }
 
     /// The same under another scope: what is listed has come there.
     func moveNeeds(from other: RecordTransaction) throws {
-        let names = try String.fetchAll(
-            rows.cached("SELECT DISTINCT name FROM record_asset_needs WHERE account = ?1 AND scope = ?2"),
-            arguments: [rows.account, other.rows.scope.name])
-        for name in names {
-            try rows.cached(
-                "INSERT OR IGNORE INTO record_asset_needs (account, scope, name, root) "
-                    + "SELECT account, ?3, name, root FROM record_asset_needs "
-                    + "WHERE account = ?1 AND scope = ?2 AND name = ?4"
-            ).execute(arguments: [rows.account, other.rows.scope.name, rows.scope.name, name])
+        for name in try assets.holders(of: other.rows.scope.name) {
+            for root in try assets.roots(heldBy: name, of: other.rows.scope.name) {
+                try assets.hold(root, by: name, of: rows.scope.name)
+            }
             try settleNeeds(of: name)
             try other.settleNeeds(of: name)
         }

@@ -60,7 +60,7 @@ extension RecordZoneModel {
     }
 
     func forgetContent(_ version: DocumentID, in rows: ScopeTransaction) throws {
-        try records(in: rows).assets.forget(version)
+        try rows.assets.forget(version)
         engine.loop.schedule(after: .zero) { [weak self] in self?.engine.removeContents([version]) }
     }
 
@@ -71,9 +71,9 @@ extension RecordZoneModel {
     func blame(_ version: DocumentID, of operation: OutboxOperation, for error: inout CloudError) {
         error.details[Self.lostContent] = "\(version)"
         // What other assets have no file here the server has.
-        let account = place(in: engine.session).account?.rawValue ?? ""
-        let root = try? engine.local.read { try RecordAssets(database: $0, account: account).root(in: version) }
-        error.details[Self.lostAsset] = (root ?? nil)?.base64EncodedString()
+        let place = place(in: engine.session)
+        let root = try? engine.local.read { try ScopeTransaction($0, place).assets.root(in: version) }
+        error.details[Self.lostAsset] = root?.base64EncodedString()
     }
 
     var isRefusedByContainer: Bool { place.isPublic }
@@ -164,8 +164,8 @@ extension RecordZoneModel {
     }
 
     func trimAssets(in rows: ScopeTransaction) throws {
-        guard try records(in: rows).assets.isAnyHere() else { return }
-        engine.loop.schedule(after: .zero) { [weak self] in self?.engine.trimAssetsSoon() }
+        guard try rows.assets.isAnyHere() else { return }
+        engine.loop.schedule(after: .zero) { [weak self] in self?.engine.trimContentsSoon() }
     }
 }
 

@@ -150,7 +150,7 @@ extension RecordZoneModel {
         _ error: CloudError, _ operation: OutboxOperation, in rows: ScopeTransaction
     ) throws -> OutboxOperation? {
         guard error.code == .zoneNotFound, try isStillThis(rows), zone != RecordZone.defaultName else { return nil }
-        var rest = next(operation, after: engine.backoff(attempts: operation.attempts))
+        var rest = next(operation, after: engine.pause(of: operation.retry))
         rest.error = error
         pullDatabase()
         return rest

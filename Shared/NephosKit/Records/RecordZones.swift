@@ -97,7 +97,7 @@ public struct RecordZones: Sendable {
         database.scope.execute { driver in
             driver.engine.reconsiderZones(of: container)
             for transfer in ended { driver.engine.closeUpload(transfer, at: place) }
-            driver.engine.trimAssetsSoon()
+            driver.engine.trimContentsSoon()
             driver.push()
         }
     }
@@ -124,8 +124,7 @@ extension RecordTransaction {
         }
         // What kept its assets in the home goes with it.
         try rows.undecided.removeAll()
-        try rows.cached("DELETE FROM record_asset_needs WHERE account = ?1 AND scope = ?2")
-            .execute(arguments: [rows.account, rows.scope.name])
+        try assets.releaseAll(of: rows.scope.name)
         try items.forgetAll()
         return ended
     }

@@ -56,18 +56,18 @@ struct RecordsKind: ScopeKind {
         return changes
     }
 
-    let fileColumns = [FileColumn(table: "record_assets", column: "file")]
 }
 
 extension UnsentChanges {
     /// Of assets that requests have to store before they are sent. Those of a record that several name count once.
     fileprivate mutating func setAssetBytes(_ scope: String, _ session: SessionRecord, _ database: Database) throws {
         let waiting =
-            "FROM record_asset_needs AS n JOIN record_assets AS a ON a.account = n.account AND a.root = n.root "
-            + "WHERE n.account = ?1 AND n.scope = ?2 AND EXISTS (SELECT 1 FROM record_changes AS c "
+            "FROM content_holders AS n JOIN content_copies AS a ON a.account = n.account AND a.service = n.service "
+            + "AND a.container = n.container AND a.root = n.root WHERE n.account = ?1 AND n.service = 'records' "
+            + "AND n.container = ?3 AND n.scope = ?2 AND EXISTS (SELECT 1 FROM record_changes AS c "
             + "JOIN record_uploads AS u ON u.position = c.position WHERE c.account = n.account AND c.scope = n.scope "
             + "AND c.name = n.name AND u.is_stored = 0)"
-        let values = [session.accountID.rawValue, scope]
+        let values = [session.accountID.rawValue, scope, RecordPlace(scope).container]
         let all = try Int64.fetchOne(
             database, sql: "SELECT COALESCE(SUM(length), 0) FROM (SELECT DISTINCT a.root, a.length \(waiting))",
             arguments: StatementArguments(values))
@@ -75,7 +75,7 @@ extension UnsentChanges {
         guard bytes > 0 else { return }
         for index in items.indices {
             let own = try Int64.fetchOne(
-                database, sql: "SELECT COALESCE(SUM(a.length), 0) \(waiting) AND n.name = ?3",
+                database, sql: "SELECT COALESCE(SUM(a.length), 0) \(waiting) AND n.name = ?4",
                 arguments: StatementArguments(values + [items[index].name]))
             items[index].bytes = UInt64(clamping: own ?? 0)
         }

@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import NephosCore
 import NephosFiles
 import NephosWire
@@ -9,7 +10,11 @@ extension RecordDatabase {
     /// is told.
     func mayHaveLostAssets() throws(CloudError) -> Bool {
         guard !isPublic else { return true }
-        return try read { try ContentLoss(ofDatabase: zones($0).rows).lostChunks > 0 }
+        return try read { try ContentLoss(in: zones($0).rows).lostChunks > 0 }
+    }
+
+    func copies(_ rows: Database) -> ContentCache {
+        ContentCache(rows, RecordPlace.database(container).scope(of: account))
     }
 
     /// Copies the assets of records that are about to be saved into the home, flushed.
@@ -26,7 +31,7 @@ extension RecordDatabase {
         }
         guard !sources.isEmpty else { return nil }
         let here = try read { database in
-            let assets = RecordAssets(database: database, account: account.rawValue)
+            let assets = copies(database)
             return try sources.keys.reduce(into: [WireRecordAsset: LocalCopy]()) { $0[$1] = try assets.copy(of: $1) }
         }
         let staged = try StagedAssets(ContentFolder(home: session.local.home))
@@ -111,19 +116,15 @@ final class StagedAssets: Sendable {
     }
 
     /// Notes in the transaction of the save that they are here.
-    func keep(in assets: RecordAssets, now: Timestamp) throws {
+    func keep(in assets: ContentCache, now: Timestamp) throws {
         try state.withLock { state in
             (state.kept, state.unneeded) = ([], [])
             for (asset, staged) in state.staged {
                 // What another save has brought meanwhile stays: its upload reads from there.
-                if let copy = try assets.copy(of: asset), staged.isLink || copy.file != staged.replaced {
-                    try assets.noteUse(of: asset, now: now)
-                    continue
-                }
-                if let former = try assets.add(asset, in: staged.file, staged.chunks, now: now) {
-                    state.unneeded.append(former)
-                }
-                state.kept.insert(staged.file)
+                let unneeded = try assets.add(
+                    asset, in: staged.file, staged.chunks, now: now, replacing: staged.replaced)
+                if let unneeded { state.unneeded.append(unneeded) }
+                if unneeded != staged.file { state.kept.insert(staged.file) }
             }
         }
     }

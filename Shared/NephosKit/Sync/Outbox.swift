@@ -45,6 +45,12 @@ struct OutboxOperation: Equatable {
     /// While it is on its way: ``attempts`` has it.
     var isCounted = false
 
+    /// ``attempts``, as what is done about a failure reads and counts them.
+    var retry: Retry {
+        get { Retry(attempts: attempts) }
+        set { attempts = newValue.attempts }
+    }
+
     /// The server had no room for it, or could not store it for another reason that only the server's disk can cure.
     var waitsForRoom: Bool { error.map { $0.code == .storageFailure && !LocalFailure.isHere($0) } ?? false }
 }
@@ -66,7 +72,7 @@ struct Outbox {
     private(set) var inFlight: Set<Int64> = []
     /// Something is held back so that the budget lasts.
     private(set) var isDeferring = false
-    private var times = AttemptTimes()
+    var times = AttemptTimes()
 
     init(writer: Int64, inFlightMax: Int) {
         self.writer = writer
@@ -122,19 +128,6 @@ struct Outbox {
         times.wait(for: operation.position, until: operation.nextAttempt, at: now)
     }
 
-    /// It is not sent again before this pause is over, whatever is on disk: its answer could not be kept.
-    mutating func hold(_ operation: OutboxOperation, for pause: Duration, at now: Moment) {
-        times.hold(operation.position, for: pause, at: now)
-    }
-
-    /// What is held may go, as far as its time on disk has come.
-    mutating func release() { times.release() }
-
-    /// It is tried again after this pause.
-    mutating func putOff(_ operation: inout OutboxOperation, by pause: Duration, at now: Moment) {
-        times.putOff(&operation, by: pause, at: now)
-    }
-
     mutating func sent(_ operation: OutboxOperation) { inFlight.insert(operation.position) }
     mutating func answered(_ operation: OutboxOperation) { inFlight.remove(operation.position) }
 }
@@ -157,7 +150,7 @@ struct AttemptTimes {
         let held = max(.zero, (held[position] ?? .zero) - now.monotonic)
         guard nextAttempt.milliseconds > 0 else { return held }
         if let noted = times[position], noted.wallClock == nextAttempt { return max(held, noted.due - now.monotonic) }
-        let wait = min(max(.zero, nextAttempt.since(now.time)), Backoff.pauseMax)
+        let wait = min(max(.zero, nextAttempt.since(now.time)), Retry.Pauses.scope.longest)
         times[position] = (nextAttempt, now.monotonic + wait)
         return max(held, wait)
     }
@@ -168,11 +161,12 @@ struct AttemptTimes {
         times[operation.position] = (operation.nextAttempt, now.monotonic + pause)
     }
 
-    /// It is not tried before this pause is over, whatever is on disk.
+    /// It is not tried before this pause is over, whatever is on disk: its answer could not be kept.
     mutating func hold(_ position: Int64, for pause: Duration, at now: Moment) {
         held[position] = now.monotonic + pause
     }
 
+    /// What is held may go, as far as its time on disk has come.
     mutating func release() { held = [:] }
 
     /// Forgets all others.

@@ -16,10 +16,10 @@ public enum Blocker: String, Sendable, Hashable {
 
 /// What becomes of a push that failed.
 enum PushOutcome: Hashable {
-    /// Send it again under the same id after this time.
-    case repeatLater(after: Duration)
-    /// It may change until it is sent again, under a new id.
-    case thaw(after: Duration)
+    /// Send it again under the same id after a pause.
+    case repeatLater
+    /// It may change until it is sent again after a pause, under a new id.
+    case thaw
     /// Send it again at once under a new id, with its original time.
     case renew
     /// It will never be stored: drop it, and tell the app.
@@ -29,36 +29,28 @@ enum PushOutcome: Hashable {
 }
 
 enum PushRules {
-    /// - Parameters:
-    ///   - pause: How long to wait before it is tried again, where the server does not say.
-    ///   - isOutdated: Whether a new id would say another time than the one that failed.
-    static func outcome(of error: CloudError, pause: Duration, isOutdated: Bool) -> PushOutcome {
+    /// - Parameter isOutdated: Whether a new id would say another time than the one that failed.
+    static func outcome(of error: CloudError, isOutdated: Bool = false) -> PushOutcome {
         switch error.code {
         case .operationReused: .renew
-        case .operationExpired: isOutdated ? .renew : .thaw(after: pause)
+        case .operationExpired: isOutdated ? .renew : .thaw
         // It says nothing of earlier attempts: a repeat is refused before anybody looks whether it was stored. Under
         // another id it would be carried out once more, and undo what came after it; also a write with a timestamp, which
         // the server has cut back if it was ahead, and knows no more.
-        case .requestRateLimited: .repeatLater(after: error.retryAfter ?? pause)
+        case .requestRateLimited: .repeatLater
         // Also of a locked account: nobody knows until when, and whoever comes next asks anew.
         case .notAuthenticated, .deviceRevoked, .tokenNotBound, .notSignedIn, .missingEntitlement, .permissionFailure,
             .accountTemporarilyUnavailable, .incompatibleVersion, .unknownMethod:
             .block
         // An id that is still in flight from before a token was renewed; a defect on the server's side may be cured.
-        case .internalError, .operationCancelled: .repeatLater(after: pause)
+        case .internalError, .operationCancelled: .repeatLater
         default:
-            switch error.code.retry {
-            case .never: .refuse
-            case .afterBackoff, .afterRefetch:
-                .repeatLater(after: error.retryAfter ?? pause)
-            }
+            error.code.retry == .never ? .refuse : .repeatLater
         }
     }
 
     /// Whether a write that is answered so waits for a person.
-    static func blocks(_ error: CloudError) -> Bool {
-        outcome(of: error, pause: .zero, isOutdated: false) == .block
-    }
+    static func blocks(_ error: CloudError) -> Bool { outcome(of: error) == .block }
 
     static func blocker(of error: CloudError) -> Blocker {
         switch error.code {

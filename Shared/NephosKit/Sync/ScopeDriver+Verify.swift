@@ -73,7 +73,7 @@ extension ScopeDriver {
     }
 
     func contentLoss(in rows: ScopeTransaction) throws -> ContentLoss {
-        try (model as? any ContentKeeping)?.loss(in: rows) ?? ContentLoss()
+        try model is any ContentKeeping ? ContentLoss(in: rows) : ContentLoss()
     }
 
     private static let nothing = Verification(

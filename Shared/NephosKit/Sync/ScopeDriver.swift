@@ -20,7 +20,7 @@ final class ScopeDriver {
     /// The app's token is asked for, or will be when the timer runs out.
     private var isLearning = false
     private var learnTimer: (any LoopTimer)?
-    private var learnFailures = 0
+    private var learnRetry = Retry()
     /// What is about to be sent, by its operation's position.
     private var packed: [Int64: any SwiftProtobuf.Message] = [:]
     /// Of those who wait, by the numbers that name them.
@@ -81,7 +81,7 @@ final class ScopeDriver {
         perform(sync.end())
         model.ended()
         endLearning()
-        learnFailures = 0
+        learnRetry.succeeded()
         packed = [:]
         scope = nil
     }
@@ -122,18 +122,18 @@ final class ScopeDriver {
         let generation = generation
         engine.tokens.token(for: app) { [weak self] result in
             guard let self, generation == self.generation, scope == nil else { return }
-            learnFailures += 1
-            var pause = engine.backoff(attempts: learnFailures)
+            var pause = Duration.zero
             switch result {
             case .failure(let error):
                 note(error)
+                pause = engine.failed(&learnRetry, error)
                 guard error.code != .deviceRevoked, error.code != .notSignedIn else { return isLearning = false }
                 // Nobody tells when the app may.
-                if error.code.retry == .never { pause = ScopeSync.unblockPause }
-                pause = error.retryAfter ?? pause
-            case .success where engine.session.flatMap({ self.model.scope(in: $0) }) != nil: pause = .zero
+                if error.code.retry == .never, error.retryAfter == nil { pause = ScopeSync.unblockPause }
+            case .success where engine.session.flatMap({ self.model.scope(in: $0) }) != nil: break
             case .success(let token):
                 // This token did not tell; the next one may.
+                pause = engine.failed(&learnRetry)
                 note(model.absence)
                 engine.tokens.discard(token, of: app)
             }

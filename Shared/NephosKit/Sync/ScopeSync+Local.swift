@@ -27,11 +27,11 @@ extension ScopeSync {
     mutating func localFailed(
         _ step: LocalStep, _ error: CloudError, of operation: OutboxOperation? = nil, at now: Moment
     ) -> [Action] {
-        let failures = localFailures[step, default: 0] + 1
-        localFailures[step] = failures
+        var retry = Retry(attempts: max(localFailures[step]?.attempts ?? 0, (operation?.attempts ?? 0) - 1))
+        let pause = retry.failed(error, using: &generator)
+        localFailures[step] = retry
         localProblem = error
-        let pause = Backoff.pause(attempts: max(failures, operation?.attempts ?? 0), using: &generator)
-        if let operation { outbox.hold(operation, for: pause, at: now) }
+        if let operation { outbox.times.hold(operation.position, for: pause, at: now) }
         var actions = note(error)
         guard isOpen else { return actions }
         if [.collect, .freeze, .settle].contains(step) { actions.append(.wait(.push, pause)) }

@@ -73,7 +73,7 @@ extension ScopeSync {
         comparisons += 1
         guard comparisons > 1 else { return pull(everything: true) }
         isComparisonPlanned = true
-        return [.wait(.comparison, Backoff.comparisonPause(comparisons))]
+        return [.wait(.comparison, Retry(.comparison, attempts: comparisons - 1).pause(using: &generator))]
     }
 
     mutating func comparisonDue() -> [Action] {
@@ -175,16 +175,15 @@ extension ScopeSync {
     mutating func applyFailed(_ error: CloudError) -> [Action] { failed(error) }
 
     private mutating func failed(_ error: CloudError) -> [Action] {
-        failures += 1
+        let pause = pullRetry.failed(error, using: &generator)
         // The session says so, once it is certain that nobody has just signed out.
         guard error.code != .deviceRevoked else { return [] }
         // Who is at the server's address, or nobody, says more than that a call was in vain.
         var actions = problem?.code == .networkUnavailable && Self.isSilence(error) ? [] : note(error)
         guard error.code != .notSignedIn else { return actions }
         wasTurnedDown = wasTurnedDown || PushRules.blocks(error)
-        if let pause = error.retryAfter { actions.append(.endWaiters(pausedFor: pause, error, pulling: true)) }
-        let pause = error.retryAfter ?? Backoff.pause(attempts: failures, using: &generator)
-        return actions + plan(after: min(pause, Backoff.askedPauseMax))
+        if let asked = error.retryAfter { actions.append(.endWaiters(pausedFor: asked, error, pulling: true)) }
+        return actions + plan(after: pause)
     }
 
     // MARK: Bringing in
@@ -196,10 +195,9 @@ extension ScopeSync {
         if applied.needsEverything {
             guard wasListing else { return pull(everything: true) }
             // What has come, all of it, is of no use here: another process may be about to leave the scope.
-            failures += 1
-            return plan(after: Backoff.pause(attempts: failures, using: &generator))
+            return plan(after: pullRetry.failed(using: &generator))
         }
-        failures = 0
+        pullRetry.succeeded()
         // What agreed before says nothing of what was read anew, and is offered what it lacks.
         if wasListing { agrees = false }
         pullsApplied = pulls

@@ -119,19 +119,18 @@ extension ScopeSync {
     private static let misfit = CloudError(.internalError, "The server's answer does not fit the request.")
 
     private mutating func pushFailed(_ failed: OutboxOperation, _ error: CloudError, at now: Moment) -> [Action] {
+        let pause = Retry(attempts: max(failed.attempts, pullRetry.attempts)).pause(after: error, using: &generator)
         let outcome = PushRules.outcome(
-            of: error,
-            pause: Backoff.pause(attempts: max(failed.attempts, failures, 1), using: &generator),
-            isOutdated: ServerTime.isOutdated(failed.id, now: now.time))
+            of: error, isOutdated: ServerTime.isOutdated(failed.id, now: now.time))
         var operation = failed
         operation.error = error
         var actions: [Action] = []
         switch outcome {
-        case .repeatLater(let pause): outbox.putOff(&operation, by: min(pause, Backoff.askedPauseMax), at: now)
-        case .thaw(let pause):
+        case .repeatLater: outbox.times.putOff(&operation, by: pause, at: now)
+        case .thaw:
             operation.state = .unsent
             operation.id = OperationID(at: now.time, using: &generator)
-            outbox.putOff(&operation, by: min(pause, Backoff.askedPauseMax), at: now)
+            outbox.times.putOff(&operation, by: pause, at: now)
         case .renew:
             operation.state = .unsent
             operation.id = OperationID(at: now.time, using: &generator)
@@ -141,11 +140,11 @@ extension ScopeSync {
             // That an account is unlocked nobody tells: what is read next does.
             if error.code == .accountTemporarilyUnavailable {
                 wasTurnedDown = true
-                if !isPulling, !isPlanned { actions += plan(after: error.retryAfter ?? Backoff.pauseMax) }
+                if !isPulling, !isPlanned { actions += plan(after: pause) }
             }
         case .refuse: return [.refuse(operation, error), .tellNews]
         }
-        if let pause = error.retryAfter { actions.append(.endWaiters(pausedFor: pause, error, pulling: false)) }
+        if let asked = error.retryAfter { actions.append(.endWaiters(pausedFor: asked, error, pulling: false)) }
         return [.update(operation, sentAs: failed.id)] + actions
     }
 }

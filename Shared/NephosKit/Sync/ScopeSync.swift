@@ -117,8 +117,7 @@ struct ScopeSync {
     var staging: ChangesReading?
     /// How far this device knew the server to have come when it began to read.
     var known = ChangeToken.zero
-    /// Failures in a row.
-    var failures = 0
+    var pullRetry = Retry()
     /// Pulls begun, and the last of them that was applied. They count on beyond an end: who waits for one goes on
     /// waiting.
     var pulls = 0
@@ -158,7 +157,7 @@ struct ScopeSync {
     var wasTurnedDown = false
 
     // What this device's own disk does not let it do: how often in a row, and why the last time
-    var localFailures: [LocalStep: Int] = [:]
+    var localFailures: [LocalStep: Retry] = [:]
     var localProblem: CloudError?
 
     init(options: Options = Options(), generator: SplitMix64) {
@@ -197,8 +196,8 @@ struct ScopeSync {
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     mutating func hasten() -> [Action] {
-        failures = 0
-        outbox.release()
+        pullRetry.succeeded()
+        outbox.times.release()
         return pull() + push()
     }
 

@@ -35,11 +35,11 @@ final class SubscriptionRouter {
     private struct Subscription {
         var active = false
         var inFlight = false
-        var attempts = 0
+        var retry = Retry(.subscription)
         /// Why it is not active, as far as is known.
         var problem: CloudError?
-        /// How often in a row the token was as old as before.
-        var stale = 0
+        /// While the token is as old as before.
+        var renewal = Retry()
         var timer: (any LoopTimer)?
     }
 
@@ -175,15 +175,15 @@ final class SubscriptionRouter {
         if reply.heartbeatMilliseconds > 0 { heartbeat = .milliseconds(Int64(reply.heartbeatMilliseconds)) }
         subscriptions[followed]?.inFlight = false
         subscriptions[followed]?.active = true
-        subscriptions[followed]?.attempts = 0
+        subscriptions[followed]?.retry.succeeded()
         subscriptions[followed]?.problem = nil
         watch()
         // A subscription ends with its token: renew both in time.
         if let due = engine.tokens.refreshIn(followed.app) {
             // Whoever makes tokens may be away for long.
-            let stale = due > .zero ? 0 : (subscriptions[followed]?.stale ?? 0) + 1
-            subscriptions[followed]?.stale = stale
-            let pause = stale > 1 ? engine.backoff(attempts: stale) : .zero
+            var renewal = due > .zero ? Retry() : subscriptions[followed]?.renewal ?? Retry()
+            let pause = due > .zero ? .zero : engine.failed(&renewal)
+            subscriptions[followed]?.renewal = renewal
             let wait = max(.seconds(1), due + .milliseconds(50), pause)
             subscriptions[followed]?.timer = engine.loop.schedule(after: wait) { [weak self] in self?.renew(followed) }
         }
@@ -212,18 +212,16 @@ final class SubscriptionRouter {
     }
 
     private func failed(_ followed: Followed, _ error: CloudError) {
-        guard let attempts = subscriptions[followed].map({ $0.attempts + 1 }) else { return }
-        subscriptions[followed]?.inFlight = false
-        subscriptions[followed]?.active = false
-        subscriptions[followed]?.attempts = attempts
-        subscriptions[followed]?.problem = error
+        guard var subscription = subscriptions[followed] else { return }
+        let pause = engine.failed(&subscription.retry, error)
+        (subscription.inFlight, subscription.active, subscription.problem) = (false, false, error)
+        subscriptions[followed] = subscription
         for driver in drivers(of: followed) {
             driver.perform([.changed])
             // What that is answered with says why the copy stays as it is.
-            if error.code == .missingEntitlement, attempts == 1 { driver.pull() }
+            if error.code == .missingEntitlement, subscription.retry.attempts == 1 { driver.pull() }
         }
         guard engine.session?.signedIn == true, engine.session?.revoked == false else { return }
-        let pause = min(error.retryAfter ?? min(.seconds(30), engine.backoff(attempts: attempts)), .seconds(3600))
         subscriptions[followed]?.timer = engine.loop.schedule(after: pause) { [weak self] in
             self?.subscribe(followed)
         }

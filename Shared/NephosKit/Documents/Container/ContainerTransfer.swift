@@ -131,7 +131,7 @@ private final class ContentLender {
                 staged.source = first.container
                 staged.chunks = waiting.chunks
             } else {
-                staged.chunks = try source.copy(of: content)?.chunks ?? []
+                staged.chunks = try source.copies.copy(of: content)?.chunks ?? []
             }
             if content.depth == 0 { staged.chunks = [CutChunk(id: root, length: Int(clamping: content.length))] }
         }

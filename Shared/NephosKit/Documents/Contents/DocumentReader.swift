@@ -31,11 +31,11 @@ extension DocumentTransaction {
     func standing(of content: WireDocumentContent, of item: DocumentID, bound: UInt64) throws -> ContentStanding {
         guard !content.isInline else { return ContentStanding(container: container, bound: bound) }
         let holder = try holder(of: content)
-        let (version, kept) = (try holder.heldVersion(of: content), try holder.copy(of: content))
+        let (version, kept) = (try holder.heldVersion(of: content), try holder.copies.copy(of: content))
         let isHere = version != nil || kept != nil
         return ContentStanding(
-            version: version, kept: kept, container: holder.container, former: isHere ? nil : try lastCopy(of: item),
-            bound: bound)
+            version: version, kept: kept, container: holder.container,
+            former: isHere ? nil : try copies.lastCopy(heldBy: item.description), bound: bound)
     }
 }
 
@@ -181,7 +181,7 @@ struct DocumentReader: Sendable {
     /// Bytes of contents that may stay here.
     func bytesMayStay(in documents: DocumentTransaction) throws -> UInt64 {
         guard let folder = try? handle.contentFolder() else { return 0 }
-        return try ContentCache(database: documents.rows.database, folder: folder).bound()
+        return try ContentCache.bound(documents.rows.database, folder)
     }
 
     /// Writes the content, if it is here: since it waits to be sent, or was kept. What is damaged is dropped.
@@ -200,23 +200,12 @@ struct DocumentReader: Sendable {
         }
         do {
             let outcome = try result.get()
-            if let kept, outcome != .unreadable { note(kept, of: content, isDamaged: outcome == .damaged, in: folder) }
+            if let kept {
+                handle.session.note(outcome, of: kept, content) { try handle.documents($0).copies }
+                if outcome == .damaged { handle.scope.execute { ($0.model as? DocumentsModel)?.downloads.look() } }
+            }
             return outcome == .written
         } catch { throw LocalFailure.error(of: error, at: nil) }
-    }
-
-    /// Where it cannot be noted, it is found again.
-    private func note(
-        _ kept: LocalCopy, of content: WireDocumentContent, isDamaged: Bool, in folder: ContentFolder
-    ) {
-        let now = handle.now
-        if isDamaged {
-            _ = try? handle.write({ try $0.forgetCopy(in: kept.file) })
-            folder.remove(kept.file)
-            handle.scope.execute { ($0.model as? DocumentsModel)?.downloads.look() }
-        } else if abs(now.milliseconds.distance(to: kept.used.milliseconds)) >= ContentCache.useGrain.milliseconds {
-            _ = try? handle.write({ try $0.noteUse(of: content.root, at: now) })
-        }
     }
 
     /// Fetches a content or a part of it.
@@ -228,30 +217,11 @@ struct DocumentReader: Sendable {
         _ standing: ContentStanding, begun: OpenFile? = nil, _ timeout: Duration,
         _ onProgress: @escaping @Sendable (Int) -> Void
     ) async throws(CloudError) -> FetchedContent? {
-        guard let root = ChunkID(bytes: [UInt8](content.root)) else { throw ContentReading.damaged }
-        let container = standing.container
-        let place = ContentPlace.documents(container, app: handle.app)
-        let walk = try ContentWalk(
-            root: root, depth: content.depth, length: content.length,
-            range: UInt64(range.lowerBound)..<UInt64(range.upperBound))
-        let isWhole = range.lowerBound == 0 && UInt64(range.upperBound) == content.length
-        let copy = isWhole ? keptContent(for: item, content, bound: standing.bound) : nil
-        let folder = try? handle.contentFolder()
-        let local = folder.flatMap { folder in
-            LocalChunks(begun: begun, second: copy, former: standing.former, in: folder)
-        }
-        let chunks: [CutChunk]
-        do throws(CloudError) {
-            chunks = try await handle.session.fetch(
-                place, walk, to: copy.map { TeeSink(first: sink, second: $0) } ?? sink, local: local,
-                listMax: copy == nil ? 0 : ContentFolder.chunksMax, patience: timeout, onProgress)
-        } catch {
-            // What has fetched it may be about for a while yet.
-            copy?.drop()
-            throw error
-        }
-        guard let copy, copy.isWhole, !chunks.isEmpty else { return nil }
-        return FetchedContent(item: item.id, content: content, copy: copy, chunks: chunks)
+        let bound = item.wire.hasBytes(of: content) ? standing.bound : 0
+        let fetched = try await handle.session.fetch(
+            content, range, of: .documents(standing.container, app: handle.app), to: sink, staying: bound, begun: begun,
+            former: standing.former, timeout, onProgress)
+        return fetched.map { FetchedContent(item: item.id, content: content, copy: $0.copy, chunks: $0.chunks) }
     }
 
     /// Where a content is written to that is not here and may stay; nil: it is, or it may not.
@@ -260,19 +230,12 @@ struct DocumentReader: Sendable {
     ) throws(CloudError) -> KeptContent? {
         let (isHere, bound) = try handle.read { documents in
             (
-                try content.isInline || documents.hasCopy(of: content.root)
+                try content.isInline || documents.copies.has(content)
                     || documents.heldVersion(of: content) != nil,
                 try bytesMayStay(in: documents)
             )
         }
-        return isHere ? nil : keptContent(for: item, content, bound: bound)
-    }
-
-    /// Where a content is written to that may stay here; nil: it may not.
-    private func keptContent(
-        for item: HeldDocument, _ content: WireDocumentContent, bound: UInt64
-    ) -> KeptContent? {
-        guard content.length <= bound, item.wire.hasBytes(of: content),
+        guard !isHere, content.length <= bound, item.wire.hasBytes(of: content),
             let folder = try? handle.contentFolder()
         else { return nil }
         return KeptContent(folder, handle.makeID(), length: content.length)
@@ -305,8 +268,4 @@ struct DocumentReader: Sendable {
 
 extension ChunkID {
     func isRoot(of content: WireDocumentContent) -> Bool { Data(bytes) == content.root }
-}
-
-extension Duration {
-    fileprivate var milliseconds: Int64 { components.seconds * 1000 }
 }

@@ -58,7 +58,7 @@ public struct DocumentDownloads: Sendable {
             let wanted = try files.filter { try !documents.isHere($0) && documents.pause(of: $0.id) == nil }
             // What is here would go for what comes.
             let bytes = wanted.isEmpty ? 0 : try documents.bytesToStay(of: files)
-            let bound = try ContentCache(database: database, folder: folder).bound()
+            let bound = try ContentCache.bound(database, folder)
             guard bytes <= bound else {
                 throw CloudError(
                     .limitExceeded,
@@ -68,7 +68,7 @@ public struct DocumentDownloads: Sendable {
             // Nor does what is here of them go before what nobody asked for.
             if !wanted.isEmpty {
                 for item in files where !item.wire.content.isInline {
-                    try documents.noteUse(of: item.wire.content.root, at: now)
+                    try documents.copies.noteUse(of: item.wire.content, now: now)
                 }
             }
             for item in wanted { try documents.requestDownload(of: item) }
@@ -158,10 +158,11 @@ public struct DocumentDownloads: Sendable {
                     continue
                 }
                 if let file = try documents.endRequest(of: item.id) { files.append(file) }
-                let (evicted, bytes) = try documents.evict(item)
-                files += evicted
-                eviction.itemCount += evicted.isEmpty ? 0 : 1
-                eviction.byteCount += bytes
+                let dropped = try documents.copies.drop(heldBy: item.id.description, and: item.wire.content)
+                try documents.touch(item.id.name)
+                files += dropped.map(\.file)
+                eviction.itemCount += dropped.isEmpty ? 0 : 1
+                eviction.byteCount += dropped.reduce(0) { $0 + $1.length }
             }
         }
         for file in files { folder.remove(file) }
@@ -289,7 +290,9 @@ extension DocumentTransaction {
                 .constraintViolation, "The content is in conflict with another. Resolve that, then drop it.",
                 details: details)
         }
-        if try mayBeLastCopy() && (hasCopy(of: item.wire.content.root) || hasCopy(ofItem: item.id)) {
+        if try mayBeLastCopy()
+            && (copies.has(item.wire.content) || copies.lastCopy(heldBy: item.id.description) != nil)
+        {
             return CloudError(
                 .constraintViolation,
                 "The server has lost some of the container's content, and this device has not offered it its copies yet. "
@@ -301,23 +304,5 @@ extension DocumentTransaction {
             .constraintViolation,
             "The content is kept downloaded for the sake of a folder. Keep that no longer, then drop it.",
             details: details.merging(["folder": try pathText(of: pin) ?? ""]) { $1 })
-    }
-
-    /// - Returns: The files that nobody needs any more.
-    fileprivate func evict(_ item: HeldDocument) throws -> (files: [DocumentID], bytes: UInt64) {
-        var (files, bytes) = ([DocumentID](), UInt64(0))
-        // Another that has the same bytes may want them.
-        let content = item.wire.content
-        if let copy = try copy(of: content), try !isWanted(copyOf: content.root, for: owner(of: copy)) {
-            try forgetCopy(in: copy.file)
-            files.append(copy.file)
-            bytes += copy.length
-        }
-        for (file, length) in try removeCopies(of: item.id) {
-            files.append(file)
-            bytes += length
-        }
-        try touch(item.id.name)
-        return (files, bytes)
     }
 }
