@@ -2,117 +2,116 @@ import Foundation
 import Glibc
 import NephosBus
 import NephosCore
+import NephosFiles
 import NephosZeroMQ
 import Synchronization
 import Testing
 
 @testable import NephosKit
 
-/// How the processes of a home find and hear each other, on real locks and sockets: each has a loop of its own.
+/// How the processes of a home find and ring each other, on real locks and sockets.
 @Suite struct HomeSocketTests {
     private let folder = Folder()
 
-    @Test func oneHoldsAndTheNextFollows() async throws {
+    @Test func oneLeadsAndTheNextFollows() async throws {
         let (first, second, third) = try (folder.process(), folder.process(), folder.process())
-        #expect(await first.role == .holder)
-        #expect(await eventually { await [second.isWelcome, third.isWelcome] == [true, true] })
-        await second.say(.written)
-        await second.say(.endWait(7))
-        #expect(await eventually { await first.heard.suffix(2) == [.written, .endWait(7)] })
-        await first.say(.fetched(Self.key))
-        #expect(
-            await eventually {
-                await [second.heard.last, third.heard.last] == [.fetched(Self.key), .fetched(Self.key)]
-            })
+        #expect(await first.perform { $0.way.lock() } == .taken)
+        await first.perform { $0.way.renew("a note") }
+        for other in [second, third] { #expect(await other.perform { $0.way.lock() } == .held(note: "a note")) }
+        #expect(await first.perform { $0.way.lock() } == .taken)
+        await first.perform { $0.way.renew("short") }
+        #expect(await second.perform { $0.way.lock() } == .held(note: "short"))
+        #expect(await first.others == [second.name, third.name] && third.others == [first.name, second.name])
+        await second.perform { $0.way.ring() }
+        #expect(await eventually { await first.looks == 1 && third.looks == 1 })
+        #expect(await second.looks == 0)
         first.close()
-        #expect(
-            await eventually {
-                let roles = await [second.role, third.role]
-                let welcome = await [second.isWelcome, third.isWelcome]
-                return roles.contains(.holder) && roles.contains(.guest) && welcome.contains(true)
-            })
+        #expect(await eventually { await second.looks == 1 && third.looks == 2 })
+        #expect(await second.others == [third.name])
+        #expect(await third.perform { $0.way.lock() } == .taken)
         #expect(folder.lockCount == 1)
         second.close()
         third.close()
         #expect(await eventually { folder.lockCount == 0 })
+        #expect(try folder.sockets.isEmpty)
     }
 
-    @Test func allThatIsSaidAtOnceArrives() async throws {
+    @Test func aProcessThatWasKilledIsNoneOfTheOthers() async throws {
+        let first = try folder.process()
+        #expect(await first.perform { $0.way.lock() } == .taken)
+        let killed = try folder.bind("0123456789abcdef")
+        #expect(await first.others == ["0123456789abcdef"])
+        Glibc.close(killed)
+        #expect(await first.others.isEmpty)
+        #expect(try folder.sockets == [first.name])
+        first.close()
+    }
+
+    @Test func aSilentOrNoisyProcessHoldsNobodyUp() async throws {
         let (first, second) = try (folder.process(), folder.process())
-        #expect(await eventually { await second.isWelcome })
-        let count = 5000
-        for process in [second, first] {
-            await process.perform { line in
-                for number in 0..<count { line.line.broadcast(.waited(number, session: nil, error: Data(count: 100))) }
-            }
+        for process in [first, second] { _ = await process.perform { $0.way.lock() } }
+        // One that never reads, and is noisy.
+        let noisy = try folder.bind("0123456789abcdef")
+        for _ in 0..<1000 { await first.perform { $0.way.ring() } }
+        #expect(await eventually { await second.looks > 0 })
+        let garbage = [UInt8](repeating: 7, count: 100_000)
+        for length in [0, 1, 17, 100_000] {
+            for _ in 0..<100 { folder.send(Array(garbage.prefix(length)), to: first.name, from: noisy) }
         }
-        for process in [first, second] {
-            #expect(
-                await eventually {
-                    await process.heard.compactMap { if case .waited(let number, _, _) = $0 { number } else { nil } }
-                        == Array(0..<count)
-                })
-        }
-        #expect(await second.welcomes == 1)
-    }
-
-    @Test func whoHasNoRoomDoesForItself() async throws {
-        let first = try folder.process(guestsMax: 1)
-        let second = try folder.process()
-        #expect(await eventually { await second.isWelcome })
-        let third = try folder.process()
-        #expect(await eventually { await third.role == .alone })
-        second.close()
-        #expect(await eventually { await [third.isWelcome, third.role == .guest] == [true, true] })
+        let looks = await second.looks
+        await first.perform { $0.way.ring() }
+        #expect(await eventually { await second.looks > looks })
+        Glibc.close(noisy)
         first.close()
-        third.close()
-    }
-
-    /// The folder was replaced by a copy, and the holder still has what was there before.
-    @Test func theHolderOfAnotherDatabaseIsNone() async throws {
-        let first = try folder.process(database: "before")
-        let second = try folder.process(database: "after")
-        #expect(await eventually { await second.role == .alone })
-        await second.say(.written)
-        #expect(await first.heard.isEmpty)
-        first.close()
-        #expect(await eventually { await second.role == .holder })
         second.close()
     }
 
-    @Test func whoDoesNotReadOrSaysWhatNobodyUnderstandsHoldsNobodyUp() async throws {
-        let (first, second) = try (folder.process(), folder.process())
-        #expect(await eventually { await second.isWelcome })
-        let silent = try folder.connect()
-        let hello = HomeMessage.hello(version: HomeMessage.version, home: "database").packet
-        #expect(hello.withUnsafeBytes { send(silent, $0.baseAddress, $0.count, 0) } == hello.count)
-        #expect(await eventually { await first.guests == 2 })
-        let loud = try folder.connect()
-        var generator = SystemRandomNumberGenerator()
-        for length in [1, 17, 4096, 100_000, 200_000] {
-            let garbage = (0..<length).map { _ in UInt8.random(in: 0...255, using: &generator) }
-            _ = garbage.withUnsafeBytes { send(loud, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+    @Test func theLockAndTheSocketsAreTheUsersAlone() async throws {
+        let process = try folder.process()
+        _ = await process.perform { $0.way.lock() }
+        func mode(_ name: String) throws -> Int? {
+            try FileManager.default.attributesOfItem(atPath: folder.path + name)[.posixPermissions] as? Int
         }
-        for text in [
-            "{\"hello\":{\"version\":1}}", "{\"wait\":{\"_0\":1e300}}", "[]", "{}", "{\"pong\":{}}",
-            String(repeating: "[", count: 50_000),
-        ] {
-            _ = Data(text.utf8).withUnsafeBytes { send(loud, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+        #expect(try mode("/engine.lock") == 0o600 && mode("/processes") == 0o700)
+        #expect(try mode("/processes/\(process.name)") == 0o600)
+        process.close()
+    }
+
+    /// The database was replaced by a copy, and the leader still has what was there before.
+    @Test func theLeaderOfAnotherDatabaseIsNone() async throws {
+        let first = try await session()
+        #expect(try await role(first) == .leader)
+        for name in try FileManager.default.contentsOfDirectory(atPath: folder.path)
+        where name.hasPrefix("device.sqlite") {
+            try FileManager.default.moveItem(atPath: "\(folder.path)/\(name)", toPath: "\(folder.path)/old-\(name)")
         }
-        // More than waits for one.
-        for _ in 0..<60 {
-            await first.perform { process in
-                for _ in 0..<10 { process.line.broadcast(.waited(1, session: nil, error: Data(count: 10_000))) }
-            }
-        }
-        #expect(await eventually { await first.guests == 1 })
-        await first.say(.fetched(Self.key))
-        await second.say(.written)
-        #expect(await eventually { await [second.heard.last, first.heard.last] == [.fetched(Self.key), .written] })
-        #expect(await second.welcomes == 1)
-        for descriptor in [silent, loud] { Glibc.close(descriptor) }
+        let second = try await session()
+        #expect(try await eventually { try await role(second) == .alone })
         first.close()
+        #expect(try await eventually { try await role(second) == .leader })
         second.close()
+    }
+
+    @Test func aLeaderThatIsNotUnderstoodOrSilentIsDoneWithout() async throws {
+        // Of another release.
+        var lock: FileLock? = try FileLock(folder.path + "/engine.lock")
+        func note(_ text: String) throws {
+            try Data(text.utf8).write(to: URL(fileURLWithPath: folder.path + "/engine.lock"))
+        }
+        try note("99 something else")
+        let process = try await session()
+        #expect(try await eventually { try await role(process) == .alone })
+        // One that says something, and then nothing more.
+        let mark = "\(HomeProcesses.format) \(process.local.identity ?? "") "
+        try note(mark + "1")
+        #expect(try await eventually { try await role(process) == .client })
+        #expect(try await eventually { try await role(process) == .alone })
+        try note(mark + "2")
+        #expect(try await eventually { try await role(process) == .client })
+        lock = nil
+        #expect(try await eventually { try await role(process) == .leader })
+        withExtendedLifetime(lock) {}
+        process.close()
     }
 
     /// On a full disk a process has a copy in memory, of which the others hear nothing: it must not hold them up.
@@ -120,18 +119,21 @@ import Testing
         _ = try LocalStore(path: folder.path + "/device.sqlite")
         var full = DeviceOptions()
         full.fault = { if $0 == "open" { throw POSIXError(.ENOSPC) } }
-        let reader = try await Session.open(home: URL(fileURLWithPath: folder.path), options: full)
-        let writer = try await Session.open(home: URL(fileURLWithPath: folder.path))
-        func role(_ session: Session) async throws -> HomeRole {
-            try await session.engine.perform { engine, completion in completion(.success(engine.home.role)) }
-        }
+        let reader = try await session(full)
+        let writer = try await session()
         #expect(try await role(reader) == .alone)
-        #expect(try await role(writer) == .holder)
+        #expect(try await role(writer) == .leader)
         reader.close()
         writer.close()
     }
 
-    private static let key = ScopeID(app: AppID("app"), service: .keyValue)
+    private func session(_ options: DeviceOptions? = nil) async throws -> Session {
+        try await Session.open(home: URL(fileURLWithPath: folder.path), options: options)
+    }
+
+    private func role(_ session: Session) async throws -> HomeRole {
+        try await session.engine.perform { engine, completion in completion(.success(engine.home.role)) }
+    }
 }
 
 /// Counts tries, not time: tests beside it may keep this one from its thread for long.
@@ -154,28 +156,35 @@ private final class Folder: Sendable {
 
     deinit { try? FileManager.default.removeItem(atPath: path) }
 
-    func process(database: String = "database", guestsMax: Int = 64) throws -> Process {
+    func process() throws -> Process {
         let path = path
-        return try Process(database) { UnixHomeWay(home: path, loop: $0, guestsMax: guestsMax) }
+        return try Process { UnixHomeWay(home: path, loop: $0) }
     }
 
-    /// A connection of somebody who follows no rules.
-    func connect() throws -> Int32 {
-        let descriptor = socket(AF_UNIX, Int32(SOCK_SEQPACKET.rawValue), 0)
-        let folder = open(path, O_RDONLY | O_DIRECTORY)
+    var sockets: [String] {
+        get throws { try FileManager.default.contentsOfDirectory(atPath: path + "/processes") }
+    }
+
+    /// A socket of a process that follows no rules.
+    func bind(_ name: String) throws -> Int32 {
+        let descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue), 0)
+        try #require(withAddress(name) { Glibc.bind(descriptor, $0, $1) } == 0)
+        return descriptor
+    }
+
+    func send(_ bytes: [UInt8], to name: String, from descriptor: Int32) {
+        _ = withAddress(name) { Int32(sendto(descriptor, bytes, bytes.count, Int32(MSG_DONTWAIT), $0, $1)) }
+    }
+
+    private func withAddress(_ name: String, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32) -> Int32 {
+        let folder = open(path + "/processes", O_RDONLY | O_DIRECTORY)
         defer { Glibc.close(folder) }
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
-        withUnsafeMutableBytes(of: &address.sun_path) {
-            $0.copyBytes(from: "/proc/self/fd/\(folder)/engine.socket".utf8)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: "/proc/self/fd/\(folder)/\(name)".utf8) }
+        return withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, socklen_t(MemoryLayout<sockaddr_un>.size)) }
         }
-        let result = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                Glibc.connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
-            }
-        }
-        try #require(result == 0)
-        return descriptor
     }
 
     /// Descriptors of the lock that this process has open.
@@ -190,33 +199,26 @@ private final class Folder: Sendable {
     private var folderName: String { String(path.split(separator: "/").last ?? "") }
 }
 
-/// What takes part in a home, as a process of it does.
+/// A way into a home on a loop of its own, as a process has it.
 private final class Process: Sendable {
     final class Parts {
-        let line: HomeLine
-        var heard: [HomeMessage] = []
-        var welcomes = 0
-        init(_ line: HomeLine) { self.line = line }
+        let way: any HomeWay
+        var looks = 0
+        init(_ way: any HomeWay) { self.way = way }
     }
 
+    let name: String
     private let handle: any LoopHandle
     private let parts: LoopBound<Parts>
 
-    init(_ database: String, _ makeWay: @escaping @Sendable (any BusLoop) -> any HomeWay) throws {
-        let made = Mutex<LoopBound<Parts>?>(nil)
+    init(_ makeWay: @escaping @Sendable (any BusLoop) -> any HomeWay) throws {
+        let made = Mutex<(LoopBound<Parts>, String)?>(nil)
         handle = try ZeroMQTransport().startLoop(named: "home-test") { loop in
-            let parts = Parts(HomeLine(makeWay(loop), database, loop))
-            parts.line.onMessage = { [unowned parts] message, _ in
-                switch message {
-                case .ping, .pong, .hello: break
-                case .welcome: parts.welcomes += 1
-                default: parts.heard.append(message)
-                }
-            }
-            parts.line.start()
-            made.withLock { $0 = LoopBound(parts, to: loop) }
+            let parts = Parts(makeWay(loop))
+            parts.way.onLook = { [unowned parts] in parts.looks += 1 }
+            made.withLock { $0 = (LoopBound(parts, to: loop), parts.way.name) }
         }
-        parts = try #require(made.withLock { $0 })
+        (parts, name) = try #require(made.withLock { $0 })
     }
 
     @discardableResult
@@ -228,16 +230,11 @@ private final class Process: Sendable {
         }
     }
 
-    func say(_ message: HomeMessage) async { await perform { $0.line.broadcast(message) } }
-
-    var role: HomeRole { get async { await perform { $0.line.role } } }
-    var isWelcome: Bool { get async { await perform { $0.line.isWelcome } } }
-    var guests: Int { get async { await perform { $0.line.guests.count } } }
-    var heard: [HomeMessage] { get async { await perform { $0.heard } } }
-    var welcomes: Int { get async { await perform { $0.welcomes } } }
+    var looks: Int { get async { await perform { $0.looks } } }
+    var others: Set<String> { get async { await perform { $0.way.others } } }
 
     func close() {
-        handle.execute { [parts] loop in parts.withValue(on: loop) { $0.line.stop() } }
+        handle.execute { [parts] loop in parts.withValue(on: loop) { $0.way.leave() } }
         handle.stop()
     }
 }

@@ -222,8 +222,9 @@ final class HomeProcesses {
     @discardableResult
     private func hear(_ state: StorageState) -> Bool {
         let (told, notice) = (storageNotice, state.notice)
-        guard state.account == engine.session?.accountID, notice.level != told?.level ?? 0
-            || notice.planBytes != told?.planBytes ?? notice.planBytes
+        guard state.account == engine.session?.accountID,
+            notice.level != told?.level ?? 0
+                || notice.planBytes != told?.planBytes ?? notice.planBytes
         else { return false }
         self.notice = state
         engine.onEvent(.storage(notice))

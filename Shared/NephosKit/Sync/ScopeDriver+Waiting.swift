@@ -136,7 +136,8 @@ extension ScopeDriver {
             refused: refused, problem: problem, agrees: isGone || (isDelegated ? told.agrees : sync.agrees),
             budget: isDelegated ? told.writeBudget : sync.outbox.pacing.budget,
             isFollowing: isGone || (isDelegated ? told.isFollowing : engine.router.isFollowing(self)),
-            followingProblem: isDelegated ? told.followingError : engine.router.problem(of: self), leftBehind: leftBehind,
+            followingProblem: isDelegated ? told.followingError : engine.router.problem(of: self),
+            leftBehind: leftBehind,
             damagedChunkCount: loss.lostChunks, isContentMissing: loss.isAllMissing,
             fetched: state.fetched.milliseconds > 0 ? state.fetched : nil)
         return (status, pending.map(\.0.position))

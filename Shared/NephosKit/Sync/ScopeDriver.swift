@@ -199,7 +199,9 @@ final class ScopeDriver {
     }
 
     func pull() { if isDelegated { askLeader(isImpatient: false) } else { perform(sync.pull()) } }
-    private func askLeader(isImpatient: Bool) { wait(for: nil, timeout: .seconds(60), isImpatient: isImpatient) { _ in } }
+    private func askLeader(isImpatient: Bool) {
+        wait(for: nil, timeout: .seconds(60), isImpatient: isImpatient) { _ in }
+    }
     func push() { perform(sync.push()) }
     func note(_ error: CloudError?) { perform(sync.note(error)) }
     /// What waited for a person may have been cured.
