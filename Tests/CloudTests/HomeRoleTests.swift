@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import NephosBus
 import NephosCore
 import NephosSimulation
@@ -153,6 +154,35 @@ import Testing
         processes[1].stop()
         cloud.network.run(for: .milliseconds(100))
         #expect(drivers[0].sync.waiters.isEmpty)
+    }
+
+    @Test func rowsForOtherProcessesAreThereAsLongAsThereAreAny() throws {
+        let cloud = try TestCloud(seed: 13)
+        defer { cloud.close() }
+        let first = try cloud.addDevice(isShared: true)
+        func rows() throws -> [Int] {
+            try first.local.read { [try Want.fetchCount($0), try LeaderStanding.fetchCount($0)] }
+        }
+        try first.store?.set(.integer(1), forKey: "a")
+        #expect(cloud.settle())
+        #expect(try rows() == [0, 0])
+        let second = try cloud.addProcess(of: first)
+        #expect(cloud.settle())
+        cloud.network.run(for: .milliseconds(100))
+        #expect(try rows() == [1, 1])
+        second.stop()
+        cloud.network.run(for: .milliseconds(100))
+        #expect(try rows() == [0, 0])
+        // What a home's image has of processes that were there then.
+        try first.local.write { database in
+            let scope = ScopeID(app: AppID("another"), service: .keyValue)
+            try Want(process: "gone", reader: 1, waiter: 0, scope: scope, goal: .open).insert(database)
+            try LeaderStanding(scope: scope).insert(database)
+        }
+        first.stop()
+        try first.start()
+        cloud.network.run(for: .milliseconds(100))
+        #expect(try rows() == [0, 0])
     }
 
     /// It has nothing new to say when it goes on.

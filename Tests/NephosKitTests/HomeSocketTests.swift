@@ -1,117 +1,120 @@
 import Foundation
+import GRDB
 import Glibc
 import NephosBus
 import NephosCore
 import NephosFiles
-import NephosZeroMQ
-import Synchronization
 import Testing
 
 @testable import NephosKit
 
-/// How the processes of a home find and ring each other, on real locks and sockets.
+/// How the processes of a home find and ring each other, on real locks and sockets: each session is one.
 @Suite struct HomeSocketTests {
     private let folder = Folder()
 
     @Test func oneLeadsAndTheNextFollows() async throws {
-        let (first, second, third) = try (folder.process(), folder.process(), folder.process())
-        #expect(await first.perform { $0.way.lock() } == .taken)
-        await first.perform { $0.way.renew("a note") }
-        for other in [second, third] { #expect(await other.perform { $0.way.lock() } == .held(note: "a note")) }
-        #expect(await first.perform { $0.way.lock() } == .taken)
-        await first.perform { $0.way.renew("short") }
-        #expect(await second.perform { $0.way.lock() } == .held(note: "short"))
-        #expect(await first.others == [second.name, third.name])
-        #expect(await third.others == [first.name, second.name])
-        await second.perform { $0.way.ring() }
-        #expect(await eventually { await [first.looks, third.looks] == [1, 1] })
-        #expect(await second.looks == 0)
+        let first = try await folder.open()
+        let (second, third) = (try await folder.open(), try await folder.open())
+        #expect(try await folder.roles(first, second, third) == [.leader, .client, .client])
+        #expect(try folder.sockets.count == 3 && folder.lockCount == 1)
+        // Well before any of them looks by itself.
+        let clock = ContinuousClock()
+        for process in [first, second] {
+            let began = clock.now
+            try process.local.write { try Facts($0).set("said", "by \(began)") }
+            for other in [first, second, third] where other !== process {
+                #expect(try await eventually { try await folder.hasSeenEverything(other) })
+            }
+            #expect(clock.now - began < .seconds(1))
+        }
         first.close()
-        #expect(await eventually { await [second.looks, third.looks] == [1, 2] })
-        #expect(await second.others == [third.name])
-        #expect(await third.perform { $0.way.lock() } == .taken)
+        #expect(
+            try await eventually { try await Set([.leader, .client]) == Set(folder.roles(second, third)) })
         #expect(folder.lockCount == 1)
         second.close()
         third.close()
-        #expect(await eventually { folder.lockCount == 0 })
-        #expect(try folder.sockets.isEmpty)
+        #expect(try await eventually { try folder.sockets.isEmpty && folder.lockCount == 0 })
     }
 
-    @Test func aProcessThatWasKilledIsNoneOfTheOthers() async throws {
-        let first = try folder.process()
-        #expect(await first.perform { $0.way.lock() } == .taken)
+    @Test func whatAKilledProcessWantedIsForgotten() async throws {
+        let leader = try await folder.open()
         let killed = try folder.bind("0123456789abcdef")
-        #expect(await first.others == ["0123456789abcdef"])
+        let want = Want(
+            process: "0123456789abcdef", reader: 1, waiter: 0, scope: ScopeID(app: AppID("app"), service: .keyValue),
+            goal: .open)
+        try leader.local.write { try want.insert($0) }
+        func scopes() async throws -> Int {
+            try await leader.engine.perform { $1(.success($0.scopes.count)) }
+        }
+        try folder.ring(leader)
+        #expect(try await eventually { try await scopes() == 1 })
+        #expect(try await eventually { try leader.local.read { try LeaderStanding.fetchCount($0) } == 1 })
         Glibc.close(killed)
-        #expect(await first.others.isEmpty)
-        #expect(try folder.sockets == [first.name])
-        first.close()
+        #expect(try await eventually { try await scopes() == 0 })
+        #expect(
+            try await eventually {
+                try leader.local.read { try Want.fetchCount($0) + LeaderStanding.fetchCount($0) } == 0
+            })
+        #expect(try folder.sockets.count == 1)
+        leader.close()
     }
 
     @Test func aSilentOrNoisyProcessHoldsNobodyUp() async throws {
-        let (first, second) = try (folder.process(), folder.process())
-        for process in [first, second] { _ = await process.perform { $0.way.lock() } }
-        // One that never reads, and is noisy.
+        let (first, second) = (try await folder.open(), try await folder.open())
+        // It never reads.
         let noisy = try folder.bind("0123456789abcdef")
-        for _ in 0..<1000 { await first.perform { $0.way.ring() } }
-        #expect(await eventually { await second.looks > 0 })
-        let garbage = [UInt8](repeating: 7, count: 100_000)
         for length in [0, 1, 17, 100_000] {
-            for _ in 0..<100 { folder.send(Array(garbage.prefix(length)), to: first.name, from: noisy) }
+            for _ in 0..<1000 { try folder.ring(first, length, from: noisy) }
         }
-        let looks = await second.looks
-        await first.perform { $0.way.ring() }
-        #expect(await eventually { await second.looks > looks })
+        try second.local.write { try Facts($0).set("said", "something") }
+        #expect(try await eventually { try await folder.hasSeenEverything(first) })
+        #expect(try await folder.roles(first, second) == [.leader, .client])
         Glibc.close(noisy)
         first.close()
         second.close()
     }
 
     @Test func theLockAndTheSocketsAreTheUsersAlone() async throws {
-        let process = try folder.process()
-        _ = await process.perform { $0.way.lock() }
-        func mode(_ name: String) throws -> Int? {
-            try FileManager.default.attributesOfItem(atPath: folder.path + name)[.posixPermissions] as? Int
+        let process = try await folder.open()
+        for (name, mode) in [
+            ("engine.lock", 0o600), ("processes", 0o700), (try "processes/" + folder.sockets[0], 0o600),
+        ] {
+            let attributes = try FileManager.default.attributesOfItem(atPath: "\(folder.path)/\(name)")
+            #expect(attributes[.posixPermissions] as? Int == mode)
         }
-        #expect(try mode("/engine.lock") == 0o600 && mode("/processes") == 0o700)
-        #expect(try mode("/processes/\(process.name)") == 0o600)
         process.close()
     }
 
     /// The database was replaced by a copy, and the leader still has what was there before.
     @Test func theLeaderOfAnotherDatabaseIsNone() async throws {
-        let first = try await session()
-        #expect(try await role(first) == .leader)
-        for name in try FileManager.default.contentsOfDirectory(atPath: folder.path)
-        where name.hasPrefix("device.sqlite") {
-            try FileManager.default.moveItem(atPath: "\(folder.path)/\(name)", toPath: "\(folder.path)/old-\(name)")
+        let first = try await folder.open()
+        let files = FileManager.default
+        for name in try files.contentsOfDirectory(atPath: folder.path) where name.hasPrefix("device.sqlite") {
+            try files.moveItem(atPath: "\(folder.path)/\(name)", toPath: "\(folder.path)/old-\(name)")
         }
-        let second = try await session()
-        #expect(try await eventually { try await role(second) == .alone })
+        let second = try await folder.open()
+        #expect(try await folder.roles(first, second) == [.leader, .alone])
         first.close()
-        #expect(try await eventually { try await role(second) == .leader })
+        #expect(try await eventually { try await folder.roles(second) == [.leader] })
         second.close()
     }
 
-    @Test func aLeaderThatIsNotUnderstoodOrSilentIsDoneWithout() async throws {
-        // Of another release.
+    @Test func aLeaderOfAnotherReleaseOrASilentOneIsDoneWithout() async throws {
         var lock: FileLock? = try FileLock(folder.path + "/engine.lock")
-        func note(_ text: String) throws {
-            try Data(text.utf8).write(to: URL(fileURLWithPath: folder.path + "/engine.lock"))
+        func leave(_ note: String) throws {
+            try Data(note.utf8).write(to: URL(fileURLWithPath: folder.path + "/engine.lock"))
         }
-        try note("99 something else")
-        let process = try await session()
-        #expect(try await eventually { try await role(process) == .alone })
-        // One that says something, and then nothing more.
-        let mark = "\(HomeProcesses.format) \(process.local.identity ?? "") "
-        try note(mark + "1")
-        #expect(try await eventually { try await role(process) == .client })
-        #expect(try await eventually { try await role(process) == .alone })
-        try note(mark + "2")
-        #expect(try await eventually { try await role(process) == .client })
-        lock = nil
-        #expect(try await eventually { try await role(process) == .leader })
+        try leave("99 something else")
+        let process = try await folder.open()
+        #expect(try await folder.roles(process) == [.alone])
+        for note in ["1", "2"] {
+            try leave("\(HomeProcesses.format) \(process.local.identity ?? "") \(note)")
+            #expect(try await eventually { try await folder.roles(process) == [.client] })
+            #expect(try await eventually { try await folder.roles(process) == [.alone] })
+        }
         withExtendedLifetime(lock) {}
+        lock = nil
+        #expect(try await eventually { try await folder.roles(process) == [.leader] })
         process.close()
     }
 
@@ -120,20 +123,10 @@ import Testing
         _ = try LocalStore(path: folder.path + "/device.sqlite")
         var full = DeviceOptions()
         full.fault = { if $0 == "open" { throw POSIXError(.ENOSPC) } }
-        let reader = try await session(full)
-        let writer = try await session()
-        #expect(try await role(reader) == .alone)
-        #expect(try await role(writer) == .leader)
+        let (reader, writer) = (try await folder.open(full), try await folder.open())
+        #expect(try await folder.roles(reader, writer) == [.alone, .leader])
         reader.close()
         writer.close()
-    }
-
-    private func session(_ options: DeviceOptions? = nil) async throws -> Session {
-        try await Session.open(home: URL(fileURLWithPath: folder.path), options: options)
-    }
-
-    private func role(_ session: Session) async throws -> HomeRole {
-        try await session.engine.perform { engine, completion in completion(.success(engine.home.role)) }
     }
 }
 
@@ -148,18 +141,33 @@ private func eventually(_ condition: () async throws -> Bool) async rethrows -> 
 
 /// A home's folder, whose path is longer than a socket's address may be.
 private final class Folder: Sendable {
+    private let name = UUID().uuidString
     let path: String
 
     init() {
-        path = NSTemporaryDirectory() + "/" + String(repeating: "long-", count: 30) + UUID().uuidString
+        path = NSTemporaryDirectory() + "/" + String(repeating: "long-", count: 30) + name
         try? FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
     }
 
     deinit { try? FileManager.default.removeItem(atPath: path) }
 
-    func process() throws -> Process {
-        let path = path
-        return try Process { UnixHomeWay(home: path, loop: $0) }
+    func open(_ options: DeviceOptions? = nil) async throws -> Session {
+        try await Session.open(home: URL(fileURLWithPath: path), options: options)
+    }
+
+    func roles(_ sessions: Session...) async throws -> [HomeRole] {
+        var roles: [HomeRole] = []
+        for session in sessions { roles.append(try await session.engine.perform { $1(.success($0.home.role)) }) }
+        return roles
+    }
+
+    /// Whether the session has looked since others have written.
+    func hasSeenEverything(_ session: Session) async throws -> Bool {
+        try await session.engine.perform { engine, completion in
+            completion(
+                Result { try engine.local.foreignVersion() == engine.foreignVersion }.mapError(
+                    CloudError.init(wrapping:)))
+        }
     }
 
     var sockets: [String] {
@@ -173,12 +181,18 @@ private final class Folder: Sendable {
         return descriptor
     }
 
-    func send(_ bytes: [UInt8], to name: String, from descriptor: Int32) {
-        _ = withAddress(name) { Int32(sendto(descriptor, bytes, bytes.count, Int32(MSG_DONTWAIT), $0, $1)) }
+    /// Has all sessions look.
+    func ring(_ session: Session, _ length: Int = 1, from descriptor: Int32? = nil) throws {
+        let sender = descriptor ?? socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue), 0)
+        defer { if descriptor == nil { Glibc.close(sender) } }
+        let bytes = [UInt8](repeating: 7, count: length)
+        for name in try sockets {
+            _ = withAddress(name) { Int32(sendto(sender, bytes, length, Int32(MSG_DONTWAIT), $0, $1)) }
+        }
     }
 
     private func withAddress(_ name: String, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32) -> Int32 {
-        let folder = open(path + "/processes", O_RDONLY | O_DIRECTORY)
+        let folder = Glibc.open(path + "/processes", O_RDONLY | O_DIRECTORY)
         defer { Glibc.close(folder) }
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
@@ -193,49 +207,7 @@ private final class Folder: Sendable {
         let descriptors = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd")) ?? []
         return descriptors.filter {
             (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)"))?
-                .hasSuffix(folderName + "/engine.lock") == true
+                .hasSuffix(name + "/engine.lock") == true
         }.count
-    }
-
-    private var folderName: String { String(path.split(separator: "/").last ?? "") }
-}
-
-/// A way into a home on a loop of its own, as a process has it.
-private final class Process: Sendable {
-    final class Parts {
-        let way: any HomeWay
-        var looks = 0
-        init(_ way: any HomeWay) { self.way = way }
-    }
-
-    let name: String
-    private let handle: any LoopHandle
-    private let parts: LoopBound<Parts>
-
-    init(_ makeWay: @escaping @Sendable (any BusLoop) -> any HomeWay) throws {
-        let made = Mutex<(LoopBound<Parts>, String)?>(nil)
-        handle = try ZeroMQTransport().startLoop(named: "home-test") { loop in
-            let parts = Parts(makeWay(loop))
-            parts.way.onLook = { [unowned parts] in parts.looks += 1 }
-            made.withLock { $0 = (LoopBound(parts, to: loop), parts.way.name) }
-        }
-        (parts, name) = try #require(made.withLock { $0 })
-    }
-
-    @discardableResult
-    func perform<Value: Sendable>(_ body: @escaping @Sendable (Parts) -> Value) async -> Value {
-        await withCheckedContinuation { continuation in
-            handle.execute { [parts] loop in
-                parts.withValue(on: loop) { continuation.resume(returning: body($0)) }
-            }
-        }
-    }
-
-    var looks: Int { get async { await perform { $0.looks } } }
-    var others: Set<String> { get async { await perform { $0.way.others } } }
-
-    func close() {
-        handle.execute { [parts] loop in parts.withValue(on: loop) { $0.way.leave() } }
-        handle.stop()
     }
 }

@@ -114,7 +114,7 @@ extension DeviceEngine {
         guard let interval = options.foreignPoll else { return }
         loop.schedule(after: home.interval(interval)) { [weak self] in
             guard let self, !self.stopped else { return }
-            self.home.look()
+            self.home.beat()
             self.pollForeign()
         }
     }

@@ -198,7 +198,7 @@ package final class DeviceEngine {
     func open(_ model: some ScopeModel) throws(CloudError) -> ScopeDriver {
         try local.prepare(type(of: model).migrations)
         let driver = ScopeDriver(model, self)
-        home.giveUp(driver.key)
+        home.leader.giveUp(driver.key)
         open(driver)
         home.opened(driver.key)
         return driver

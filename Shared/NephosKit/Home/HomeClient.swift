@@ -6,16 +6,14 @@ import NephosCore
 /// Writes down what this process wants of the home's leader, and reads what that has left for it.
 final class HomeClient {
     private unowned let engine: DeviceEngine
-    private var declared: Set<Want.ID> = []
-    private var declaredSession: String?
-    /// As they were written down.
-    private var rows: [ScopeID: Data] = [:]
+    /// What is written down.
+    private var declared: [Want.ID: Want] = [:]
     private var standings: [ScopeID: LeaderStanding] = [:]
 
     init(_ engine: DeviceEngine) { self.engine = engine }
 
     /// Whether the leader keeps the scope in step, as far as is known.
-    func isLed(_ key: ScopeID) -> Bool { rows[key]?.isEmpty != true }
+    func isLed(_ key: ScopeID) -> Bool { standings[key]?.isKnown ?? true }
 
     /// What the leader says of it, if that is so of the sign-in that is this process's too.
     func standing(of key: ScopeID) -> LeaderStanding? {
@@ -23,7 +21,7 @@ final class HomeClient {
     }
 
     /// Another process may lead, and say it.
-    func forget() { (rows, standings) = ([:], [:]) }
+    func forget() { standings = [:] }
 
     // MARK: Wants
 
@@ -40,53 +38,48 @@ final class HomeClient {
                 for want in driver.wants(of: process, session: session) { wants[want.id] = want }
             }
         }
-        let outdated = session == declaredSession ? declared.subtracting(wants.keys) : declared
-        let new = session == declaredSession ? wants.filter { !declared.contains($0.key) } : wants
+        let kept = declared.filter { id, want in wants[id].map { $0.session == want.session } ?? false }
+        let outdated = declared.filter { kept[$0.key] == nil }.values
+        let new = wants.filter { kept[$0.key] == nil }.values
         guard !(outdated.isEmpty && new.isEmpty) else { return false }
         try engine.local.note { database in
-            for id in outdated { try HomeRows(database).remove(id) }
-            for want in new.values { try HomeRows(database).add(want) }
+            for want in outdated { try want.delete(database) }
+            for want in new { try want.insert(database) }
         }
-        (declared, declaredSession) = (Set(wants.keys), session)
+        declared = wants
         return true
     }
 
     // MARK: Answers
 
     /// Takes in what the leader has written down.
-    ///
-    /// - Parameter hearNotice: Gets the last notice of the account's plan.
-    func read(as process: String, hearNotice: (Data) -> Void) throws(CloudError) {
-        let (now, answers) = try engine.local.read { database in
-            let rows = HomeRows(database)
-            return (try rows.standings(), try rows.answers(to: process, session: engine.session?.secrets))
+    func read(as process: String) throws(CloudError) {
+        let (now, answered) = try engine.local.read { database in
+            (
+                try LeaderStanding.fetchAll(database),
+                try Want.answered(to: process, session: engine.session?.secrets, database)
+            )
         }
-        let before = rows
-        rows = now
-        for key in Set(before.keys).union(now.keys).sorted() where before[key] != now[key] {
-            if key == HomeProcesses.storageKey {
-                if let notice = now[key] { hearNotice(notice) }
-            } else {
-                take(now[key], of: key, wasLed: before[key]?.isEmpty != true)
-            }
+        let before = standings
+        standings = Dictionary(now.map { ($0.scope, $0) }) { $1 }
+        for key in Set(before.keys).union(standings.keys).sorted() where before[key] != standings[key] {
+            changed(key, from: before[key])
         }
-        for (id, result) in answers {
-            engine.scopes.first { $0.reader == id.reader }?.endWaiter(id.waiter, result)
+        for want in answered {
+            engine.scopes.first { $0.reader == want.reader }?.endWaiter(want.waiter, want.result)
         }
     }
 
-    private func take(_ row: Data?, of key: ScopeID, wasLed: Bool) {
-        let before = standings.removeValue(forKey: key)
+    private func changed(_ key: ScopeID, from before: LeaderStanding?) {
         let drivers = engine.scopes.filter { $0.key == key }
-        if isLed(key) != wasLed { return drivers.forEach { $0.restart() } }
-        guard let row, let standing = LeaderStanding(encoded: row) else { return }
-        standings[key] = standing
+        if isLed(key) != before?.isKnown ?? true { return drivers.forEach { $0.restart() } }
+        guard let standing = standing(of: key) else { return }
         engine.serverTime.adopt(
             .milliseconds(standing.clockOffset), by: engine.loop.wallClock, monotonic: engine.loop.monotonicNow)
-        let hasFetched = standing.fetches > 0 && standing.fetches != before?.fetches
+        if let notice = standing.storage { engine.home.hear(notice) }
         for driver in drivers {
             driver.perform([.changed])
-            if hasFetched, before != nil { driver.perform([.fetched]) }
+            if let before, standing.fetches > 0, standing.fetches != before.fetches { driver.perform([.fetched]) }
         }
     }
 }

@@ -6,37 +6,31 @@ import NephosCore
 
 /// Keeps in step what the other processes of the home have open, and answers those that wait in them.
 final class HomeLeader {
-    /// Scopes that are kept in step for others.
+    /// Scopes of this process, with those that are kept in step for others.
     private static let scopesMax = 1000
     /// Those that wait at the same time, of all processes.
     private static let waitersMax = 10_000
 
     private unowned let engine: DeviceEngine
-    /// Has what is to be written down written soon.
-    private let plan: () -> Void
     /// What this process has open itself.
     private var own: Set<ScopeID> = []
-    /// What is kept in step for others; it may be this process's own, too.
+    /// What others want to be kept in step, whether it can be or not.
     private var lent: Set<ScopeID> = []
     private var isLending = false
-    /// What cannot be kept in step.
-    private var unknown: Set<ScopeID> = []
     private var serving: [Want.ID: (driver: ScopeDriver, waiter: Int?)] = [:]
+    private var fetches: [ScopeID: Int] = [:]
 
     // To be written down
     private var answers: [Want.ID: (session: String?, error: CloudError?)] = [:]
     private var changed: Set<ScopeID> = []
+    /// Processes that have ended.
     private var gone: Set<String> = []
     /// What is written down.
-    private var standings: [ScopeID: Data] = [:]
-    /// Of an earlier leader, or of what is not lent any more.
-    private var outdated: Set<ScopeID> = []
-    private var fetches: [ScopeID: Int] = [:]
+    private var standings: [ScopeID: LeaderStanding] = [:]
+    /// What a leader before this one has written down is still there.
+    private var hasOld = false
 
-    init(_ engine: DeviceEngine, plan: @escaping () -> Void) {
-        self.engine = engine
-        self.plan = plan
-    }
+    init(_ engine: DeviceEngine) { self.engine = engine }
 
     /// The app, or whoever tests it, has opened the scope in this process.
     func opened(_ key: ScopeID) { if !isLending { own.insert(key) } }
@@ -45,7 +39,7 @@ final class HomeLeader {
     func changed(_ driver: ScopeDriver) {
         guard lent.contains(driver.key) else { return }
         changed.insert(driver.key)
-        plan()
+        engine.home.plan()
     }
 
     /// A fetch has ended.
@@ -55,20 +49,19 @@ final class HomeLeader {
     }
 
     /// This process's app opens the scope itself: what was kept in step for others gives way, and they are served anew.
-    ///
-    /// - Returns: Whether anything did.
-    func giveUp(_ key: ScopeID) -> Bool {
-        guard !own.contains(key), lent.remove(key) != nil else { return false }
+    func giveUp(_ key: ScopeID) {
+        guard !own.contains(key), lent.remove(key) != nil else { return }
         for (id, served) in serving where served.driver.key == key { stopServing(id) }
         engine.close(key)
-        return true
+        let home = engine.home
+        engine.loop.schedule(after: .zero) { [weak home] in home?.read() }
     }
 
-    /// It does not lead any more, or ends.
+    /// This process leads no more, or ends.
     func stop() {
-        for id in serving.keys.sorted() { stopServing(id) }
+        for id in serving.keys { stopServing(id) }
         for key in lent.subtracting(own).sorted() where !engine.stopped { engine.close(key) }
-        (lent, unknown, answers, changed, gone, standings, outdated) = ([], [], [:], [], [], [:], [])
+        (lent, answers, changed, gone, standings, hasOld) = ([], [:], [], [], [:], false)
     }
 
     // MARK: Serving
@@ -77,24 +70,23 @@ final class HomeLeader {
     ///
     /// - Parameter way: Tells which processes live: those that do had a socket before they wanted anything.
     func serve(_ way: any HomeWay) throws(CloudError) {
-        let (all, written) = try engine.local.read { (try HomeRows($0).wants(), try HomeRows($0).standings()) }
-        let living = way.others
-        gone = Set(all.map(\.id.process)).subtracting(living)
-        let wants = all.filter { !gone.contains($0.id.process) }
-        let ids = Set(wants.map(\.id))
-        for id in serving.keys.sorted() where !ids.contains(id) { stopServing(id) }
-        let needed = Set(wants.map(\.scope))
+        let (all, count) = try engine.local.read { (try Want.open($0), try LeaderStanding.fetchCount($0)) }
+        if count > standings.count {
+            hasOld = true
+            standings = [:]
+            changed.formUnion(lent)
+        }
+        gone = Set(all.map(\.process)).subtracting(way.others)
+        let wants = all.filter { !gone.contains($0.process) }
+        let (ids, needed) = (Set(wants.map(\.id)), Set(wants.map(\.scope)))
+        for id in serving.keys where !ids.contains(id) { stopServing(id) }
         for key in needed.subtracting(lent).sorted() { lend(key) }
         for want in wants where want.goal != .open { serve(want) }
         for key in lent.subtracting(needed).sorted() {
             lent.remove(key)
             if !own.contains(key) { engine.close(key) }
         }
-        unknown.formIntersection(needed)
-        if living.isEmpty { standings = [:] }
-        standings = standings.filter { needed.contains($0.key) || $0.key == HomeProcesses.storageKey }
-        outdated = Set(written.keys).subtracting(standings.keys)
-        if !(gone.isEmpty && outdated.isEmpty) { plan() }
+        if hasOld || !gone.isEmpty || !lent.isSuperset(of: standings.keys) { engine.home.plan() }
     }
 
     private func lend(_ key: ScopeID) {
@@ -105,24 +97,22 @@ final class HomeLeader {
                 throw CloudError(.serviceBusy, "The processes of this home have too many scopes open.")
             }
             _ = try engine.scope(key)
-            lent.insert(key)
         } catch {
-            guard unknown.insert(key).inserted else { return }
             if error.code != .unknownItem { engine.logger.error("another process's scope could not be opened", error) }
         }
+        lent.insert(key)
         changed.insert(key)
-        plan()
+        engine.home.plan()
     }
 
     private func serve(_ want: Want) {
         guard want.session == engine.session?.secrets, serving[want.id] == nil, answers[want.id] == nil,
-            serving.count < Self.waitersMax, lent.contains(want.scope),
-            let driver = engine.scopes.first(where: { $0.key == want.scope })
+            serving.count < Self.waitersMax, let driver = engine.scopes.first(where: { $0.key == want.scope })
         else { return }
         serving[want.id] = (driver, nil)
         if want.isImpatient { driver.tryAnew() }
         let waiter = driver.wait(
-            for: want.goal.waiterGoal, timeout: max(.zero, min(want.timeout, .seconds(86_400))),
+            for: want.goal.waiterGoal, timeout: .milliseconds(max(0, min(want.milliseconds, 86_400_000))),
             isImpatient: want.isImpatient
         ) { [weak self] in self?.waited(want.id, driver, $0) }
         serving[want.id]?.waiter = waiter
@@ -146,32 +136,31 @@ final class HomeLeader {
 
     /// Writes down what the others do not know yet: how scopes stand, and what came of waiting.
     ///
-    /// - Parameter storage: The last notice of the account's plan; nil: there is none, or no other process.
     /// - Returns: Whether there was anything.
-    func publish(storage: Data?) throws(CloudError) -> Bool {
-        var new: [ScopeID: Data] = [:]
-        for key in changed {
-            if unknown.contains(key) { new[key] = Data() }
-            guard lent.contains(key), let driver = engine.scopes.first(where: { $0.key == key }) else { continue }
-            new[key] = try driver.standingForOthers(fetches: fetches[key] ?? 0).encoded
+    func publish() throws(CloudError) -> Bool {
+        var new: [LeaderStanding] = []
+        for key in changed.intersection(lent).sorted() {
+            let driver = engine.scopes.first { $0.key == key }
+            let standing =
+                try driver?.standingForOthers(fetches: fetches[key] ?? 0) ?? LeaderStanding(scope: key, isKnown: false)
+            if standing != standings[key] { new.append(standing) }
         }
-        if let storage { new[HomeProcesses.storageKey] = storage }
-        new = new.filter { standings[$0.key] != $0.value }
-        let (answers, gone, outdated) = (answers, gone, outdated.subtracting(new.keys))
-        guard !(new.isEmpty && answers.isEmpty && gone.isEmpty && outdated.isEmpty) else {
-            changed = []
-            return false
+        let (answers, gone, hasOld) = (answers, gone, hasOld)
+        let outdated = Set(standings.keys).subtracting(lent)
+        if hasOld || !(new.isEmpty && answers.isEmpty && gone.isEmpty && outdated.isEmpty) {
+            try engine.local.note { database in
+                try Want.filter(gone.contains(Column("process"))).deleteAll(database)
+                if hasOld { try LeaderStanding.deleteAll(database) }
+                for key in outdated { try standings[key]?.delete(database) }
+                for standing in new { try standing.insert(database, onConflict: .replace) }
+                for (id, answer) in answers { try Want.answer(id, answer.error, session: answer.session, database) }
+            }
+            for standing in new { standings[standing.scope] = standing }
+            for key in outdated { standings[key] = nil }
+            self.hasOld = false
         }
-        try engine.local.note { database in
-            let rows = HomeRows(database)
-            for process in gone { try rows.remove(process: process) }
-            for key in outdated { try rows.set(nil, of: key) }
-            for (key, standing) in new { try rows.set(standing, of: key) }
-            for (id, answer) in answers { try rows.answer(id, answer.error, session: answer.session) }
-        }
-        standings.merge(new) { $1 }
-        (self.answers, changed, self.gone, self.outdated) = ([:], [], [], [])
-        return true
+        (self.answers, changed, self.gone) = ([:], [], [])
+        return hasOld || !(new.isEmpty && answers.isEmpty)
     }
 }
 

@@ -19,30 +19,26 @@ final class HomeProcesses {
     static let silenceMax: Duration = .milliseconds(2500)
     /// How much less often a process looks that has no others: those that come ring.
     private static let rungPolls = 8
-    /// The place of the last notice of the account's plan, among the standings.
-    static let storageKey = ScopeID(app: AppID(""), service: .identity)
     /// So much later the others are rung again, at the earliest.
     private static let pause: Duration = .milliseconds(10)
 
     private unowned let engine: DeviceEngine
     private var way: (any HomeWay)?
     private(set) var role: HomeRole
-    private(set) lazy var leader = HomeLeader(engine) { [weak self] in self?.plan() }
+    private(set) lazy var leader = HomeLeader(engine)
     private(set) lazy var client = HomeClient(engine)
-    private var others: Set<String> = []
-    private let writes = WriteFlag()
+    private var others: Set<String> = [] { didSet { if others.isEmpty != oldValue.isEmpty { heedWrites() } } }
+    private let isWritten = Flag()
     /// The others have something to look at that no write has said.
     private var hasNews = false
     private var timer: (any LoopTimer)?
     private var lastTold: Duration = .zero
-    private var hasFailed = false
     /// What the leader has left beside its lock, and since when that is there.
     private var note = ""
     private var noteSince: Duration = .zero
-    private var beats = 0
     private var isChanging = false
     /// What the app was told last, of whom.
-    private var notice: StorageState?
+    private var notice: (account: AccountID?, notice: StorageNotice)?
 
     init(_ engine: DeviceEngine) {
         self.engine = engine
@@ -67,15 +63,8 @@ final class HomeProcesses {
         guard let way, engine.local.identity != nil else { return }
         self.way = way
         way.onLook = { [weak self] in self?.look() }
-        let (writes, handle) = (writes, engine.loop.handle)
-        let own = LoopBound(Weak(self), to: engine.loop)
-        engine.local.whenWritten {
-            guard writes.raise() else { return }
-            handle.execute { loop in own.withValue(on: loop) { $0.value?.plan() } }
-        }
-        others = way.others
-        writes.isHeard = !others.isEmpty
         role = found(way)
+        others = way.others
         if role == .leader { renew(way) }
         hasNews = true
         plan()
@@ -84,12 +73,30 @@ final class HomeProcesses {
     }
 
     func end() {
-        engine.local.whenWritten(nil)
+        others = []
         timer?.cancel()
         leader.stop()
         // What this process wanted goes with it: the others hear that it is gone.
         way?.leave()
         way = nil
+    }
+
+    /// Where there is no other process, a write costs nothing more.
+    private func heedWrites() {
+        let (isWritten, handle) = (isWritten, engine.loop.handle)
+        let own = LoopBound(Weak(self), to: engine.loop)
+        let heed: @Sendable () -> Void = {
+            guard !isWritten.value.exchange(true, ordering: .acquiringAndReleasing) else { return }
+            handle.execute { loop in own.withValue(on: loop) { $0.value?.plan() } }
+        }
+        engine.local.whenWritten(others.isEmpty ? nil : heed)
+    }
+
+    /// A look is due that no process has rung for.
+    func beat() {
+        // Those that were killed are found so.
+        if role == .leader, !others.isEmpty { way?.ring() }
+        look()
     }
 
     /// Something may have changed: in the database, or in who is there.
@@ -98,13 +105,12 @@ final class HomeProcesses {
         if let way {
             let before = others
             others = way.others
-            writes.isHeard = !others.isEmpty
             // What was written before they were known.
             if !others.isSubset(of: before) { hasNews = true }
             become(found(way))
             if role == .leader, !others.isEmpty { renew(way) }
             if others != before, role == .leader { read() }
-            if hasNews || hasFailed { plan() }
+            if hasNews { plan() }
         }
         engine.checkForeign()
     }
@@ -126,9 +132,7 @@ final class HomeProcesses {
     private var mark: String { "\(Self.format) \(engine.local.identity ?? "") " }
 
     private func renew(_ way: any HomeWay) {
-        beats += 1
-        let count = String(beats)
-        way.renew(mark + "\(way.name) " + String(repeating: "0", count: max(0, 20 - count.utf8.count)) + count)
+        way.renew("\(mark)\(way.name) \(engine.loop.monotonicNow)")
     }
 
     private func become(_ role: HomeRole) {
@@ -152,7 +156,7 @@ final class HomeProcesses {
         do throws(CloudError) {
             switch role {
             case .leader: try leader.serve(way)
-            case .client: try client.read(as: way.name) { if let notice = StorageState(encoded: $0) { hear(notice) } }
+            case .client: try client.read(as: way.name)
             case .alone: break
             }
         } catch {
@@ -170,16 +174,11 @@ final class HomeProcesses {
         wantsChanged()
     }
 
-    /// The app opens the scope itself.
-    func giveUp(_ key: ScopeID) {
-        guard leader.giveUp(key) else { return }
-        engine.loop.schedule(after: .zero) { [weak self] in self?.read() }
-    }
-
     /// Another scope is open than before, or somebody begins or ends to wait, or another is signed in.
     func wantsChanged() { if role == .client { plan() } }
 
-    private func plan() {
+    /// Has what the others do not know yet written down soon.
+    func plan() {
         guard timer == nil, way != nil, !engine.stopped else { return }
         timer = engine.loop.schedule(after: max(.zero, lastTold + Self.pause - engine.loop.monotonicNow)) {
             [weak self] in
@@ -192,19 +191,19 @@ final class HomeProcesses {
     private func tell() {
         guard let way, !engine.stopped else { return }
         lastTold = engine.loop.monotonicNow
-        hasFailed = false
         do throws(CloudError) {
             if try client.declare(as: way.name) { hasNews = true }
-            if role == .leader, try leader.publish(storage: others.isEmpty ? nil : notice?.encoded) { hasNews = true }
+            if role == .leader, try leader.publish() { hasNews = true }
         } catch {
             engine.logger.error("what the home's processes want could not be written", error)
-            hasFailed = true
+            // Once more, when it is looked next.
+            return hasNews = true
         }
-        if writes.take() || hasNews { way.ring() }
+        if isWritten.value.exchange(false, ordering: .acquiringAndReleasing) || hasNews { way.ring() }
         hasNews = false
     }
 
-    // MARK: The plan
+    // MARK: The account's plan
 
     /// What the app was told last of the account's plan.
     var storageNotice: StorageNotice? {
@@ -212,64 +211,19 @@ final class HomeProcesses {
         return notice.flatMap { $0.account == account ? $0.notice : nil }
     }
 
-    /// Tells this process's app, and all others.
-    func tell(_ notice: StorageNotice) {
-        let state = StorageState(account: engine.session?.accountID, notice)
-        if hear(state) { plan() }
-    }
-
-    /// Tells this process's app, unless it knows: several may have said it.
-    @discardableResult
-    private func hear(_ state: StorageState) -> Bool {
-        let (told, notice) = (storageNotice, state.notice)
-        guard state.account == engine.session?.accountID,
-            notice.level != told?.level ?? 0
-                || notice.planBytes != told?.planBytes ?? notice.planBytes
-        else { return false }
-        self.notice = state
+    /// Tells this process's app, unless it knows, and all others.
+    func hear(_ notice: StorageNotice) {
+        let told = storageNotice
+        guard notice.level != told?.level ?? 0 || notice.planBytes != told?.planBytes ?? notice.planBytes else {
+            return
+        }
+        self.notice = (engine.session?.accountID, notice)
         engine.onEvent(.storage(notice))
-        return true
+        for driver in engine.scopes { leader.changed(driver) }
     }
-}
-
-/// A notice of an account's plan, as the leader writes it down.
-private struct StorageState: Codable {
-    var account: AccountID?
-    var planBytes: UInt64
-    var usedBytes: UInt64
-    var level: Int
-
-    init(account: AccountID?, _ notice: StorageNotice) {
-        self.account = account
-        (planBytes, usedBytes, level) = (notice.planBytes, notice.usedBytes, notice.level)
-    }
-
-    init?(encoded: Data) {
-        guard let state = try? JSONDecoder().decode(Self.self, from: encoded) else { return nil }
-        self = state
-    }
-
-    var encoded: Data {
-        let encoder = JSONEncoder()
-        encoder.outputFormatting = .sortedKeys
-        return (try? encoder.encode(self)) ?? Data()
-    }
-
-    var notice: StorageNotice { StorageNotice(planBytes: planBytes, usedBytes: usedBytes, level: level) }
 }
 
 /// Whether the home's database was written since the others were rung. Safe to use from any thread.
-private final class WriteFlag: Sendable {
-    private let isRaised = Atomic<Bool>(false)
-    private let heard = Atomic<Bool>(false)
-
-    /// Whether there is another process.
-    var isHeard: Bool {
-        get { heard.load(ordering: .sequentiallyConsistent) }
-        set { heard.store(newValue, ordering: .sequentiallyConsistent) }
-    }
-
-    /// - Returns: Whether somebody has to be rung who is not about to be.
-    func raise() -> Bool { isHeard && !isRaised.exchange(true, ordering: .acquiringAndReleasing) }
-    func take() -> Bool { isRaised.exchange(false, ordering: .acquiringAndReleasing) }
+private final class Flag: Sendable {
+    let value = Atomic<Bool>(false)
 }

@@ -9,7 +9,7 @@ package protocol HomeWay: AnyObject {
     func lock() -> HomeLock
     /// Leaves a note for the processes that do not have the lock. Only the one that has it may.
     func renew(_ note: String)
-    /// The other processes that live.
+    /// The other processes that live, with those that were killed since somebody rang.
     var others: Set<String> { get }
     /// Has all others look at the database.
     func ring()

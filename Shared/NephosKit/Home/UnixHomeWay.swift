@@ -39,7 +39,10 @@ final class UnixHomeWay: HomeWay {
         do {
             taken = try FileLock(lockPath)
             return .taken
-        } catch .held { return .held(note: note) } catch { return .impossible }
+        } catch .held {
+            return .held(
+                note: String(decoding: FileManager.default.contents(atPath: lockPath) ?? Data(), as: UTF8.self))
+        } catch { return .impossible }
     }
 
     /// In place and without a flush: it is of no use after a crash, and a full disk does not keep it from being renewed.
@@ -50,15 +53,6 @@ final class UnixHomeWay: HomeWay {
         let bytes = Array(note.utf8)
         _ = pwrite(file, bytes, bytes.count, 0)
         ftruncate(file, off_t(bytes.count))
-    }
-
-    private var note: String {
-        let file = open(lockPath, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-        guard file >= 0 else { return "" }
-        defer { close(file) }
-        var bytes = [UInt8](repeating: 0, count: 256)
-        let count = read(file, &bytes, bytes.count)
-        return String(decoding: bytes.prefix(max(0, count)), as: UTF8.self)
     }
 
     // MARK: The bell
@@ -81,25 +75,18 @@ final class UnixHomeWay: HomeWay {
         return true
     }
 
-    /// The names of sockets; some may be of processes that have ended.
-    private var names: [String] {
-        let all = (try? FileManager.default.contentsOfDirectory(atPath: processes)) ?? []
-        return all.filter { $0 != name && !$0.contains(".") }
-    }
-
     var others: Set<String> {
-        guard let socket else { return [] }
-        return Set(
-            names.filter { name in
-                let path = "\(processes)/\(name)"
-                if socket.reaches(path) { return true }
-                // Its process has ended without a word.
-                if errno == ECONNREFUSED { unlink(path) }
-                return false
-            })
+        let names = (try? FileManager.default.contentsOfDirectory(atPath: processes)) ?? []
+        return Set(names.filter { $0 != name && !$0.contains(".") })
     }
 
-    func ring() { for name in names { socket?.ring("\(processes)/\(name)") } }
+    func ring() {
+        for name in others {
+            let path = "\(processes)/\(name)"
+            // Its process has ended without a word.
+            if socket?.ring(path) == ECONNREFUSED { unlink(path) }
+        }
+    }
 
     func leave() {
         // First, so that a process that looks now can have it.
@@ -121,14 +108,12 @@ private final class HomeSocket: Sendable {
 
     /// Nil: there cannot be one there.
     init?(at path: String) {
-        descriptor = Self.make()
+        descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         guard descriptor >= 0 else { return nil }
         guard Self.withAddress(path, { bind(descriptor, $0, $1) }) == 0, chmod(path, 0o600) == 0 else { return nil }
     }
 
     deinit { if descriptor >= 0 { close(descriptor) } }
-
-    private static func make() -> Int32 { socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0) }
 
     private static func withAddress(_ path: String, _ body: (UnsafePointer<sockaddr>, socklen_t) -> Int32) -> Int32 {
         var address = sockaddr_un()
@@ -144,23 +129,15 @@ private final class HomeSocket: Sendable {
         }
     }
 
-    /// Whether a process listens there; if not, `errno` says why.
-    func reaches(_ path: String) -> Bool {
-        let probe = Self.make()
-        guard probe >= 0 else { return true }
-        let result = Self.withAddress(path) { connect(probe, $0, $1) }
-        let reason = errno
-        close(probe)
-        errno = reason
-        return result == 0
-    }
-
-    /// One that does not read has something to look at already.
-    func ring(_ path: String) {
+    /// Rings a process; one that does not read has something to look at already.
+    ///
+    /// - Returns: Why it could not be, or 0.
+    func ring(_ path: String) -> Int32 {
         var byte: UInt8 = 0
-        _ = Self.withAddress(path) {
+        let sent = Self.withAddress(path) {
             Int32(sendto(descriptor, &byte, 1, Int32(MSG_DONTWAIT | MSG_NOSIGNAL), $0, $1))
         }
+        return sent < 0 ? errno : 0
     }
 
     /// Starts the thread.

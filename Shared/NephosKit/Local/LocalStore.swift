@@ -385,14 +385,14 @@ enum LocalSchema {
             PRIMARY KEY (account, store, key)
         ) WITHOUT ROWID;
         CREATE TABLE wanted (
-            process TEXT NOT NULL, reader INTEGER NOT NULL, waiter INTEGER NOT NULL,
-            app TEXT NOT NULL, service TEXT NOT NULL, name TEXT NOT NULL, session TEXT,
-            goal TEXT NOT NULL, timeout INTEGER NOT NULL, impatient INTEGER NOT NULL, answer BLOB,
+            process TEXT NOT NULL, reader INTEGER NOT NULL, waiter INTEGER NOT NULL, scope TEXT NOT NULL, session TEXT,
+            goal TEXT NOT NULL, milliseconds INTEGER NOT NULL, is_impatient INTEGER NOT NULL, answer BLOB,
             PRIMARY KEY (process, reader, waiter)
         ) WITHOUT ROWID;
         CREATE TABLE standings (
-            app TEXT NOT NULL, service TEXT NOT NULL, name TEXT NOT NULL, standing BLOB NOT NULL,
-            PRIMARY KEY (app, service, name)
+            scope TEXT PRIMARY KEY, is_known INTEGER NOT NULL, session TEXT, problem BLOB, agrees INTEGER NOT NULL,
+            is_following INTEGER NOT NULL, following_problem BLOB, budget TEXT, pending TEXT NOT NULL,
+            clock_offset INTEGER NOT NULL, fetches INTEGER NOT NULL, storage TEXT
         ) WITHOUT ROWID;
         """
 }

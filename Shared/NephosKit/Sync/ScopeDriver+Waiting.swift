@@ -32,14 +32,13 @@ extension ScopeDriver {
     /// cannot see.
     func wants(of process: String, session: String?) -> [Want] {
         func want(_ waiter: Int, _ goal: Want.Goal) -> Want {
-            Want(
-                id: Want.ID(process: process, reader: reader, waiter: waiter), scope: key, session: session, goal: goal)
+            Want(process: process, reader: reader, waiter: waiter, scope: key, session: session, goal: goal)
         }
         guard isDelegated else { return [want(0, .open)] }
         return [want(0, .open)]
             + sync.waiters.map { number, waiter in
                 var want = want(number, Want.Goal(waiter.goal))
-                want.timeout = max(.zero, waiter.deadline - engine.loop.monotonicNow)
+                want.milliseconds = max(.zero, waiter.deadline - engine.loop.monotonicNow).milliseconds
                 want.isImpatient = waiter.isImpatient
                 return want
             }
@@ -89,28 +88,23 @@ extension ScopeDriver {
 
     /// What was said of the sign-in that is this process's too.
     private var told: LeaderStanding {
-        engine.home.client.standing(of: key) ?? .unknown
+        engine.home.client.standing(of: key) ?? LeaderStanding(scope: key)
     }
 
     /// Where the scope stands, and why anything in it waits.
-    func status() throws(CloudError) -> StoreStatus { try described(limit: Self.listedMax).status }
+    func status() throws(CloudError) -> StoreStatus { try status(limit: Self.listedMax) }
 
     /// The same, for the home's other processes.
     func standingForOthers(fetches: Int) throws(CloudError) -> LeaderStanding {
         // What was refused they read themselves.
-        let (status, positions) = try described(limit: LeaderStanding.describedMax, withRefused: false)
-        return LeaderStanding(
-            status, positions: positions, session: engine.session?.secrets, clockOffset: engine.serverTime.offset,
-            fetches: fetches)
+        let status = try status(limit: LeaderStanding.describedMax, withRefused: false)
+        return LeaderStanding(key, status, fetches: fetches, engine)
     }
 
     /// - Parameters:
     ///   - limit: Of the operations that wait.
     ///   - withRefused: Whether what was refused is told: there may be very much of it.
-    /// - Returns: The status, and the positions of its operations.
-    private func described(
-        limit: Int, withRefused: Bool = true
-    ) throws(CloudError) -> (status: StoreStatus, positions: [Int64]) {
+    private func status(limit: Int, withRefused: Bool = true) throws(CloudError) -> StoreStatus {
         let place = model.place(in: engine.session)
         let (state, pending, preparations, refused, leftBehind, loss) = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
@@ -131,15 +125,14 @@ extension ScopeDriver {
                     operation, items: items, preparation: preparations[operation.position], problem: problem,
                     isSynced: state.synced, isServerHeard: isServerHeard, at: moment)
         }
-        let status = StoreStatus(
+        return StoreStatus(
             initialSyncFinished: state.synced || isGone, head: state.head, digest: state.digest, pending: described,
             refused: refused, problem: problem, agrees: isGone || (isDelegated ? told.agrees : sync.agrees),
-            budget: isDelegated ? told.writeBudget : sync.outbox.pacing.budget,
+            budget: isDelegated ? told.budget : sync.outbox.pacing.budget,
             isFollowing: isGone || (isDelegated ? told.isFollowing : engine.router.isFollowing(self)),
             followingProblem: isDelegated ? told.followingError : engine.router.problem(of: self),
             leftBehind: leftBehind,
             damagedChunkCount: loss.lostChunks, isContentMissing: loss.isAllMissing,
             fetched: state.fetched.milliseconds > 0 ? state.fetched : nil)
-        return (status, pending.map(\.0.position))
     }
 }
