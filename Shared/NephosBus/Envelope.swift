@@ -59,7 +59,7 @@ public struct ReplyEnvelope: Sendable {
 }
 
 /// What remains of a caller's request budget: a token bucket.
-public struct Budget: Hashable, Sendable {
+public struct Budget: Hashable, Codable, Sendable {
     public var capacity: Int
     public var remaining: Int
     /// One call becomes available every so often.

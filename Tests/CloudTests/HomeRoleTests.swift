@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import NephosBus
 import NephosCore
 import NephosSimulation
@@ -16,7 +17,7 @@ import Testing
         return [first, try cloud.addProcess(of: first)]
     }
 
-    @Test func whatAGuestWritesAsItStartsIsSentAtOnce() throws {
+    @Test func whatAClientWritesAsItStartsIsSentAtOnce() throws {
         let cloud = try TestCloud(seed: 1)
         defer { cloud.close() }
         let first = try cloud.addDevice(isShared: true)
@@ -28,18 +29,18 @@ import Testing
         #expect(cloud.network.run(within: .milliseconds(100)) { other.values["early"] != nil })
     }
 
-    @Test func whatIsWrittenWhileAGuestStartsIsSeenByItAtOnce() throws {
+    @Test func whatIsWrittenWhileAClientStartsIsSeenByItAtOnce() throws {
         let cloud = try TestCloud(seed: 2)
         defer { cloud.close() }
         let first = try cloud.addDevice(isShared: true)
         #expect(cloud.settle())
         let second = try cloud.addProcess(of: first)
-        // It is not known to the holder yet.
+        // It is not known to the leader yet.
         try first.engine?.changeSession { session, _ in session.deviceName = "renamed" }
         #expect(cloud.network.run(within: .milliseconds(50)) { second.session?.deviceName == "renamed" })
     }
 
-    @Test func whatAGuestHastensAsItStartsIsHastened() throws {
+    @Test func whatAClientHastensAsItStartsIsHastened() throws {
         let cloud = try TestCloud(seed: 3)
         defer { cloud.close() }
         let first = try cloud.addDevice(isShared: true)
@@ -68,7 +69,7 @@ import Testing
         #expect(cloud.network.run(within: .seconds(60)) { isStored && !second.storageNotices.isEmpty })
         first.stop()
         cloud.network.run(for: .seconds(10))
-        #expect(second.engine?.home.role == .holder && second.storageNotices.map(\.level) == [80])
+        #expect(second.engine?.home.role == .leader && second.storageNotices.map(\.level) == [80])
         try first.start()
         cloud.network.run(for: .seconds(5))
         try second.signIn(as: "bob")
@@ -78,7 +79,7 @@ import Testing
         #expect(late.storageNotices.isEmpty)
     }
 
-    @Test func whatTheHolderLearnsOfTheClockItsGuestsKnow() throws {
+    @Test func whatTheLeaderLearnsOfTheClockItsClientsKnow() throws {
         let cloud = try TestCloud(seed: 6)
         defer { cloud.close() }
         let processes = try makeHome(cloud)
@@ -91,8 +92,8 @@ import Testing
         #expect(learned[0] < .seconds(-7000) && learned[1] == learned[0])
     }
 
-    /// Also where the holder itself has nothing to write.
-    @Test func aSignOutByAGuestIsSeenByTheOthersAtOnce() throws {
+    /// Also where the leader itself has nothing to write.
+    @Test func aSignOutByAClientIsSeenByTheOthersAtOnce() throws {
         let cloud = try TestCloud(seed: 7)
         defer { cloud.close() }
         let processes = try makeHome(cloud)
@@ -122,7 +123,7 @@ import Testing
         #expect(atEnd.last == ["theirs"])
     }
 
-    @Test func whatAGuestWroteLastIsSentAtOnce() throws {
+    @Test func whatAClientWroteLastIsSentAtOnce() throws {
         let cloud = try TestCloud(seed: 9)
         defer { cloud.close() }
         let processes = try makeHome(cloud)
@@ -133,7 +134,7 @@ import Testing
         #expect(cloud.network.run(within: .milliseconds(100)) { other.values["last"] != nil })
     }
 
-    @Test func whoWaitsNoMoreIsForgottenByTheHolder() throws {
+    @Test func whoWaitsNoMoreIsForgottenByTheLeader() throws {
         let cloud = try TestCloud(seed: 10)
         defer { cloud.close() }
         let processes = try makeHome(cloud)
@@ -155,8 +156,37 @@ import Testing
         #expect(drivers[0].sync.waiters.isEmpty)
     }
 
+    @Test func rowsForOtherProcessesAreThereAsLongAsThereAreAny() throws {
+        let cloud = try TestCloud(seed: 13)
+        defer { cloud.close() }
+        let first = try cloud.addDevice(isShared: true)
+        func rows() throws -> [Int] {
+            try first.local.read { [try Want.fetchCount($0), try LeaderStanding.fetchCount($0)] }
+        }
+        try first.store?.set(.integer(1), forKey: "a")
+        #expect(cloud.settle())
+        #expect(try rows() == [0, 0])
+        let second = try cloud.addProcess(of: first)
+        #expect(cloud.settle())
+        cloud.network.run(for: .milliseconds(100))
+        #expect(try rows() == [1, 1])
+        second.stop()
+        cloud.network.run(for: .milliseconds(100))
+        #expect(try rows() == [0, 0])
+        // What a home's image has of processes that were there then.
+        try first.local.write { database in
+            let scope = ScopeID(app: AppID("another"), service: .keyValue)
+            try Want(process: "gone", reader: 1, waiter: 0, scope: scope, goal: .open).insert(database)
+            try LeaderStanding(scope: scope).insert(database)
+        }
+        first.stop()
+        try first.start()
+        cloud.network.run(for: .milliseconds(100))
+        #expect(try rows() == [0, 0])
+    }
+
     /// It has nothing new to say when it goes on.
-    @Test func aHolderThatWasStoppedSaysAgainWhereItStands() throws {
+    @Test func aLeaderThatWasStoppedSaysAgainWhereItStands() throws {
         let cloud = try TestCloud(seed: 11)
         defer { cloud.close() }
         let processes = try makeHome(cloud)
@@ -165,18 +195,18 @@ import Testing
         cloud.network.run(for: .milliseconds(3900))
         #expect(processes[1].engine?.home.role == .alone)
         cloud.network.run(for: .milliseconds(300))
-        #expect(processes[1].engine?.home.role == .guest)
+        #expect(processes[1].engine?.home.role == .client)
         #expect(try processes[1].store?.status().isInSync == true)
     }
 
     @Test func whatIsSaidOfAnotherSignInIsNotBelieved() throws {
         let cloud = try TestCloud(seed: 12)
         defer { cloud.close() }
-        let guest = try makeHome(cloud)[1]
+        let client = try makeHome(cloud)[1]
         #expect(cloud.settle())
-        let driver = try #require(guest.store).driver
+        let driver = try #require(client.store).driver
         #expect(try driver.status().isInSync)
-        driver.held?.session = "another"
+        try client.engine?.changeSession { session, _ in session.secrets = "another" }
         #expect(try !driver.status().isInSync && driver.status().isFollowing == false)
     }
 
@@ -184,7 +214,7 @@ import Testing
         var result: Result<Void, CloudError>?
     }
 
-    /// The holder cannot read who has signed in, and has nothing of that account that waits.
+    /// The leader cannot read who has signed in, and has nothing of that account that waits.
     @Test func whatAnotherAccountHasSentIsNotTakenForOnesOwn() throws {
         let cloud = try TestCloud(seed: 5)
         defer { cloud.close() }

@@ -193,7 +193,7 @@ import Testing
             @Sendable func tell(_ levels: [Int]) async throws {
                 try await session.engine.perform { engine, completion in
                     for level in levels {
-                        engine.home.tell(StorageNotice(planBytes: 100, usedBytes: UInt64(level), level: level))
+                        engine.home.hear(StorageNotice(planBytes: 100, usedBytes: UInt64(level), level: level))
                     }
                     completion(.success(()))
                 }

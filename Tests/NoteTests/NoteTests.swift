@@ -378,7 +378,7 @@ import Testing
         if isKnown { first.engine?.kinds = [KeyValueKind(), DocumentsKind(), NotesKind()] }
         let book = try Notebook(second)
         #expect(cloud.network.run(within: .seconds(30)) { book.isInSync && other.isInSync })
-        #expect(second.engine?.home.isHeld(book.driver.key) == isKnown)
+        #expect(second.engine?.home.isDelegated(book.driver.key) == isKnown)
         try book.set("mine", "a")
         try other.set("theirs", "b")
         let all: [ItemName: String] = ["mine": "a", "theirs": "b"]

@@ -122,7 +122,7 @@ public struct StorageInformation: Sendable, Hashable {
 }
 
 /// The plan has become fuller than a threshold, or emptier.
-public struct StorageNotice: Sendable, Hashable {
+public struct StorageNotice: Sendable, Hashable, Codable {
     /// How much may be stored.
     public var planBytes: UInt64
     /// How much is.

@@ -6,7 +6,7 @@ public struct StoreStatus: Sendable {
     /// A write that waits, and why.
     public struct Pending: Sendable {
         /// How far it is.
-        public enum State: String, Sendable {
+        public enum State: String, Codable, Sendable {
             /// Will be sent as soon as what it waits for is there.
             case waiting
             /// Sent; the answer is on its way.

@@ -73,7 +73,7 @@ extension ContentUploads {
     private func offer() {
         // Nil: another process of the home does it, or nobody can.
         guard !engine.stopped, let keeping = model as? any ContentKeeping, let driver = model.driver,
-            let scope = driver.scope, !driver.isHeld, engine.session?.revoked == false
+            let scope = driver.scope, !driver.isDelegated, engine.session?.revoked == false
         else { return endOffering() }
         guard !engine.isSendingContents else { return offerSoon(after: Self.busyPause) }
         let request = ContentRequest(container: keeping.name, transferID: Data(engine.makeOperationID().bytes))

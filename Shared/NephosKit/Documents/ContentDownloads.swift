@@ -94,7 +94,7 @@ final class ContentDownloads {
     /// Nil: somebody else does it, or nobody can.
     private var driver: ScopeDriver? {
         guard !engine.stopped, !engine.options.isOffline, let driver = model.driver, driver.scope != nil,
-            !driver.isHeld,
+            !driver.isDelegated,
             engine.session?.revoked == false
         else { return nil }
         return driver

@@ -127,7 +127,7 @@ final class AccountFollower {
         }
         for change in notification.changes where change.item == "storage" {
             guard let state = try? WireStorageState(serializedBytes: change.body) else { continue }
-            engine.home.tell(
+            engine.home.hear(
                 StorageNotice(planBytes: state.planBytes, usedBytes: state.usedBytes, level: Int(state.level)))
         }
     }
@@ -152,7 +152,7 @@ final class AccountFollower {
                 if again { return fetch() }
                 // Without a plan nothing is known, which is not a plan of nothing.
                 if reply.hasPlan {
-                    engine.home.tell(
+                    engine.home.hear(
                         StorageNotice(
                             planBytes: reply.plan.sizeBytes, usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes },
                             level: Int(reply.level)))

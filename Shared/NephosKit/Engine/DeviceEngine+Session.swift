@@ -63,6 +63,7 @@ extension DeviceEngine {
         closeClients()
         router.restart()
         for scope in scopes { scope.begin() }
+        home.wantsChanged()
     }
 
     /// The addresses that the server published last.
@@ -109,14 +110,11 @@ extension SessionRecord {
 // MARK: Other processes of this home
 
 extension DeviceEngine {
-    /// How much less often it is looked where those who write say so.
-    private static let toldPolls = 8
-
     func pollForeign() {
         guard let interval = options.foreignPoll else { return }
-        loop.schedule(after: home.role == .alone ? interval : interval * Self.toldPolls) { [weak self] in
+        loop.schedule(after: home.interval(interval)) { [weak self] in
             guard let self, !self.stopped else { return }
-            self.checkForeign()
+            self.home.beat()
             self.pollForeign()
         }
     }
@@ -152,6 +150,7 @@ extension DeviceEngine {
                 if before?.accountID != now?.accountID || before?.signedIn != now?.signedIn { announceAccountChange() }
             }
             for scope in scopes { scope.foreignWrite() }
+            home.read()
         } catch {
             logger.error("the home's database could not be polled", error)
         }

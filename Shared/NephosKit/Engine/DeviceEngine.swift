@@ -81,7 +81,7 @@ package final class DeviceEngine {
     let writer: Int64
     private(set) var clients: [ServiceName: RequestClient] = [:]
     private var stores: [AppID: KeyValueSync] = [:]
-    lazy var home = HomeWork(self)
+    lazy var home = HomeProcesses(self)
     /// What is kept in step, in an order that does not depend on chance.
     private(set) var scopes: [ScopeDriver] = []
     /// What it knows to keep in step.
@@ -198,7 +198,7 @@ package final class DeviceEngine {
     func open(_ model: some ScopeModel) throws(CloudError) -> ScopeDriver {
         try local.prepare(type(of: model).migrations)
         let driver = ScopeDriver(model, self)
-        home.giveUp(driver.key)
+        home.leader.giveUp(driver.key)
         open(driver)
         home.opened(driver.key)
         return driver

@@ -18,7 +18,7 @@ extension Session {
         let own = names.filter(isOwn).sorted { !$0.hasPrefix("device.") && $1.hasPrefix("device.") }
         for name in own {
             let path = "\(home)/\(name)"
-            guard ["content", "parts"].contains(name) else {
+            guard ["content", "parts", "processes"].contains(name) else {
                 do { try files.removeItem(atPath: path) } catch { throw unremovable(path) }
                 continue
             }
@@ -50,10 +50,11 @@ extension Session {
     private static func isOwn(_ name: String) -> Bool {
         ["", "-wal", "-shm", "-journal"].contains { name == "device.sqlite" + $0 }
             || name.hasPrefix("device.") && name.hasSuffix(".secret.json")
-            || ["content", "content.lock", "parts", "refresh.lock", "engine.lock", "engine.socket"].contains(name)
+            || ["content", "content.lock", "parts", "refresh.lock", "engine.lock", "processes"].contains(name)
     }
 
-    /// Contents are called after versions, and notes of parts after hashes: 16 hexadecimal digits at least.
+    /// Contents are called after versions, notes of parts after hashes, and processes' sockets by chance: 16 hexadecimal
+    /// digits at least.
     private static func isContent(_ name: String) -> Bool {
         let stem = name.utf8.prefix { $0 != UInt8(ascii: ".") }
         return stem.count >= 16 && stem.allSatisfy { isHexadecimal($0) }

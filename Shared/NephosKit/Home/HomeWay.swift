@@ -1,33 +1,37 @@
-package import FoundationEssentials
-
-/// How the processes of one home reach each other. On the loop only.
-///
-/// One of them holds the home, by a lock that ends with its process; the others connect to it.
+/// What the processes of one home have in common beside its database: a lock that one of them has, and a bell. On the
+/// loop only.
 package protocol HomeWay: AnyObject {
-    var onEvent: (HomeEvent) -> Void { get set }
-    /// Takes the lock, or connects to whoever has it.
-    func join() -> HomeJoin
-    /// Sends a packet, or nothing: a peer that does not read, or is gone, is dropped, which is told as
-    /// ``HomeEvent/left(_:)``.
-    func send(_ packet: Data, to peer: Int)
-    /// Ends the connection, which is not told.
-    func drop(_ peer: Int)
-    /// Lets the lock and all connections go.
+    /// Unlike that of any other process of the home, now and later.
+    var name: String { get }
+    /// Called when another process has rung.
+    var onLook: () -> Void { get set }
+    /// Takes the lock, which ends with this process, or reads the note of the process that has it.
+    func lock() -> HomeLock
+    /// Leaves a note for the processes that do not have the lock. Only the one that has it may.
+    func renew(_ note: String)
+    /// The other processes that live, with those that were killed since somebody rang.
+    var others: Set<String> { get }
+    /// Has all others look at the database.
+    func ring()
+    /// Gives the lock back, and tells the others that this process is gone.
     func leave()
 }
 
-package enum HomeJoin: Equatable {
-    /// The lock is this process's.
-    case holds
-    /// Another one has it, and this is the connection to it.
-    case connected(Int)
-    /// Another one has it, and cannot be reached now.
-    case nobody
-    /// There cannot be a lock in this folder.
+package enum HomeLock: Equatable {
+    case taken
+    /// Another process has it, and has left this note; one of an earlier process, if it has just begun.
+    case held(note: String)
+    /// There cannot be a lock or a bell in this folder.
     case impossible
 }
 
-package enum HomeEvent {
-    case packet(Data, from: Int)
-    case left(Int)
+/// A process's part in its home.
+enum HomeRole: Equatable {
+    /// It speaks with the server for every process of the home.
+    case leader
+    /// The leader does that for it.
+    case client
+    /// It speaks with the server for itself: the leader does not answer, or is of another release, or there can be none.
+    /// That is safe, since each step reads what it needs in the transaction that decides; it costs connections.
+    case alone
 }

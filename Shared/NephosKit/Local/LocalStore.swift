@@ -269,6 +269,25 @@ package final class LocalStore: Sendable {
         return written
     }
 
+    /// The same for what is of no use after a crash: it is not flushed, and this process is not told.
+    func note(_ body: (Database) throws -> Void) throws(CloudError) {
+        try requireOutsideTransaction()
+        try requireWritable()
+        do {
+            try fault?("save")
+            try database.writeWithoutTransaction { database in
+                try database.execute(sql: "PRAGMA synchronous = NORMAL")
+                defer {
+                    // It cannot fail; what is accepted from now on must survive a power cut again.
+                    do { try database.execute(sql: "PRAGMA synchronous = FULL") } catch { fatalError("\(error)") }
+                }
+                try Self.inTransaction(.immediate, of: database, body)
+            }
+        } catch {
+            throw LocalFailure.error(of: error, at: path)
+        }
+    }
+
     /// - Parameter body: Called after each transaction that this process has committed, on the thread that did.
     func whenWritten(_ body: (@Sendable () -> Void)?) { onWrite.withLock { $0 = body } }
 
@@ -291,7 +310,7 @@ package final class LocalStore: Sendable {
 
 enum LocalSchema {
     /// Of the tables as this version of Nephos makes them. Others are not brought over.
-    private static let version = 2
+    private static let version = 3
 
     /// - Throws: ``CloudError`` `.incompatibleVersion`: another version of Nephos made the home.
     static func migrate(_ database: any DatabaseWriter) throws {
@@ -360,5 +379,15 @@ enum LocalSchema {
             account TEXT NOT NULL, service TEXT NOT NULL DEFAULT 'keyvalue', scope TEXT NOT NULL,
             notification BLOB NOT NULL, error BLOB
         );
+        CREATE TABLE wanted (
+            process TEXT NOT NULL, reader INTEGER NOT NULL, waiter INTEGER NOT NULL, scope TEXT NOT NULL, session TEXT,
+            goal TEXT NOT NULL, milliseconds INTEGER NOT NULL, is_impatient INTEGER NOT NULL, answer BLOB,
+            PRIMARY KEY (process, reader, waiter)
+        ) WITHOUT ROWID;
+        CREATE TABLE standings (
+            scope TEXT PRIMARY KEY, is_known INTEGER NOT NULL, session TEXT, problem BLOB, agrees INTEGER NOT NULL,
+            is_following INTEGER NOT NULL, following_problem BLOB, budget TEXT, pending TEXT NOT NULL,
+            clock_offset INTEGER NOT NULL, fetches INTEGER NOT NULL, storage TEXT
+        ) WITHOUT ROWID;
         """
 }

@@ -1,7 +1,7 @@
 import NephosCore
 
 /// Who has to do something before a pending item can move on.
-public enum Blocker: String, Sendable, Hashable {
+public enum Blocker: String, Codable, Sendable, Hashable {
     /// This device, or who uses it: sign in, make room on its disk.
     case thisDevice
     /// Nobody but the network: it is tried again.

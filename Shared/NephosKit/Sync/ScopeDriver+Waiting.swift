@@ -21,27 +21,31 @@ extension ScopeDriver {
             for: goal, timeout: timeout, isImpatient: isImpatient, isFixed: isFixed, at: engine.loop.monotonicNow)
         completions[number] = completion
         perform(actions)
-        if isHeld { handOverWaiters() }
+        engine.home.wantsChanged()
         return number
     }
 
     /// Ends one that waits, if it still does.
     func endWaiter(_ number: Int, _ result: Result<Void, CloudError>) { perform(sync.endWaiter(number, result)) }
 
-    /// Whoever keeps the scope in step is asked to wait too, for what this process cannot see.
-    func handOverWaiters() {
-        for (number, waiter) in sync.waiters.sorted(by: { $0.key < $1.key }) where !handedOver.contains(number) {
-            handedOver.insert(number)
-            let left = max(.zero, waiter.deadline - engine.loop.monotonicNow)
-            engine.home.handOver(
-                .wait(
-                    engine.home.number(of: number, self), key, HomeMessage.WaitGoal(waiter.goal),
-                    milliseconds: left.milliseconds, isImpatient: waiter.isImpatient))
+    /// What the process that keeps the scope in step is asked for: that it does, and to wait too for what this process
+    /// cannot see.
+    func wants(of process: String, session: String?) -> [Want] {
+        func want(_ waiter: Int, _ goal: Want.Goal) -> Want {
+            Want(process: process, reader: reader, waiter: waiter, scope: key, session: session, goal: goal)
         }
+        guard isDelegated else { return [want(0, .open)] }
+        return [want(0, .open)]
+            + sync.waiters.map { number, waiter in
+                var want = want(number, Want.Goal(waiter.goal))
+                want.milliseconds = max(.zero, waiter.deadline - engine.loop.monotonicNow).milliseconds
+                want.isImpatient = waiter.isImpatient
+                return want
+            }
     }
 
     func finish(_ number: Int, _ error: CloudError?) {
-        if handedOver.remove(number) != nil { engine.home.takeBack(number, self) }
+        engine.home.wantsChanged()
         completions.removeValue(forKey: number)?(error.map { .failure($0) } ?? .success(()))
     }
 
@@ -54,7 +58,7 @@ extension ScopeDriver {
     private func standing() throws(CloudError) -> ScopeStanding {
         let place = model.place(in: engine.session)
         // It is looked for among all that waits.
-        let asksForBlocked = !isHeld && sync.waiters.values.contains { $0.isImpatient && $0.goal == .sent }
+        let asksForBlocked = !isDelegated && sync.waiters.values.contains { $0.isImpatient && $0.goal == .sent }
         var standing = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
             return ScopeStanding(
@@ -64,7 +68,7 @@ extension ScopeDriver {
         }
         standing.isGone = isGone
         // What the other process knew may have been cured: it tries anew for whoever begins to wait, and says so.
-        standing.problem = isHeld ? sessionProblem : problem
+        standing.problem = isDelegated ? sessionProblem : problem
         return standing
     }
 
@@ -80,31 +84,27 @@ extension ScopeDriver {
     }
 
     /// Why the scope as a whole is not current: the session's reason, else its own.
-    private var problem: CloudError? { sessionProblem ?? (isHeld ? told.error : sync.problem) }
+    private var problem: CloudError? { sessionProblem ?? (isDelegated ? told.error : sync.problem) }
 
     /// What was said of the sign-in that is this process's too.
-    private var told: HeldStanding {
-        held.flatMap { $0.session == engine.session?.secrets ? $0 : nil } ?? .unknown
+    private var told: LeaderStanding {
+        engine.home.client.standing(of: key) ?? LeaderStanding(scope: key)
     }
 
     /// Where the scope stands, and why anything in it waits.
-    func status() throws(CloudError) -> StoreStatus { try described(limit: Self.listedMax).status }
+    func status() throws(CloudError) -> StoreStatus { try status(limit: Self.listedMax) }
 
     /// The same, for the home's other processes.
-    func standingForGuests() throws(CloudError) -> HeldStanding {
+    func standingForOthers(fetches: Int) throws(CloudError) -> LeaderStanding {
         // What was refused they read themselves.
-        let (status, positions) = try described(limit: HeldStanding.describedMax, withRefused: false)
-        return HeldStanding(
-            status, positions: positions, session: engine.session?.secrets, clockOffset: engine.serverTime.offset)
+        let status = try status(limit: LeaderStanding.describedMax, withRefused: false)
+        return LeaderStanding(key, status, fetches: fetches, engine)
     }
 
     /// - Parameters:
     ///   - limit: Of the operations that wait.
     ///   - withRefused: Whether what was refused is told: there may be very much of it.
-    /// - Returns: The status, and the positions of its operations.
-    private func described(
-        limit: Int, withRefused: Bool = true
-    ) throws(CloudError) -> (status: StoreStatus, positions: [Int64]) {
+    private func status(limit: Int, withRefused: Bool = true) throws(CloudError) -> StoreStatus {
         let place = model.place(in: engine.session)
         let (state, pending, preparations, refused, leftBehind, loss) = try engine.local.read { database in
             let rows = ScopeTransaction(database, place)
@@ -116,41 +116,23 @@ extension ScopeDriver {
                 try self.contentLoss(in: rows)
             )
         }
-        let (isHeld, problem, isGone) = (isHeld, problem, isGone)
+        let (isDelegated, problem, isGone) = (isDelegated, problem, isGone)
         let told = told
         let described = pending.map { operation, items in
-            isHeld
+            isDelegated
                 ? told.describe(operation, items: items)
                 : sync.describe(
                     operation, items: items, preparation: preparations[operation.position], problem: problem,
                     isSynced: state.synced, isServerHeard: isServerHeard, at: moment)
         }
-        let status = StoreStatus(
+        return StoreStatus(
             initialSyncFinished: state.synced || isGone, head: state.head, digest: state.digest, pending: described,
-            refused: refused, problem: problem, agrees: isGone || (isHeld ? told.agrees : sync.agrees),
-            budget: isHeld ? told.writeBudget : sync.outbox.pacing.budget,
-            isFollowing: isGone || (isHeld ? told.isFollowing : engine.router.isFollowing(self)),
-            followingProblem: isHeld ? told.followingError : engine.router.problem(of: self), leftBehind: leftBehind,
+            refused: refused, problem: problem, agrees: isGone || (isDelegated ? told.agrees : sync.agrees),
+            budget: isDelegated ? told.budget : sync.outbox.pacing.budget,
+            isFollowing: isGone || (isDelegated ? told.isFollowing : engine.router.isFollowing(self)),
+            followingProblem: isDelegated ? told.followingError : engine.router.problem(of: self),
+            leftBehind: leftBehind,
             damagedChunkCount: loss.lostChunks, isContentMissing: loss.isAllMissing,
             fetched: state.fetched.milliseconds > 0 ? state.fetched : nil)
-        return (status, pending.map(\.0.position))
-    }
-}
-
-extension HomeMessage.WaitGoal {
-    init(_ goal: ScopeWaiter.Goal) {
-        switch goal {
-        case .pulled: self = .current
-        case .downloaded: self = .downloaded
-        case .sent: self = .sent
-        }
-    }
-
-    var goal: ScopeWaiter.Goal? {
-        switch self {
-        case .current: nil
-        case .downloaded: .downloaded
-        case .sent: .sent
-        }
     }
 }

@@ -29,10 +29,6 @@ final class ScopeDriver {
     private var told: Int64?
     /// Calls that began under an earlier session are not heard any more.
     private var generation = 0
-    /// What the process says that keeps the scope in step, where that is another one.
-    var held: HeldStanding?
-    /// Of those who wait, what the other process was asked to wait for.
-    var handedOver: Set<Int> = []
 
     init(_ model: any ScopeModel, _ engine: DeviceEngine) {
         self.model = model
@@ -50,7 +46,7 @@ final class ScopeDriver {
     var app: AppID { model.app }
     var key: ScopeID { model.id }
     /// Whether another process of the home keeps it in step.
-    var isHeld: Bool { engine.home.isHeld(key) }
+    var isDelegated: Bool { engine.home.isDelegated(key) }
     var moment: Moment { Moment(time: engine.now, monotonic: engine.loop.monotonicNow) }
     var isServerHeard: Bool { engine.hasHeard(model.service) }
 
@@ -64,13 +60,13 @@ final class ScopeDriver {
         // Who waits for what an account has need not wait when there is none.
         guard let session = engine.session, session.signedIn else { return perform([.look]) }
         guard let scope = model.scope(in: session) else {
-            return isHeld || engine.options.isOffline || !model.isToldByToken ? perform([.look]) : learnScope()
+            return isDelegated || engine.options.isOffline || !model.isToldByToken ? perform([.look]) : learnScope()
         }
         endLearning()
         self.scope = scope
         guard !session.revoked else { return }
-        if isHeld || engine.options.isOffline { return perform([.changed]) }
-        sync.outbox.isSole = engine.home.role == .holder
+        if isDelegated || engine.options.isOffline { return perform([.changed]) }
+        sync.outbox.isSole = engine.home.role == .leader
         engine.router.follow(self, scope)
         // A new sign-in, or a new entitlement, may have removed what blocked.
         perform(sync.begin(scope.path, of: scope.owner) + [.unblock])
@@ -166,7 +162,7 @@ final class ScopeDriver {
             } catch { failed(.freeze, error) }
         }
         engine.tokens.hasten()
-        if isHeld { return engine.home.handOver(.hasten(key)) }
+        if isDelegated { return askLeader(isImpatient: true) }
         if scope == nil, learnTimer != nil {
             endLearning()
             begin()
@@ -202,7 +198,10 @@ final class ScopeDriver {
         perform([.changed])
     }
 
-    func pull() { if isHeld { engine.home.handOver(.pull(key)) } else { perform(sync.pull()) } }
+    func pull() { if isDelegated { askLeader(isImpatient: false) } else { perform(sync.pull()) } }
+    private func askLeader(isImpatient: Bool) {
+        wait(for: nil, timeout: .seconds(60), isImpatient: isImpatient) { _ in }
+    }
     func push() { perform(sync.push()) }
     func note(_ error: CloudError?) { perform(sync.note(error)) }
     /// What waited for a person may have been cured.
@@ -307,11 +306,11 @@ final class ScopeDriver {
             }
         case .stopWaiting(let timer): timers.removeValue(forKey: timer)?.cancel()
         case .changed:
-            engine.home.changed(self)
+            engine.home.leader.changed(self)
             settleWaiters()
         case .fetched:
             do throws(CloudError) { model.fetched(try status()) } catch { perform(sync.applyFailed(error)) }
-            engine.home.fetched(self)
+            engine.home.leader.fetched(self)
         case .look: settleWaiters()
         case .finish(let number, let error): finish(number, error)
         case .giveUp(let number): finish(number, ScopeSync.tooLate(try? status()))

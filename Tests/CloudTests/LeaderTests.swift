@@ -7,7 +7,7 @@ import Testing
 @testable import NephosKit
 
 /// One process of a home speaks with the server for all of them.
-@Suite struct HolderTests {
+@Suite struct LeaderTests {
     private func makeHome(_ cloud: TestCloud, _ count: Int = 2) throws -> [TestDevice] {
         let first = try cloud.addDevice(isShared: true)
         return try [first] + (1..<count).map { _ in try cloud.addProcess(of: first) }
@@ -30,18 +30,18 @@ import Testing
         var result: Result<Void, CloudError>?
     }
 
-    @Test func aGuestHasNoConnectionsOfItsOwn() throws {
+    @Test func aClientHasNoConnectionsOfItsOwn() throws {
         let cloud = try TestCloud(seed: 1)
         defer { cloud.close() }
         let processes = try makeHome(cloud, 3)
         let other = try cloud.addDevice()
         #expect(cloud.settle())
-        #expect(roles(processes) == [.holder, .guest, .guest])
-        for guest in processes.dropFirst() {
-            try guest.store?.set(.string(guest.name), forKey: ItemName(guest.name))
+        #expect(roles(processes) == [.leader, .client, .client])
+        for client in processes.dropFirst() {
+            try client.store?.set(.string(client.name), forKey: ItemName(client.name))
         }
         #expect(cloud.network.run(within: .milliseconds(100)) { other.values.count == 2 })
-        // Its holder is told first, and says so at once.
+        // Its leader is told first, and says so at once.
         try other.store?.set(.integer(1), forKey: "theirs")
         #expect(cloud.network.run(within: .milliseconds(100)) { processes.allSatisfy { $0.values["theirs"] != nil } })
         cloud.network.run(for: .milliseconds(20))
@@ -49,10 +49,10 @@ import Testing
             #expect(process.changes.last?.changedKeys == ["theirs"])
             #expect(try process.store?.status().isInSync == true && process.store?.status().isFollowing == true)
         }
-        for guest in processes.dropFirst() { #expect(guest.engine?.clients.isEmpty == true) }
+        for client in processes.dropFirst() { #expect(client.engine?.clients.isEmpty == true) }
     }
 
-    @Test func whoWaitsInAGuestIsToldWhatItsHolderKnows() throws {
+    @Test func whoWaitsInAClientIsToldWhatItsLeaderKnows() throws {
         let cloud = try TestCloud(seed: 2)
         defer { cloud.close() }
         let processes = try makeHome(cloud)
@@ -77,7 +77,7 @@ import Testing
         #expect(cloud.settle())
     }
 
-    // What the holder found out a while ago is no answer to somebody who begins to wait now.
+    // What the leader found out a while ago is no answer to somebody who begins to wait now.
     @Test(arguments: [ScopeWaiter.Goal.sent, nil])
     func whatWasCuredIsTriedAnewForWhoeverBeginsToWait(_ goal: ScopeWaiter.Goal?) throws {
         let cloud = try TestCloud(seed: 8)
@@ -106,7 +106,7 @@ import Testing
         #expect(try found() == nil)
     }
 
-    @Test(arguments: 1...10) func aGuestTakesOverAtOnce(_ seed: UInt64) throws {
+    @Test(arguments: 1...10) func aClientTakesOverAtOnce(_ seed: UInt64) throws {
         let cloud = try TestCloud(seed: seed)
         defer { cloud.close() }
         let processes = try makeHome(cloud, 3)
@@ -119,7 +119,7 @@ import Testing
         cloud.network.run(for: .milliseconds(Int64(seed) * 3))
         processes[0].stop()
         cloud.network.run(for: .milliseconds(30))
-        #expect(roles(Array(processes[1...])).filter { $0 == .holder }.count == 1)
+        #expect(roles(Array(processes[1...])).filter { $0 == .leader }.count == 1)
         #expect(cloud.network.run(within: .seconds(5)) { sent() != nil && current() != nil })
         #expect(throws: Never.self) {
             try sent()?.get()
@@ -128,7 +128,7 @@ import Testing
         #expect(other.values["a"] == .integer(1) || cloud.network.run(within: .seconds(2)) { !other.values.isEmpty })
         try processes[0].start()
         #expect(cloud.settle())
-        #expect(processes[0].engine?.home.role == .guest)
+        #expect(processes[0].engine?.home.role == .client)
     }
 
     @Test func whoeverWaitsInAProcessThatEndsIsToldAndTheOthersWaitOn() throws {
@@ -147,7 +147,7 @@ import Testing
                 if case .failure(let error) = result { error.code } else { nil }
             }
         }
-        // A guest, and then the holder.
+        // A client, and then the leader.
         for ending in [2, 0] {
             processes[ending].stop()
             #expect(codes(ending) == [.operationCancelled, .operationCancelled])
@@ -159,7 +159,7 @@ import Testing
         #expect(codes(1) == [nil, nil])
     }
 
-    @Test func aHolderThatDoesNotAnswerIsDoneWithout() throws {
+    @Test func aLeaderThatDoesNotAnswerIsDoneWithout() throws {
         let cloud = try TestCloud(seed: 3)
         defer { cloud.close() }
         let processes = try makeHome(cloud)
@@ -172,11 +172,11 @@ import Testing
             cloud.network.run(within: .seconds(5)) { other.values["a"] != nil && processes[1].values["theirs"] != nil })
         #expect(processes[1].engine?.home.role == .alone)
         cloud.network.run(for: .seconds(61))
-        #expect(roles(processes) == [.holder, .guest])
+        #expect(roles(processes) == [.leader, .client])
         #expect(cloud.settle())
     }
 
-    @Test func aSignInByAGuestIsTheWholeHomes() throws {
+    @Test func aSignInByAClientIsTheWholeHomes() throws {
         let cloud = try TestCloud(seed: 4)
         defer { cloud.close() }
         try cloud.createAccount("other")
@@ -212,7 +212,7 @@ import Testing
         #expect(late.storageNotices == first.storageNotices)
     }
 
-    @Test func whatAGuestOpensIsClosedWithIt() throws {
+    @Test func whatAClientOpensIsClosedWithIt() throws {
         let cloud = try TestCloud(seed: 6)
         defer { cloud.close() }
         let processes = try makeHome(cloud)
