@@ -176,7 +176,8 @@ private final class Folder: Sendable {
 
     /// A socket of a process that follows no rules.
     func bind(_ name: String) throws -> Int32 {
-        let descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue), 0)
+        // Programs that tests beside this one start would keep it.
+        let descriptor = socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         try #require(withAddress(name) { Glibc.bind(descriptor, $0, $1) } == 0)
         return descriptor
     }

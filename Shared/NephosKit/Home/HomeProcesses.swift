@@ -191,16 +191,17 @@ final class HomeProcesses {
     private func tell() {
         guard let way, !engine.stopped else { return }
         lastTold = engine.loop.monotonicNow
+        var hasFailed = false
         do throws(CloudError) {
             if try client.declare(as: way.name) { hasNews = true }
             if role == .leader, try leader.publish() { hasNews = true }
         } catch {
             engine.logger.error("what the home's processes want could not be written", error)
-            // Once more, when it is looked next.
-            return hasNews = true
+            hasFailed = true
         }
         if isWritten.value.exchange(false, ordering: .acquiringAndReleasing) || hasNews { way.ring() }
-        hasNews = false
+        // What was not written is tried again when it is looked next.
+        hasNews = hasFailed
     }
 
     // MARK: The account's plan
