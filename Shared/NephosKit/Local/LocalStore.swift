@@ -18,6 +18,8 @@ package final class LocalStore: Sendable {
     var home: String? { path.map { URL(fileURLWithPath: $0).deletingLastPathComponent().path } }
     /// Why nothing can be written, since it was opened; nil: it can.
     private let unwritable: CloudError?
+    /// Why what is written would not survive a power cut, which is a reason to write nothing.
+    private let unflushed = Mutex<CloudError?>(nil)
     /// Names the database among all that may be found under its path, now and later. Nil: it is a copy in memory, of
     /// which no other process hears.
     let identity: String?
@@ -248,7 +250,7 @@ package final class LocalStore: Sendable {
     ///
     /// - Throws: ``CloudError`` `.storageFailure` when it is known that nothing can be written.
     func requireWritable() throws(CloudError) {
-        if let unwritable { throw unwritable }
+        if let error = unwritable ?? unflushed.withLock({ $0 }) { throw error }
     }
 
     /// Runs the body in one transaction, alone among all processes of this home.
@@ -278,8 +280,9 @@ package final class LocalStore: Sendable {
             try database.writeWithoutTransaction { database in
                 try database.execute(sql: "PRAGMA synchronous = NORMAL")
                 defer {
-                    // It cannot fail; what is accepted from now on must survive a power cut again.
-                    do { try database.execute(sql: "PRAGMA synchronous = FULL") } catch { fatalError("\(error)") }
+                    do { try database.execute(sql: "PRAGMA synchronous = FULL") } catch {
+                        unflushed.withLock { $0 = LocalFailure.error(of: error, at: path) }
+                    }
                 }
                 try Self.inTransaction(.immediate, of: database, body)
             }
