@@ -37,7 +37,7 @@ final class SimulatedHome {
 
         func renew(_ note: String) { home.note = note }
 
-        var others: Set<String> { Set(home.processes.map(\.name)).subtracting([name]) }
+        var others: Set<String>? { Set(home.processes.map(\.name)).subtracting([name]) }
 
         func ring() {
             for other in home.processes where other !== self {

@@ -169,7 +169,7 @@ public final class SQLiteEngine: StorageEngine {
     }
 
     /// Of the tables as this version of Nephos makes them. Others are not brought over.
-    private static let schemaVersion = 2
+    private static let schemaVersion = 3
 
     public func migrate(_ migrations: [Migration]) throws {
         // Neither a transaction, which would wait for others, nor GRDB's reading, which expires all prepared statements.

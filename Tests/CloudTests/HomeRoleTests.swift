@@ -156,6 +156,22 @@ import Testing
         #expect(drivers[0].sync.waiters.isEmpty)
     }
 
+    /// A leader may take a client for one that has ended, where it cannot see which processes there are.
+    @Test func removedWantsAreWrittenAgain() throws {
+        let cloud = try TestCloud(seed: 14)
+        defer { cloud.close() }
+        let other = try cloud.addDevice()
+        let home = try makeHome(cloud)
+        #expect(cloud.settle())
+        cloud.network.run(for: .milliseconds(100))
+        try home[0].local.write { _ = try Want.deleteAll($0) }
+        cloud.network.run(for: .seconds(2))
+        #expect(try home[0].local.read { try Want.fetchCount($0) } == 1)
+        #expect(home[1].engine?.home.role == .client)
+        try other.store?.set(.integer(1), forKey: "later")
+        #expect(cloud.network.run(within: .seconds(2)) { home[1].values["later"] != nil })
+    }
+
     @Test func rowsForOtherProcessesAreThereAsLongAsThereAreAny() throws {
         let cloud = try TestCloud(seed: 13)
         defer { cloud.close() }

@@ -119,6 +119,8 @@ extension KeyValueCommand {
 
         @Argument(help: "The keys (or --all).") var keys: [String] = []
         @Flag(help: "Of all keys.") var all = false
+        @Option(help: "Only conflicts that the server has recorded by then, in milliseconds since 1970 (default: all).")
+        var until: UInt64?
         @OptionGroup var store: StoreOptions
         @OptionGroup var wait: WaitOptions
         @OptionGroup var output: OutputOptions
@@ -133,7 +135,8 @@ extension KeyValueCommand {
                 var count = 0
                 var without: [String] = []
                 for key in all ? [nil] : keys.map(Optional.some) {
-                    let resolved = try await store.conflicts.resolve(forKey: key, timeout: wait.duration)
+                    let resolved = try await store.conflicts.resolve(
+                        forKey: key, recordedUntil: until.map { Timestamp(milliseconds: $0) }, timeout: wait.duration)
                     count += resolved
                     if let key, resolved == 0 { without.append(key) }
                 }

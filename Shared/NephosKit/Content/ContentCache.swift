@@ -345,7 +345,8 @@ extension ContentCache {
         }
         func isNeeded(_ row: Row) throws -> Bool {
             let (cache, root) = (try place(of: row).cache, row["root"] as Data)
-            let isNeeded = try cache.isNeeded(root)
+            // A document whose row cannot be read may need it, and stops no other from being trimmed.
+            let isNeeded = (try? cache.isNeeded(root)) ?? true
             try cache.note(isNeeded ? 1 : 0, of: root)
             return isNeeded
         }

@@ -44,7 +44,7 @@ final class HomeClient {
         guard !(outdated.isEmpty && new.isEmpty) else { return false }
         try engine.local.note { database in
             for want in outdated { try want.delete(database) }
-            for want in new { try want.insert(database) }
+            for want in new { try want.insert(database, onConflict: .replace) }
         }
         declared = wants
         return true
@@ -54,11 +54,17 @@ final class HomeClient {
 
     /// Takes in what the leader has written down.
     func read(as process: String) throws(CloudError) {
-        let (now, answered) = try engine.local.read { database in
+        let (now, answered, written) = try engine.local.read { database in
             (
                 try LeaderStanding.fetchAll(database),
-                try Want.answered(to: process, session: engine.session?.secrets, database)
+                try Want.answered(to: process, session: engine.session?.secrets, database),
+                try Want.all(of: process, database)
             )
+        }
+        // A leader that took this process for one that has ended has removed its wants.
+        if Set(written.map(\.id)) != Set(declared.keys) {
+            declared = Dictionary(written.map { ($0.id, $0) }) { $1 }
+            engine.home.wantsChanged()
         }
         let before = standings
         standings = Dictionary(now.map { ($0.scope, $0) }) { $1 }

@@ -19,6 +19,8 @@ final class HomeLeader {
     private var isLending = false
     private var serving: [Want.ID: (driver: ScopeDriver, waiter: Int?)] = [:]
     private var fetches: [ScopeID: Int] = [:]
+    /// Where counting begins: another leader's count must not look like this one's.
+    private let firstFetch = Int.random(in: 1..<1 << 32)
 
     // To be written down
     private var answers: [Want.ID: (session: String?, error: CloudError?)] = [:]
@@ -44,7 +46,7 @@ final class HomeLeader {
 
     /// A fetch has ended.
     func fetched(_ driver: ScopeDriver) {
-        fetches[driver.key, default: 0] += 1
+        fetches[driver.key, default: firstFetch] += 1
         changed(driver)
     }
 
@@ -76,7 +78,8 @@ final class HomeLeader {
             standings = [:]
             changed.formUnion(lent)
         }
-        gone = Set(all.map(\.process)).subtracting(way.others)
+        // Those of which it is not known stay.
+        gone = way.others.map { Set(all.map(\.process)).subtracting($0) } ?? []
         let wants = all.filter { !gone.contains($0.process) }
         let (ids, needed) = (Set(wants.map(\.id)), Set(wants.map(\.scope)))
         for id in serving.keys where !ids.contains(id) { stopServing(id) }

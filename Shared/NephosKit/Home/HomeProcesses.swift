@@ -64,7 +64,7 @@ final class HomeProcesses {
         self.way = way
         way.onLook = { [weak self] in self?.look() }
         role = found(way)
-        others = way.others
+        others = way.others ?? []
         if role == .leader { renew(way) }
         hasNews = true
         plan()
@@ -104,7 +104,7 @@ final class HomeProcesses {
         guard !engine.stopped else { return }
         if let way {
             let before = others
-            others = way.others
+            others = way.others ?? before
             // What was written before they were known.
             if !others.isSubset(of: before) { hasNews = true }
             become(found(way))

@@ -45,6 +45,10 @@ struct Want: Codable, FetchableRecord, PersistableRecord {
         try fetchAll(database, sql: "SELECT * FROM wanted WHERE answer IS NULL ORDER BY process, reader, waiter")
     }
 
+    static func all(of process: String, _ database: Database) throws -> [Want] {
+        try fetchAll(database, sql: "SELECT * FROM wanted WHERE process = ?", arguments: [process])
+    }
+
     static func answered(to process: String, session: String?, _ database: Database) throws -> [Want] {
         try fetchAll(
             database,

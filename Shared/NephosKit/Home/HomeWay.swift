@@ -9,8 +9,8 @@ package protocol HomeWay: AnyObject {
     func lock() -> HomeLock
     /// Leaves a note for the processes that do not have the lock. Only the one that has it may.
     func renew(_ note: String)
-    /// The other processes that live, with those that were killed since somebody rang.
-    var others: Set<String> { get }
+    /// The other processes that live, with those that were killed since a process rang. Nil: they cannot be known now.
+    var others: Set<String>? { get }
     /// Has all others look at the database.
     func ring()
     /// Gives the lock back, and tells the others that this process is gone.

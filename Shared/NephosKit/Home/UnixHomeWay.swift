@@ -75,13 +75,13 @@ final class UnixHomeWay: HomeWay {
         return true
     }
 
-    var others: Set<String> {
-        let names = (try? FileManager.default.contentsOfDirectory(atPath: processes)) ?? []
+    var others: Set<String>? {
+        guard let names = try? FileManager.default.contentsOfDirectory(atPath: processes) else { return nil }
         return Set(names.filter { $0 != name && !$0.contains(".") })
     }
 
     func ring() {
-        for name in others {
+        for name in others ?? [] {
             let path = "\(processes)/\(name)"
             // Its process has ended without a word.
             if socket?.ring(path) == ECONNREFUSED { unlink(path) }

@@ -153,12 +153,12 @@ extension KeyValueModel {
         let former = "\(item.timestamp.rawValue)"
         var recovery = item.value.map { command(setting: key, to: $0, former: former) } ?? command(deleting: key)
         // Who brings it back has decided.
-        if entry.lostConflict { recovery += " && " + command(resolving: key) }
+        if entry.lostConflict { recovery += " && " + command(resolving: key, recordedUntil: entry.recorded) }
         var conflict = ScopeConflict(
             name: key, outcome: entry.lostConflict ? .lost : .overwritten, written: item.timestamp.time,
             device: item.deviceID, winner: entry.winnerDevice, won: entry.winnerTimestamp.time, content: item.value,
             isDamaged: entry.damaged, recovery: entry.damaged ? nil : recovery)
-        if entry.lostConflict { conflict.dismissal = command(resolving: key) }
+        if entry.lostConflict { conflict.dismissal = command(resolving: key, recordedUntil: entry.recorded) }
         return conflict
     }
 }

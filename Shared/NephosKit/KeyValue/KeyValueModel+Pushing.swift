@@ -203,8 +203,10 @@ extension KeyValueModel {
     }
 
     /// What a person types who has decided about the key's conflicts.
-    func command(resolving key: ItemName) -> String {
-        "nephos kv resolve\(options) " + ShellCommand.arguments([key.rawValue])
+    ///
+    /// - Parameter time: The server has recorded none of them later. One that comes after this one was printed stays listed.
+    func command(resolving key: ItemName, recordedUntil time: Timestamp) -> String {
+        "nephos kv resolve\(options) --until=\(time.milliseconds) " + ShellCommand.arguments([key.rawValue])
     }
 
     private var options: String {

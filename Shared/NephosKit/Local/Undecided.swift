@@ -138,9 +138,9 @@ struct UndecidedChanges {
                     + "FROM undecided WHERE \(Self.isHere) \(condition) ORDER BY number"),
             arguments: arguments
         ).compactMap { row in
-            guard let kind = Undecided.Kind(rawValue: row["kind"]), let error = StoredError.decode(row["error"]) else {
-                return nil
-            }
+            guard let kind = Undecided.Kind(rawValue: row["kind"]) else { return nil }
+            let error =
+                StoredError.decode(row["error"]) ?? CloudError(.internalError, "The reason cannot be read any more.")
             return Undecided(
                 number: row["number"], kind: kind, name: ItemName(row["name"] as String),
                 found: Timestamp(milliseconds: UInt64(bitPattern: row["found"] as Int64)), error: error,

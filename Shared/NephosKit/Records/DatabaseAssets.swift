@@ -39,7 +39,7 @@ public struct DatabaseAssets: Sendable {
     }
 
     /// The asset's bytes: from this device's home if they are here, else from the server. Each chunk is what its hash
-    /// says. What has come stays here, as far as there is room (``Session/setAssetCache(maxBytes:)``).
+    /// says. What has come stays here, as far as there is room (``Session/setContentCache(maxBytes:)``).
     ///
     /// - Parameters:
     ///   - id: The record that has it. Who may read that may fetch it.

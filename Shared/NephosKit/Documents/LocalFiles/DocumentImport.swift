@@ -87,7 +87,6 @@ package struct DocumentImport: Sendable {
     }
 
     /// Puts several, all or none of them.
-
     func put<Result>(
         _ sources: [DocumentSource], makesFolders: Bool, _ conditions: [DocumentCondition],
         _ onProgress: (UInt64) -> Void = { _ in },
