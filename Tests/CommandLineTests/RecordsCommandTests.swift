@@ -320,6 +320,36 @@ import Testing
         }
     }
 
+    @Test func eachLineDecidesTheConflictItIsPrintedWith() async throws {
+        try await withTenant { house in
+            let (one, other) = (house.person, try await house.anotherDevice("other"))
+            #expect(try await one.run("records", "save", "x", "v=1", "--type", "Note").status == 0)
+            #expect(try await other.run("records", "ls").status == 0)
+            for (here, there) in [("2", "3"), ("20", "30")] {
+                #expect(try await one.run("records", "save", "x", "v=\(here)", "--offline").status == 0)
+                #expect(try await other.run("records", "save", "x", "v=\(there)", "--offline").status == 0)
+                #expect(try await one.run("records", "ls").status == 0)
+                #expect(try await other.run("records", "ls").status == 0)
+            }
+            func lines() async throws -> [String: String] {
+                let listed = try await other.run("conflicts").output
+                return Dictionary(
+                    listed.matches(
+                        of: /x = \{"v":(\d+)\}[^=]*?(?:.*\n)*?.*?(nephos records resolve \S*--keep=server.*)\n/
+                    )
+                    .map { (String($0.1), String($0.2)) }, uniquingKeysWith: { first, _ in first })
+            }
+            let before = try await lines()
+            try #require(Set(before.keys) == ["3", "30"], "\(before)")
+            #expect(try await other.run("records", "resolve", "x", "--keep", "server").status == 64)
+            #expect(try await other.run(shell: before["30"] ?? "").status == 0)
+            #expect(try await other.run(shell: before["30"] ?? "").status == 2)
+            #expect(try await lines().keys.sorted() == ["3"])
+            #expect(try await other.run(shell: before["3"] ?? "").status == 0)
+            #expect(try await other.run("conflicts").output == "Nothing conflicts.\n")
+        }
+    }
+
     @Test func whatWasRefusedOfADeletedZoneIsShownUntilItIsDismissed() async throws {
         try await withTenant { house in
             let (one, other) = (house.person, try await house.anotherDevice("other"))

@@ -45,6 +45,8 @@ extension RecordsCommand {
 
         @Argument(help: "The record's name.") var name: String
         @Option(help: "What stays: server or client, which is what was saved here.") var keep: Kept
+        @Option(help: "Which conflict, as nephos conflicts prints it, where the record has several.")
+        var conflict: Int64?
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
         @OptionGroup var network: NetworkOptions
@@ -53,11 +55,23 @@ extension RecordsCommand {
         func run() async throws {
             try await database.withDatabase(isOffline: network.offline) { database, _ in
                 try await database.refresh(zone.zone, network)
-                let conflict = try await database.conflicts.list(zone: zone.zone).first { $0.id.name == name }
-                guard let conflict else {
+                let all = try await database.conflicts.list(zone: zone.zone).filter { $0.id.name == name }
+                guard let conflict = self.conflict.map({ number in all.first { $0.number == number } }) ?? all.first
+                else {
                     throw CloudError(
-                        .unknownItem, "The record has no conflict. See: nephos records conflicts",
+                        .unknownItem,
+                        all.isEmpty
+                            ? "The record has no conflict. See: nephos records conflicts"
+                            : "This conflict is resolved already. The record has another one. See: nephos records conflicts",
                         details: ["record": name, "zone": zone.zone])
+                }
+                guard all.count == 1 || self.conflict != nil else {
+                    throw CloudError(
+                        .invalidArguments,
+                        "The record has several conflicts. Name one with --conflict. See: nephos records conflicts",
+                        details: [
+                            "record": name, "conflicts": all.map { "\($0.number)" }.joined(separator: ", "),
+                        ])
                 }
                 let sent = try await SentRecords(database, zone: zone.zone)
                 let kept = try await database.conflicts.resolve(conflict, keeping: keep == .server ? .server : .client)
@@ -238,7 +252,7 @@ extension RecordConflict {
     fileprivate var row: String {
         func json(_ record: Record?) -> String { record?.row ?? "null" }
         return "{\"name\":\(RecordValue.string(id.name).json),\"zone\":\(RecordValue.string(id.zone).json),"
-            + "\"found\":\(found.milliseconds),\"ancestor\":\(json(ancestor)),\"server\":\(json(server)),"
+            + "\"number\":\(number),\"found\":\(found.milliseconds),\"ancestor\":\(json(ancestor)),\"server\":\(json(server)),"
             + "\"client\":\(json(client))}"
     }
 
@@ -265,8 +279,8 @@ extension RecordConflict {
         return """
             \(inLine(id.description)): saved here and\(inLine(by ?? " elsewhere")), found \(describe(found))
             \(table(heading, rows.map { ["  " + $0[0]] + $0.dropFirst() }))
-              keep the server's  \(command)server \(name)
-              keep this one      \(command)client \(name)
+              keep the server's  \(command)server --conflict=\(number) \(name)
+              keep this one      \(command)client --conflict=\(number) \(name)
             """
     }
 }

@@ -107,8 +107,8 @@ public struct RecordConflict: Sendable, Hashable, Identifiable {
     public var found: Timestamp
     /// Why the server did not take it.
     public var error: CloudError
-    /// Names it among all that the record has had.
-    let number: Int64
+    /// Names it among all that this home has had.
+    package let number: Int64
 }
 
 /// How a conflict ends.

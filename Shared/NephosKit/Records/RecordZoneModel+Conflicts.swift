@@ -72,7 +72,8 @@ extension RecordZoneModel {
         told.replacement = conflict.server.map { .content($0.plainFields) } ?? .deletion
         // Which keeps this one comes before which keeps the server's.
         told.resolutions = ["client", "server"].map { kept in
-            "nephos records resolve\(options) --keep=\(kept) " + ShellCommand.arguments([conflict.id.name])
+            "nephos records resolve\(options) --keep=\(kept) --conflict=\(conflict.number) "
+                + ShellCommand.arguments([conflict.id.name])
         }
         return told
     }
