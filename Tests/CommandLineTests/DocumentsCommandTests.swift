@@ -216,6 +216,8 @@ import Testing
                 let status = try await one.run("docs", "status").output
                 #expect(status.contains("conflicts  1\n") && status.contains("nephos docs resolve"), "\(status)")
                 let lines = try await one.run("conflicts").output.matches(of: /nephos docs resolve .*/).map(\.output)
+                // As paths are typed elsewhere.
+                #expect(try await one.run("conflicts", "it's.txt").output.contains(lines.first ?? "-"))
                 try #require(lines.count == 3)
                 for of in [[], ["it's.txt"], ["/"]] {
                     let listed = try await one.run(["docs", "conflicts"] + of)

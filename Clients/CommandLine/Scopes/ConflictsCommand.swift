@@ -73,6 +73,7 @@ struct ConflictOptions: ParsableArguments {
 
         init(_ scope: Scope, of name: String?, withHistory: Bool, limit: Int, within wait: Duration) async {
             self.scope = scope
+            let name = name.map(scope.itemName(typed:))
             do throws(CloudError) {
                 if try await scope.status().initialSyncFinished {
                     try await scope.waitUntilCurrent(within: min(wait, CopyRefresh.patience), isImpatient: true)

@@ -34,6 +34,7 @@ struct DiscardCommand: AsyncParsableCommand {
             var meant: [(scope: Scope, refused: [ItemName])] = []
             for scope in scopes {
                 // As everywhere a name is typed: any that Swift's strings take for equal.
+                let names = names.map(scope.itemName(typed:))
                 meant.append(
                     (scope, try await scope.status().refused.map(\.key).filter { names.contains($0.rawValue) }))
             }
@@ -41,8 +42,11 @@ struct DiscardCommand: AsyncParsableCommand {
             var dismissed: [ItemName] = []
             for (scope, refused) in meant { dismissed += try await scope.dismissRefused(all ? nil : refused) }
             if dismissed.isEmpty { _ = try session.requireAccount() }
-            if let missing = names.first(where: { name in !dismissed.contains { $0.rawValue == name } }) {
-                throw CloudError(.unknownItem, "There is no refused write of this key.", details: ["key": missing])
+            let missing = names.first { name in
+                !scopes.contains { scope in dismissed.contains { $0.rawValue == scope.itemName(typed: name) } }
+            }
+            if let missing {
+                throw CloudError(.unknownItem, "There is no refused write of this item.", details: ["item": missing])
             }
             try output.print(
                 ["dismissed": dismissed.map(\.rawValue)],
@@ -54,7 +58,9 @@ struct DiscardCommand: AsyncParsableCommand {
     /// What was refused elsewhere under the same name is not dismissed with it.
     private func requireOne(_ meant: [(scope: Scope, refused: [ItemName])]) throws {
         for name in names {
-            let having = meant.filter { $0.refused.contains { $0.rawValue == name } }
+            let having = meant.filter { scope, refused in
+                refused.contains { $0.rawValue == scope.itemName(typed: name) }
+            }
             guard having.count > 1 else { continue }
             throw CloudError(
                 .invalidArguments,

@@ -137,3 +137,11 @@ func sections(_ parts: [(scope: Scope, text: String)]) -> String {
             .joined(separator: "\n")
     }.joined(separator: "\n")
 }
+
+extension Scope {
+    /// The item's name as its scope lists it. Paths of files may be typed as `docs` takes them: `a.txt` is
+    /// `/Documents/a.txt`.
+    func itemName(typed text: String) -> String {
+        id.service == .documents ? (try? DocumentPath(text).text) ?? text : text
+    }
+}

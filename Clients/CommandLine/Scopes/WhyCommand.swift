@@ -72,7 +72,7 @@ struct WhyCommand: AsyncParsableCommand {
                     operation: "-", error: refused.error.sentence, value: refused.value, recovery: refused.recovery)
             }
             leftBehind = status.leftBehind
-            guard let name else { return }
+            guard let name = name.map(scope.itemName(typed:)) else { return }
             items = items.filter { $0.keys.contains { $0.rawValue == name } }
             leftBehind = leftBehind.filter { $0.names.contains { $0.rawValue == name } }
         }
