@@ -142,7 +142,10 @@ extension KeyValueCommand {
                 }
                 if let missing = without.first {
                     throw CloudError(
-                        .unknownItem, "This key has no conflict. See: nephos conflicts",
+                        .unknownItem,
+                        until == nil
+                            ? "This key has no conflict. See: nephos conflicts"
+                            : "This key has no conflict of that time any more. See: nephos conflicts",
                         details: ["key": missing, "resolved": "\(count)"])
                 }
                 try output.print(

@@ -142,6 +142,8 @@ extension Scope {
     /// The item's name as its scope lists it. Paths of files may be typed as `docs` takes them: `a.txt` is
     /// `/Documents/a.txt`.
     func itemName(typed text: String) -> String {
-        id.service == .documents ? (try? DocumentPath(text).text) ?? text : text
+        // An item in a folder that is not here is listed by its id.
+        guard id.service == .documents, DocumentID(text) == nil else { return text }
+        return (try? DocumentPath(text).text) ?? text
     }
 }

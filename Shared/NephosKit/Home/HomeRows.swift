@@ -105,7 +105,7 @@ struct LeaderStanding: Codable, Equatable, FetchableRecord, PersistableRecord {
     var pending: [Pending] = []
     /// How wrong the server has found this machine's clock.
     var clockOffset: Int64 = 0
-    /// Fetches that have ended since the process began to lead.
+    /// Rises with each fetch that ends, from a random number on.
     var fetches = 0
     /// What the apps are to be told of the account's plan.
     var storage: StorageNotice?

@@ -18,8 +18,6 @@ package final class LocalStore: Sendable {
     var home: String? { path.map { URL(fileURLWithPath: $0).deletingLastPathComponent().path } }
     /// Why nothing can be written, since it was opened; nil: it can.
     private let unwritable: CloudError?
-    /// Why what is written would not survive a power cut, which is a reason to write nothing.
-    private let unflushed = Mutex<CloudError?>(nil)
     /// Names the database among all that may be found under its path, now and later. Nil: it is a copy in memory, of
     /// which no other process hears.
     let identity: String?
@@ -250,7 +248,7 @@ package final class LocalStore: Sendable {
     ///
     /// - Throws: ``CloudError`` `.storageFailure` when it is known that nothing can be written.
     func requireWritable() throws(CloudError) {
-        if let error = unwritable ?? unflushed.withLock({ $0 }) { throw error }
+        if let unwritable { throw unwritable }
     }
 
     /// Runs the body in one transaction, alone among all processes of this home.
@@ -271,21 +269,13 @@ package final class LocalStore: Sendable {
         return written
     }
 
-    /// The same for what is of no use after a crash: it is not flushed, and this process is not told.
+    /// The same for what the home's processes leave for each other: it is told to none in this process.
     func note(_ body: (Database) throws -> Void) throws(CloudError) {
         try requireOutsideTransaction()
         try requireWritable()
         do {
             try fault?("save")
-            try database.writeWithoutTransaction { database in
-                try database.execute(sql: "PRAGMA synchronous = NORMAL")
-                defer {
-                    do { try database.execute(sql: "PRAGMA synchronous = FULL") } catch {
-                        unflushed.withLock { $0 = LocalFailure.error(of: error, at: path) }
-                    }
-                }
-                try Self.inTransaction(.immediate, of: database, body)
-            }
+            try database.writeWithoutTransaction { try Self.inTransaction(.immediate, of: $0, body) }
         } catch {
             throw LocalFailure.error(of: error, at: path)
         }

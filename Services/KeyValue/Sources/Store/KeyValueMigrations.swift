@@ -48,11 +48,6 @@ enum KeyValueMigrations {
                 CREATE UNIQUE INDEX key_history_by_key
                 ON key_history (store_id, item, own, lost_conflict, written, mark, size)
                 """,
-                // Conflicts that nobody has decided: among all entries they are few.
-                """
-                CREATE INDEX key_history_conflicts ON key_history (store_id, number)
-                WHERE own = 0 AND lost_conflict = 1 AND resolved = 0
-                """,
                 // One row: how far the service's clock has come, milliseconds since 1970.
                 "CREATE TABLE service_clock (number BIGINT NOT NULL PRIMARY KEY, milliseconds BIGINT NOT NULL)",
             ])
