@@ -105,21 +105,28 @@ import Testing
             let text = try String(contentsOfFile: "/proc/self/statm", encoding: .utf8)
             return try #require(text.split(separator: " ").dropFirst().first.flatMap { Int($0) }) * Int(getpagesize())
         }
-        let before = try residentBytes()
-        var walk = try ContentWalk(root: root, depth: 3, length: length, range: 0..<length)
-        var (asked, count) = (0, 0)
-        while count < 600_000 {
-            let step = try walk.next()
-            if step == .end { break }
-            if case .nodes(let ids) = step {
-                asked += ids.count
-                try walk.take(ids.compactMap { nodes[$0] })
-            } else {
-                count += 1
+        // Other tests of this process allocate meanwhile, so the least of several walks counts. All are kept: what one
+        // holds is not given to the next.
+        var (walks, least): ([ContentWalk], Int) = ([], .max)
+        while least >= 16 << 20, walks.count < 8 {
+            let before = try residentBytes()
+            var walk = try ContentWalk(root: root, depth: 3, length: length, range: 0..<length)
+            var (asked, count) = (0, 0)
+            while count < 600_000 {
+                let step = try walk.next()
+                if step == .end { break }
+                if case .nodes(let ids) = step {
+                    asked += ids.count
+                    try walk.take(ids.compactMap { nodes[$0] })
+                } else {
+                    count += 1
+                }
             }
+            #expect(asked == 3 && count == 600_000)
+            least = min(least, try residentBytes() - before)
+            walks.append(walk)
         }
-        #expect(asked == 3 && count == 600_000)
-        #expect(try residentBytes() - before < 16 << 20)
+        #expect(least < 16 << 20)
     }
 
     @Test func aNodeThatIsNotWhatWasSaidOfItIsADamageOfTheContent() throws {
