@@ -12,8 +12,10 @@ import Testing
     /// The pages with commands for people. docs/command-line.md has a generated table besides, and its own check.
     static let pages: [String] = {
         let runbooks = (try? FileManager.default.contentsOfDirectory(atPath: root.path + "/ops/runbooks")) ?? []
-        return ["README.md", "docs/operation.md", "docs/metrics.md", "docs/records.md", "docs/security.md"]
-            + runbooks.sorted().map { "ops/runbooks/" + $0 }
+        return [
+            "README.md", "docs/getting-started.md", "docs/concepts.md", "docs/operation.md", "docs/metrics.md",
+            "docs/records.md", "docs/security.md",
+        ] + runbooks.sorted().map { "ops/runbooks/" + $0 }
     }()
 
     struct Found: CustomStringConvertible {

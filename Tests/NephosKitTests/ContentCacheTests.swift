@@ -76,6 +76,25 @@ import Testing
         }
     }
 
+    @Test func anUnreadableDocumentKeepsItsCopyAndStopsNoOther() throws {
+        try withCache { database, folder in
+            let (documents, assets) = (copies(of: .documents, database), copies(of: .records, database))
+            try ContentCache.set(0, database)
+            try documents.hold(content(1).root, by: makeFile().description, isNeeded: false)
+            _ = try add(content(1), to: documents, at: 1)
+            let other = try add(content(2), to: assets, at: 2)
+            // Nothing that is kept of documents can be read.
+            try database.execute(sql: "DROP TABLE document_downloads")
+            try documents.weigh()
+            #expect(try ContentCache.trim(database, folder) == [other])
+            // The same bytes come again, and the copy is found damaged.
+            let (second, again) = (makeFile(), copies(of: .documents, database))
+            #expect(try again.add(content(1), in: second, [], now: time(3)) == second)
+            #expect(try again.drop(heldBy: "another", and: content(1)).isEmpty)
+            #expect(try again.has(content(1)) && !ContentCache.hasUnweighed(database))
+        }
+    }
+
     @Test func whatWasReplacedGoesAtOnce() throws {
         try withCache { database, folder in
             for service in [ServiceName.documents, .records] {

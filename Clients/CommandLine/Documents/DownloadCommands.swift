@@ -176,9 +176,9 @@ extension DocumentsCommand {
         static let configuration = CommandConfiguration(
             abstract: "How many bytes of contents are on this device that the server has too, and how many may be.",
             discussion: """
-                What was read, got or sent stays as far as that goes, and is read from here; what was used longest ago \
-                goes first. The assets of records count too. What waits to be sent, and what is kept downloaded, does \
-                not. Without anything said it is 1 GiB, or an eighth of what the disk has left where that is less.
+                The device keeps copies of files and of records' assets up to this limit, and reads them without the \
+                server. The least recently used copy is removed first. Pending uploads and pinned files stay and do not \
+                count. The default is 1 GiB, or an eighth of the free disk space if that is less.
                 """)
 
         @Option(name: .long, help: "Bytes that may stay, such as 2GiB; 0: none; default: as if nothing had been said.")

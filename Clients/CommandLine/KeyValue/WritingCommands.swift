@@ -113,7 +113,7 @@ extension KeyValueCommand {
         static let configuration = CommandConfiguration(
             abstract: "Keep what keys hold: their conflicts are listed no more, on any device.",
             discussion: """
-                What lost stays in nephos history, and can be brought back from there until its time is over.
+                The losing values stay in nephos history for 30 days.
                 Exit code 2: a key has no conflict.
                 """)
 

@@ -205,13 +205,12 @@ public struct KeyValueConflicts: ConflictList {
     /// - Throws: ``CloudError`` as ``Scope/conflicts(of:withHistory:limit:timeout:)`` does.
     public func list() async throws(CloudError) -> [ScopeConflict] { try await scope.conflicts(limit: .max) }
 
-    /// Has them listed no more, on all devices: somebody has looked at them and decided. What the keys hold stays as
-    /// it is, and what lost stays in the ``KeyValueStore/history(forKey:limit:timeout:)`` until its time is over.
+    /// Marks conflicts as resolved, on all devices. The keys keep their values; the losing values stay in
+    /// ``KeyValueStore/history(forKey:limit:timeout:)`` for 30 days.
     ///
     /// - Parameters:
     ///   - key: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
-    ///   - time: Those that the server recorded later (``KeyHistoryEntry/recorded``) nobody has seen: they stay. Nil: none
-    ///     does.
+    ///   - time: Conflicts that the server recorded later (``KeyHistoryEntry/recorded``) stay. Nil: all are resolved.
     ///   - timeout: How long one call may take; nil: as long as any of this session.
     /// - Returns: How many there were.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again), or the service's own.

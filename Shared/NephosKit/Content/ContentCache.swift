@@ -4,7 +4,7 @@ import Logging
 import NephosCore
 import NephosWire
 
-/// What names the bytes of a content, as its item or its asset has it.
+/// The address of a content: root hash, length and depth of its tree, as an item or an asset has it.
 protocol ContentAddress {
     var root: Data { get }
     var length: UInt64 { get }
@@ -50,7 +50,7 @@ struct ContentCache {
                     """)
         ] + ContentOffers.migrations
 
-    /// What may stay, where nobody has said otherwise; and how many.
+    /// Default bounds of the cache, in bytes and in copies.
     static let defaultBytesMax: UInt64 = 1 << 30
     static let countMax = 100_000
     /// How exactly it is known when something was used: nobody writes at each reading.
@@ -90,9 +90,9 @@ struct ContentCache {
         arguments(content.root, Int64(clamping: content.length), Int64(content.depth))
     }
 
-    // MARK: What is here
+    // MARK: Reading
 
-    /// The copy of these bytes; nil: there is none.
+    /// The copy of a content; nil: there is none.
     func copy(of content: some ContentAddress) throws -> LocalCopy? {
         try Row.fetchOne(
             statement("SELECT file, length, chunks, used FROM content_copies WHERE \(Self.content)"),
@@ -113,7 +113,7 @@ struct ContentCache {
             ?? false
     }
 
-    /// What is here that a document holds, the one that was used last: most of its chunks may be in the next one.
+    /// The most recently used copy that a document holds. Most of its chunks may be in the document's next content.
     func lastCopy(heldBy name: String) throws -> LocalCopy? {
         try Row.fetchOne(
             statement(
@@ -179,7 +179,7 @@ struct ContentCache {
         guard let root = try root(in: file) else { return }
         try statement("DELETE FROM content_copies WHERE \(Self.place) AND file = ?4")
             .execute(arguments: arguments(file.wire))
-        // What an unsettled record names it names also while it is not here.
+        // A pending record keeps holding a content while its copy is missing.
         guard let documents else { return }
         for name in try holders(of: root) { try documents.touch(ItemName(name)) }
         try statement("DELETE FROM content_holders WHERE \(Self.place) AND root = ?4").execute(
@@ -192,7 +192,7 @@ struct ContentCache {
         try forget(file)
     }
 
-    // MARK: What needs it
+    // MARK: Holders
 
     /// - Parameters:
     ///   - name: Of a document or a record.
@@ -236,7 +236,7 @@ struct ContentCache {
             arguments: arguments(scope))
     }
 
-    /// Whoever had it has another in its place: unless something holds it still, it goes first.
+    /// The holder has a newer content. Without another holder this copy is removed first.
     func noteReplaced(_ root: Data) throws {
         try statement(
             "UPDATE content_copies SET used = ?5, need = 2 WHERE \(Self.place) AND root = ?4 AND NOT EXISTS "
@@ -269,11 +269,15 @@ struct ContentCache {
             statement("SELECT name FROM content_holders WHERE \(Self.place) AND root = ?4"), arguments: arguments(root))
     }
 
-    /// Whether something needs the copy here.
+    /// Whether a document or a record needs the copy here. A document whose row cannot be read may need it: its copy
+    /// stays, and other copies are kept and removed as usual.
     private func isNeeded(_ root: Data) throws -> Bool {
         let holders = try holders(of: root)
         guard let documents else { return !holders.isEmpty }
-        return try holders.contains { name in try DocumentID(name).map { try documents.wants($0, root) } ?? false }
+        return holders.contains { name in
+            guard let id = DocumentID(name) else { return false }
+            return (try? documents.wants(id, root)) ?? true
+        }
     }
 
     private func note(_ need: Int, of root: Data) throws {
@@ -281,7 +285,7 @@ struct ContentCache {
             .execute(arguments: arguments(root, need))
     }
 
-    /// What is needed may not be any more.
+    /// Marks copies as possibly not needed any more; the next trim finds out.
     ///
     /// - Parameter name: What a document holds; nil: everything.
     func weigh(heldBy name: String? = nil) throws {
@@ -345,8 +349,7 @@ extension ContentCache {
         }
         func isNeeded(_ row: Row) throws -> Bool {
             let (cache, root) = (try place(of: row).cache, row["root"] as Data)
-            // A document whose row cannot be read may need it, and stops no other from being trimmed.
-            let isNeeded = (try? cache.isNeeded(root)) ?? true
+            let isNeeded = try cache.isNeeded(root)
             try cache.note(isNeeded ? 1 : 0, of: root)
             return isNeeded
         }

@@ -255,27 +255,21 @@ package final class LocalStore: Sendable {
     ///
     /// - Throws: ``CloudError`` `.constraintViolation` inside an app's transaction.
     func write<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
-        try requireOutsideTransaction()
-        try requireWritable()
-        let written: Result
-        do {
-            try fault?("save")
-            written = try database.writeWithoutTransaction { try Self.inTransaction(.immediate, of: $0, body) }
-        } catch {
-            throw LocalFailure.error(of: error, at: path)
-        }
+        let written = try transact(body)
         onWrite.withLock { $0 }?()
         changed.ring()
         return written
     }
 
-    /// The same for what the home's processes leave for each other: it is told to none in this process.
-    func note(_ body: (Database) throws -> Void) throws(CloudError) {
+    /// Writes rows that the processes of a home leave for each other. This process is not notified of them.
+    func note(_ body: (Database) throws -> Void) throws(CloudError) { try transact(body) }
+
+    private func transact<Result>(_ body: (Database) throws -> Result) throws(CloudError) -> Result {
         try requireOutsideTransaction()
         try requireWritable()
         do {
             try fault?("save")
-            try database.writeWithoutTransaction { try Self.inTransaction(.immediate, of: $0, body) }
+            return try database.writeWithoutTransaction { try Self.inTransaction(.immediate, of: $0, body) }
         } catch {
             throw LocalFailure.error(of: error, at: path)
         }
