@@ -87,10 +87,10 @@ import Testing
             sync.page(last) == [
                 .apply(PulledPages(last: last, isStaged: true, after: .zero, isListing: true, isComparing: false))
             ])
-        #expect(sync.pullsApplied == 0)
+        #expect(sync.pull.applied == 0)
         let told = sync.applied(AppliedPages(head: token(9), digestAgrees: true), wasListing: true)
         #expect(told == [.tellNews, .turn, .changed, .fetched])
-        #expect(sync.agrees && sync.pullsApplied == 1)
+        #expect(sync.comparison == .agreed && sync.pull.applied == 1)
     }
 
     @Test func whileSomethingComesOnlyAFixedTimeEnds() {
@@ -188,7 +188,7 @@ import Testing
 
     @Test func anExpiredTokenFetchesEverythingAtOnce() throws {
         var sync = current()
-        _ = sync.pull()
+        _ = sync.beginPull()
         #expect(try #require(request(sync.found(token(5)))).after.sequence == 5)
         #expect(sync.pullFailed(CloudError(.changeTokenExpired, "Old.")) == [.find])
         let everything = try #require(request(sync.found(token(5))))
@@ -202,19 +202,19 @@ import Testing
         var sync = current()
         var pauses: [Duration] = []
         for _ in 0..<8 {
-            _ = sync.pull()
+            _ = sync.beginPull()
             _ = sync.found(token(5))
             pauses.append(try #require(pause(sync.pullFailed(Self.unavailable))))
         }
         #expect(pauses[0] <= .seconds(1) && pauses[7] > .seconds(29) && pauses[7] <= .seconds(60))
         #expect(Set(pauses).count == 8)
-        #expect(sync.hasten() == [.stopWaiting(.pull), .read(try #require(sync.reading?.request)), .turn])
+        #expect(sync.hasten() == [.stopWaiting(.pull), .read(try #require(sync.pull.reading?.request)), .turn])
         #expect(try #require(pause(sync.pullFailed(Self.unavailable))) <= .seconds(1))
     }
 
     @Test func whatTheServerAsksForIsWaitedButNotForYears() throws {
         var sync = current()
-        _ = sync.pull()
+        _ = sync.beginPull()
         var error = Self.unavailable
         error.retryAfter = .seconds(90)
         var actions = sync.pullFailed(error)
@@ -229,18 +229,18 @@ import Testing
 
     @Test func aSecondPullFollowsTheFirst() {
         var sync = current()
-        #expect(sync.pull() == [.find])
-        #expect(sync.pull() == [])
+        #expect(sync.beginPull() == [.find])
+        #expect(sync.beginPull() == [])
         _ = sync.found(token(5))
         _ = sync.page(page(6))
         let actions = sync.applied(AppliedPages(head: token(6), digestAgrees: true), wasListing: false)
         #expect(actions == [.tellNews, .find, .turn, .changed])
-        #expect(sync.pulls == 3 && sync.pullsApplied == 2)
+        #expect(sync.pull.begun == 3 && sync.pull.applied == 2)
     }
 
     @Test func pagesThatDoNotGoWithTheCopyAreFollowedByEverything() throws {
         var sync = current()
-        _ = sync.pull()
+        _ = sync.beginPull()
         _ = sync.found(token(5))
         _ = sync.page(page(6))
         #expect(sync.applied(AppliedPages(needsEverything: true), wasListing: false) == [.find])
@@ -264,7 +264,7 @@ import Testing
         _ = sync.found(token(5))
         _ = sync.page(page(6))
         _ = sync.applied(AppliedPages(head: token(6), digestAgrees: true), wasListing: true)
-        #expect(sync.pullRetry == Retry())
+        #expect(sync.pull.retry == Retry())
     }
 
     // MARK: Heads and digests
@@ -317,7 +317,7 @@ import Testing
         var sync = current()
         let head = ServerHead(token: token(5), digest: [1])
         #expect(sync.stands(here(5, differs: true), beside: head) == [.find])
-        #expect(!sync.agrees)
+        #expect(sync.comparison != .agreed)
         #expect(try #require(request(sync.found(token(5)))).after.sequence == 0)
         var pauses: [Duration] = []
         for _ in 0..<9 {
@@ -339,7 +339,7 @@ import Testing
         }
         _ = sync.page(page(5, complete: true))
         _ = sync.applied(AppliedPages(head: token(5), digestAgrees: true), wasListing: true)
-        #expect(sync.problem == nil && sync.agrees && sync.comparisons == 0)
+        #expect(sync.problem == nil && sync.comparison == .agreed)
     }
 
     @Test func pullsDoNotPutOffAFullComparison() throws {
@@ -349,7 +349,7 @@ import Testing
         _ = sync.page(page(5, complete: true))
         let differing = AppliedPages(head: token(5), digestAgrees: false)
         #expect(pause(sync.applied(differing, wasListing: true), .comparison) != nil)
-        #expect(sync.pull() == [.find])
+        #expect(sync.beginPull() == [.find])
         _ = sync.found(token(5))
         _ = sync.page(page(5))
         #expect(pause(sync.applied(differing, wasListing: false), .comparison) == nil)
@@ -363,7 +363,7 @@ import Testing
         _ = sync.found(.zero)
         _ = sync.page(page(5, complete: true))
         let actions = sync.applied(AppliedPages(head: token(5)), wasListing: true)
-        #expect(pause(actions) == .seconds(1) && !sync.agrees)
+        #expect(pause(actions) == .seconds(1) && sync.comparison != .agreed)
     }
 
     // MARK: The feed, as it comes
@@ -390,7 +390,7 @@ import Testing
     @Test func aGapThatThePullHasClosedIsNotWaitedForAnyMore() {
         var sync = current()
         _ = sync.received(segment(6, 7), as: .ahead)
-        _ = sync.pull()
+        _ = sync.beginPull()
         _ = sync.found(token(5))
         _ = sync.page(page(7))
         let actions = sync.applied(AppliedPages(head: token(7), digestAgrees: true), wasListing: false)
@@ -422,21 +422,21 @@ import Testing
     @Test func nothingIsAskedOfAServerThatHasTurnedTheDeviceAway() {
         var sync = current()
         sync.turnedAway()
-        #expect(sync.pull() == [] && sync.heard(ServerHead(token: token(9))) == [])
+        #expect(sync.beginPull() == [] && sync.heard(ServerHead(token: token(9))) == [])
         #expect(sync.notified(segment(5, 6)) == [] && sync.hasten() == [])
     }
 
     @Test func anEndForgetsAllButHowManyPullsThereWere() {
         var sync = current()
-        _ = sync.pull()
+        _ = sync.beginPull()
         _ = sync.found(token(5))
         _ = sync.note(Self.unavailable)
         #expect(Set(sync.end().map { "\($0)" }).count == ScopeSync.Timer.ofSession.count)
-        #expect(!sync.isPulling && sync.problem == nil && !sync.agrees && sync.reading == nil)
+        #expect(!sync.pull.isRunning && sync.problem == nil && sync.comparison != .agreed && sync.pull.reading == nil)
         // An answer that comes late.
         #expect(sync.page(page(6)) == [] && sync.staged(at: .zero) == [] && sync.pullFailed(Self.unavailable) == [])
-        #expect(sync.pulls == 2 && sync.pullsApplied == 1)
-        #expect(sync.begin("other") == [.find] && sync.pulls == 3)
+        #expect(sync.pull.begun == 2 && sync.pull.applied == 1)
+        #expect(sync.begin("other") == [.find] && sync.pull.begun == 3)
     }
 
     @Test func whoIsThereSaysMoreThanThatACallWasInVain() {
@@ -448,7 +448,7 @@ import Testing
         #expect(sync.problem == nobody)
         // The next pull is planned already.
         #expect(sync.refused(nobody) == [])
-        #expect(sync.connected() == [.stopWaiting(.pull), .read(sync.reading?.request ?? .init()), .turn, .changed])
+        #expect(sync.connected() == [.stopWaiting(.pull), .read(sync.pull.reading?.request ?? .init()), .turn, .changed])
     }
 
     @Test func whatNeedsAPersonIsNotCoveredUp() {

@@ -20,7 +20,7 @@ import Testing
     private func finishPull(_ sync: inout ScopeSync) {
         _ = sync.found(.zero)
         var page = WireReadChangesReply()
-        page.complete = sync.reading?.isListing ?? true
+        page.complete = sync.pull.reading?.isListing ?? true
         _ = sync.page(page)
         _ = sync.applied(AppliedPages(digestAgrees: true), wasListing: true)
     }

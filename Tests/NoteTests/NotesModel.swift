@@ -21,13 +21,14 @@ final class NotesModel: ScopeModel {
 
     init(_ engine: DeviceEngine) { self.engine = engine }
 
-    func scope(in session: SessionRecord) -> LocalScope? {
-        LocalScope(account: session.accountID, service: service, owner: owner, path: app.rawValue)
+    func address(in session: SessionRecord) -> ScopeAddress {
+        .known(LocalScope(account: session.accountID, service: service, owner: owner, path: app.rawValue))
     }
 
-    func emit(_ notification: ChangeNotification) {
-        told.append(notification)
-        engine.onEvent(.change(id, notification))
+    func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification] {
+        let notifications = news.entries.map { ChangeNotification($0.notification, $0.error) }
+        told += notifications
+        return notifications
     }
 
     func notes(in rows: ScopeTransaction) throws -> [Note] {

@@ -83,7 +83,9 @@ struct ConflictOptions: ParsableArguments {
                 conflicts = try await scope.conflicts(
                     of: name, withHistory: withHistory, limit: limit, timeout: wait)
             } catch {
-                conflicts = (try? await scope.undecidedConflicts(of: name, limit: limit)) ?? []
+                // Conflicts of records and documents are on this device.
+                let isHere = scope.id.service != .keyValue
+                conflicts = isHere ? (try? await scope.conflicts(of: name, limit: limit)) ?? [] : []
                 failure = error
             }
         }

@@ -85,18 +85,6 @@ public struct Scope: Sendable {
         }
     }
 
-    /// Those that nobody has decided and that are here, newest first. The server is not asked.
-    ///
-    /// - Throws: ``CloudError`` `.storageFailure`.
-    package func undecidedConflicts(of name: String?, limit: Int) async throws(CloudError) -> [ScopeConflict] {
-        try await perform { driver, completion in
-            completion(
-                Result { () throws(CloudError) in
-                    try driver.readHere { try driver.model.undecidedConflicts(of: name, limit: limit, in: $0) }
-                })
-        }
-    }
-
     /// Conflicts that a person has to decide, as far as this device knows. The server is not asked.
     ///
     /// Those of documents are among what ``UbiquityContainer/status(of:)`` has.

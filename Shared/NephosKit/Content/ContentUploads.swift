@@ -76,7 +76,13 @@ final class ContentUploads {
 
     // MARK: Beginning
 
-    /// Goes on with what waits, as far as that is not done already.
+    /// Begins pending uploads in the next turn of the loop: they read and write by themselves.
+    func beginSoon() {
+        let account = model.driver?.scope?.account
+        engine.loop.schedule(after: .zero) { [weak self] in self?.begin(as: account) }
+    }
+
+    /// Begins pending uploads, as far as there are places.
     func begin(as account: AccountID?) {
         guard !engine.stopped, let driver = model.driver, let scope = driver.scope, scope.account == account else {
             return

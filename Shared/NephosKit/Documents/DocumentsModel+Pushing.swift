@@ -7,23 +7,20 @@ internal import NephosWire
 internal import SwiftProtobuf
 
 extension DocumentsModel {
-    /// In their order: a folder is made before what is put into it, and a name is free before another takes it.
-    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> {
-        Set(operations.map(\.position))
+    /// Operations keep their order: a folder is made before files go into it, and a name is free before another item
+    /// takes it.
+    func arrange(_ operations: inout [OutboxOperation], isFull: Bool, in rows: ScopeTransaction) throws {
+        let makingRoom = try isFull ? makingRoom(among: operations, in: rows) : []
+        for index in operations.indices {
+            operations[index].goesAlone = true
+            operations[index].makesRoom = makingRoom.contains(operations[index].position)
+        }
     }
 
-    /// What does not wait for a content, or for another that does. Nothing overtakes what waits for a person.
-    func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
-        // What is to come may have been asked for by another process.
+    func continueTransfers(hasUploads: Bool) {
+        // Another process may have asked for a download.
         downloads.look()
-        let blocked = try rows.firstBlocked()?.position ?? .max
-        let operations = operations.filter { $0.position < blocked }
-        let held = try preparations(among: operations, in: rows)
-        guard !held.isEmpty else { return operations }
-        let account = rows.scope.account
-        // Not in here: it reads and writes by itself.
-        engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.begin(as: account) }
-        return operations.filter { held[$0.position] == nil }
+        if hasUploads { uploads.beginSoon() }
     }
 
     func preparations(

@@ -28,11 +28,12 @@ final class DocumentsModel: ContentKeeping {
 
     var footprints = RequestFootprints()
 
-    func scope(in session: SessionRecord) -> LocalScope? {
+    func address(in session: SessionRecord) -> ScopeAddress {
         guard session.containerIDs?[app.rawValue]?.contains(where: { $0.hasSameBytes(as: name) }) == true else {
-            return nil
+            return .toldByToken(
+                CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": name]))
         }
-        return Self.place(of: name, in: session)
+        return .known(Self.place(of: name, in: session))
     }
 
     static func place(of container: String, in session: SessionRecord?) -> LocalScope {
@@ -41,10 +42,6 @@ final class DocumentsModel: ContentKeeping {
     }
 
     func place(in session: SessionRecord?) -> LocalScope { Self.place(of: name, in: session) }
-
-    var absence: CloudError {
-        CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": name])
-    }
 
     func ended() {
         uploads.end()

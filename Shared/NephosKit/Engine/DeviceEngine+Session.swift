@@ -158,6 +158,6 @@ extension DeviceEngine {
 
     func announceAccountChange() {
         onEvent(.accountChanged(session))
-        for scope in scopes { scope.model.emit(ChangeNotification(reason: .accountChange, changedKeys: [])) }
+        for scope in scopes { scope.emit(ChangeNotification(reason: .accountChange, changedKeys: [])) }
     }
 }

@@ -5,13 +5,15 @@ internal import NephosWire
 internal import SwiftProtobuf
 
 extension KeyValueModel {
-    /// A timestamp that is further ahead comes from a clock that was ahead, and the server will cut it back to the time
-    /// of its arrival: it is sent alone, so that the device's own writes arrive in their order.
-    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> {
+    /// The server cuts a timestamp that is too far ahead back to the time of its arrival. Such a write is sent alone, so
+    /// that the device's writes keep their order.
+    func arrange(_ operations: inout [OutboxOperation], isFull: Bool, in rows: ScopeTransaction) throws {
         let limit = HybridClock.limit(now: max(engine.now, try Facts(rows.database).seen.time))
         let store = StoreTransaction(rows)
-        return Set(
-            try operations.map(\.position).filter { try store.writes(of: $0).contains { $0.timestamp > limit } })
+        for index in operations.indices {
+            operations[index].goesAlone =
+                try store.writes(of: operations[index].position).contains { $0.timestamp > limit }
+        }
     }
 
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message {

@@ -17,9 +17,10 @@ final class KeyValueModel: ScopeModel {
         self.engine = engine
     }
 
-    func scope(in session: SessionRecord) -> LocalScope? { session.scope(of: app)?.local }
-
-    var absence: CloudError { CloudError(.missingEntitlement, "The app has no key-value store.") }
+    func address(in session: SessionRecord) -> ScopeAddress {
+        session.scope(of: app).map { .known($0.local) }
+            ?? .toldByToken(CloudError(.missingEntitlement, "The app has no key-value store."))
+    }
 
     /// A store has 1024 keys, some thousand deletions, and 1 MiB of values; what changes meanwhile comes again.
     func adjust(_ options: inout ScopeSync.Options) {

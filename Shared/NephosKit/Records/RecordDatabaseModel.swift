@@ -23,17 +23,15 @@ final class RecordDatabaseModel: ContentKeeping {
         self.engine = engine
     }
 
-    func scope(in session: SessionRecord) -> LocalScope? {
+    func address(in session: SessionRecord) -> ScopeAddress {
         !session.isPublic && DeviceEngine.lists(name, app, in: session)
-            ? RecordPlace.database(name).scope(of: session.accountID) : nil
+            ? .known(RecordPlace.database(name).scope(of: session.accountID))
+            : .toldByToken(
+                CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": name]))
     }
 
     func place(in session: SessionRecord?) -> LocalScope {
         RecordPlace.database(name).scope(of: session.flatMap { $0.signedIn ? $0.accountID : nil })
-    }
-
-    var absence: CloudError {
-        CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": name])
     }
 
     func ended() { uploads.end() }
@@ -194,12 +192,16 @@ final class RecordDatabaseModel: ContentKeeping {
         }
     }
 
-    /// In their order: a zone is deleted before another is made under its name.
-    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> {
-        Set(operations.map(\.position))
+    /// Operations keep their order: a zone is deleted before another of its name is made.
+    func arrange(_ operations: inout [OutboxOperation], isFull: Bool, in rows: ScopeTransaction) throws {
+        let makingRoom = try isFull ? makingRoom(among: operations, in: rows) : []
+        for index in operations.indices {
+            operations[index].goesAlone = true
+            operations[index].makesRoom = makingRoom.contains(operations[index].position)
+        }
     }
 
-    func makingRoom(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> {
+    private func makingRoom(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> {
         var before: Set<String> = []
         var found: Set<Int64> = []
         for operation in operations {

@@ -33,7 +33,7 @@ extension RecordZoneModel {
         } catch { completion(.failure(error)) }
     }
 
-    func undecidedConflicts(of name: String?, limit: Int, in rows: ScopeTransaction) throws -> [ScopeConflict] {
+    private func undecidedConflicts(of name: String?, limit: Int, in rows: ScopeTransaction) throws -> [ScopeConflict] {
         try records(in: rows).conflicts(of: name).sorted { $0.found > $1.found }.prefix(limit).map(conflict)
     }
 

@@ -7,25 +7,18 @@ internal import NephosWire
 internal import SwiftProtobuf
 
 extension RecordZoneModel {
-    /// In their order: a parent is saved before its child, and a save before the one that was made from it.
-    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> {
-        Set(operations.map(\.position))
+    /// Operations keep their order: a parent is saved before its child, and a save before a later save of its record.
+    func arrange(_ operations: inout [OutboxOperation], isFull: Bool, in rows: ScopeTransaction) throws {
+        let makingRoom = try isFull ? makingRoom(among: operations, in: rows) : []
+        for index in operations.indices {
+            operations[index].goesAlone = true
+            operations[index].makesRoom = makingRoom.contains(operations[index].position)
+        }
     }
 
-    /// Nothing overtakes what waits for a person, and nothing is sent whose conflict or refusal there would be no room for,
-    /// nor before its assets are stored.
-    func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
-        guard !operations.isEmpty, try lackOfRoom(in: rows) == nil else { return [] }
-        let blocked = try rows.firstBlocked()?.position ?? .max
-        let sendable = operations.filter { $0.position < blocked }
-        let held = try waitingForAssets(among: sendable, in: rows)
-        guard !held.isEmpty else { return sendable }
-        let account = rows.scope.account
-        // Not in here: it reads and writes by itself.
-        engine.loop.schedule(after: .zero) { [weak self] in self?.uploads.begin(as: account) }
-        return sendable.filter { held[$0.position] == nil }
-    }
+    func continueTransfers(hasUploads: Bool) { if hasUploads { uploads.beginSoon() } }
 
+    /// No operation is sent while the home has no room for its conflict or rejection, nor before its assets are stored.
     func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation] {
         guard !operations.isEmpty else { return [:] }
         guard let lack = try lackOfRoom(in: rows) else { return try waitingForAssets(among: operations, in: rows) }

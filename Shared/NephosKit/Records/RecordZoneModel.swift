@@ -29,19 +29,24 @@ final class RecordZoneModel: ContentSending {
         self.engine = engine
     }
 
-    func scope(in session: SessionRecord) -> LocalScope? {
-        guard DeviceEngine.lists(container, app, in: session) else { return nil }
+    func address(in session: SessionRecord) -> ScopeAddress {
+        let absence = ScopeAddress.toldByToken(
+            CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": container]))
+        guard DeviceEngine.lists(container, app, in: session) else { return absence }
         if place.isPublic {
-            let scope = session.publicOwner(of: container).map { place.scope(of: session.accountID, owner: $0) }
-            return scope.flatMap { isKept($0) ? $0 : nil }
+            guard let owner = session.publicOwner(of: container) else { return absence }
+            let scope = place.scope(of: session.accountID, owner: owner)
+            return isKept(scope) ? .known(scope) : .toldByHome
         }
-        guard !session.isPublic else { return nil }
-        let id = try? engine.local.read { database in
-            try ZoneTransaction(
-                ScopeTransaction(database, RecordPlace.database(container).scope(of: session.accountID))
-            ).id(of: zone)
+        guard !session.isPublic else { return .toldByHome }
+        let address = try? engine.local.read { database -> ScopeAddress in
+            let zones = ZoneTransaction(
+                ScopeTransaction(database, RecordPlace.database(container).scope(of: session.accountID)))
+            if let id = try zones.id(of: zone) { return .known(place.scope(of: session.accountID, zoneID: id)) }
+            guard case .zone = place, zone != RecordZone.defaultName else { return .toldByHome }
+            return try zones.rows.state().synced && zones.zone(zone) == nil ? .gone : .toldByHome
         }
-        return id.flatMap { $0 }.map { place.scope(of: session.accountID, zoneID: $0) }
+        return address ?? .toldByHome
     }
 
     /// Whether a copy is kept: any process of the home may have dropped it.
@@ -50,31 +55,10 @@ final class RecordZoneModel: ContentSending {
         return (try? engine.local.read { try ScopeTransaction($0, scope).hasState() }) ?? false
     }
 
-    /// The zone was deleted, and nobody has made another of its name.
-    func isGone(in session: SessionRecord) -> Bool {
-        guard case .zone = place, zone != RecordZone.defaultName, !session.isPublic else { return false }
-        let isGone = try? engine.local.read { database in
-            let zones = ZoneTransaction(
-                ScopeTransaction(database, RecordPlace.database(container).scope(of: session.accountID)))
-            return try zones.rows.state().synced && zones.zone(zone) == nil
-        }
-        return isGone ?? false
-    }
-
     func place(in session: SessionRecord?) -> LocalScope {
         place.scope(
             of: session.flatMap { $0.signedIn ? $0.accountID : nil },
             owner: place.isPublic ? session?.publicOwner(of: container) : nil)
-    }
-
-    /// The database tells, and the session which databases there are, and whose the public ones.
-    var isToldByToken: Bool {
-        guard let session = engine.session, DeviceEngine.lists(container, app, in: session) else { return true }
-        return place.isPublic && session.publicOwner(of: container) == nil
-    }
-
-    var absence: CloudError {
-        CloudError(.missingEntitlement, "The app lists no such container.", details: ["container": container])
     }
 
     func records(in rows: ScopeTransaction) -> RecordTransaction {

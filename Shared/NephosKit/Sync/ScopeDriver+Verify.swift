@@ -28,8 +28,7 @@ extension ScopeDriver {
             guard let self else { return }
             if case .failure(let error) = result { return completion(.failure(error)) }
             guard let scope else {
-                // Of what is gone there is nothing on either side.
-                let isGone = engine.session.map { $0.signedIn && model.isGone(in: $0) } ?? false
+                // A deleted scope has no items on either side.
                 return completion(isGone ? .success(Self.nothing) : .failure(Self.left))
             }
             if !readsAll, walk(scope, timeout: timeout, attemptsLeft: attemptsLeft, completion) { return }

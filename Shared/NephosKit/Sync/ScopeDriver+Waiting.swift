@@ -72,8 +72,8 @@ extension ScopeDriver {
         return standing
     }
 
-    /// Whether there is nothing to be in step with.
-    private var isGone: Bool { scope == nil && engine.session.map { $0.signedIn && model.isGone(in: $0) } ?? false }
+    /// The scope was deleted on the server.
+    var isGone: Bool { scope == nil && engine.session.map { $0.signedIn && model.address(in: $0) == .gone } ?? false }
 
     /// Why the session keeps the scope from being current.
     private var sessionProblem: CloudError? {
@@ -127,7 +127,7 @@ extension ScopeDriver {
         }
         return StoreStatus(
             initialSyncFinished: state.synced || isGone, head: state.head, digest: state.digest, pending: described,
-            refused: refused, problem: problem, agrees: isGone || (isDelegated ? told.agrees : sync.agrees),
+            refused: refused, problem: problem, agrees: isGone || (isDelegated ? told.agrees : sync.comparison == .agreed),
             budget: isDelegated ? told.budget : sync.outbox.pacing.budget,
             isFollowing: isGone || (isDelegated ? told.isFollowing : engine.router.isFollowing(self)),
             followingProblem: isDelegated ? told.followingError : engine.router.problem(of: self),

@@ -59,8 +59,10 @@ final class ScopeDriver {
         }
         // Who waits for what an account has need not wait when there is none.
         guard let session = engine.session, session.signedIn else { return perform([.look]) }
-        guard let scope = model.scope(in: session) else {
-            return isDelegated || engine.options.isOffline || !model.isToldByToken ? perform([.look]) : learnScope()
+        let address = model.address(in: session)
+        guard case .known(let scope) = address else {
+            guard case .toldByToken = address, !isDelegated, !engine.options.isOffline else { return perform([.look]) }
+            return learnScope()
         }
         endLearning()
         self.scope = scope
@@ -126,11 +128,11 @@ final class ScopeDriver {
                 guard error.code != .deviceRevoked, error.code != .notSignedIn else { return isLearning = false }
                 // Nobody tells when the app may.
                 if error.code.retry == .never, error.retryAfter == nil { pause = ScopeSync.unblockPause }
-            case .success where engine.session.flatMap({ self.model.scope(in: $0) }) != nil: break
             case .success(let token):
                 // This token did not tell; the next one may.
+                guard case .toldByToken(let absence)? = engine.session.map({ self.model.address(in: $0) }) else { break }
                 pause = engine.failed(&learnRetry)
-                note(model.absence)
+                note(absence)
                 engine.tokens.discard(token, of: app)
             }
             learnTimer = engine.loop.schedule(after: pause) { [weak self] in
@@ -198,7 +200,7 @@ final class ScopeDriver {
         perform([.changed])
     }
 
-    func pull() { if isDelegated { askLeader(isImpatient: false) } else { perform(sync.pull()) } }
+    func pull() { if isDelegated { askLeader(isImpatient: false) } else { perform(sync.beginPull()) } }
     private func askLeader(isImpatient: Bool) {
         wait(for: nil, timeout: .seconds(60), isImpatient: isImpatient) { _ in }
     }
@@ -309,7 +311,7 @@ final class ScopeDriver {
             engine.home.leader.changed(self)
             settleWaiters()
         case .fetched:
-            do throws(CloudError) { model.fetched(try status()) } catch { perform(sync.applyFailed(error)) }
+            do throws(CloudError) { engine.onEvent(.didFetchChanges(key, try status())) } catch { perform(sync.applyFailed(error)) }
             engine.home.leader.fetched(self)
         case .look: settleWaiters()
         case .finish(let number, let error): finish(number, error)
@@ -370,34 +372,42 @@ final class ScopeDriver {
         }
     }
 
-    /// How many that wait are looked at to find one that may be sent.
+    /// Pending operations that are searched for one that may be sent.
     private static let readMax = 1024
 
     private func sendable(limit: Int) throws(CloudError) -> [OutboxOperation] {
-        try read { rows in
+        var hasUploads = false
+        let sendable: [OutboxOperation] = try read { rows in
             guard try rows.state().synced else { return [] }
             var limit = limit
-            var found = try rows.sendable(limit: limit)
-            var waiting = try model.ready(among: found, in: rows)
-            // What has to wait for something of its own is not in the way of what need not.
-            while waiting.isEmpty, found.count == limit, limit < Self.readMax {
-                limit *= 2
-                found = try rows.sendable(limit: limit)
-                waiting = try model.ready(among: found, in: rows)
+            /// - Returns: The operations that wait for nothing, and whether there may be more behind them.
+            func find() throws -> (ready: [OutboxOperation], isCut: Bool) {
+                let found = try rows.sendable(limit: limit)
+                let held = try model.preparations(among: found, in: rows)
+                hasUploads = hasUploads || held.values.contains(where: \.isForContent)
+                return (found.filter { held[$0.position] == nil }, found.count == limit)
             }
-            // The server has no room for the first: what makes some may be anywhere behind it.
+            var (waiting, isCut) = try find()
+            // Operations that wait for an upload or a pause do not block those behind them.
+            while waiting.isEmpty, isCut, limit < Self.readMax {
+                limit *= 2
+                (waiting, isCut) = try find()
+            }
+            // The server has no room for the first: an operation that makes some may be anywhere behind it.
             let isFull = waiting.contains(where: \.waitsForRoom)
             if isFull, limit < Self.readMax {
-                waiting = try model.ready(among: rows.sendable(limit: Self.readMax), in: rows)
+                limit = Self.readMax
+                (waiting, _) = try find()
             }
-            let alone = try model.alone(among: waiting, in: rows)
-            let makingRoom = try isFull ? model.makingRoom(among: waiting, in: rows) : []
-            for index in waiting.indices {
-                waiting[index].goesAlone = alone.contains(waiting[index].position)
-                waiting[index].makesRoom = makingRoom.contains(waiting[index].position)
+            try model.arrange(&waiting, isFull: isFull, in: rows)
+            // Operations that keep their order do not pass one that is blocked until a person acts.
+            guard waiting.contains(where: \.goesAlone), let blocked = try rows.firstBlocked()?.position else {
+                return waiting
             }
-            return waiting
+            return waiting.filter { !$0.goesAlone || $0.position < blocked }
         }
+        model.continueTransfers(hasUploads: hasUploads)
+        return sendable
     }
 
     private func freeze(_ operations: [OutboxOperation], isAttempt: Bool) throws(CloudError) -> [OutboxOperation] {
@@ -424,6 +434,8 @@ final class ScopeDriver {
         }
     }
 
+    func emit(_ notification: ChangeNotification) { engine.onEvent(.change(key, notification)) }
+
     /// Tells the app what any process of this home has brought in since it was told last.
     private func tellNews() {
         guard scope != nil else { return }
@@ -435,7 +447,7 @@ final class ScopeDriver {
             }
             told = latest
             perform(sync.localSucceeded(.tell))
-            for notification in notifications { model.emit(notification) }
+            for notification in notifications { emit(notification) }
         } catch { failed(.tell, error) }
     }
 }

@@ -6,148 +6,153 @@ import NephosSync
 import NephosWire
 import SwiftProtobuf
 
-/// What differs from one kind of scope to another: which tables hold it, how changes merge into them, how an operation
-/// is packed and what its reply means, what the app is told. Everything else is the same for all (``ScopeSync``,
-/// ``ScopeDriver``).
+/// One kind of scope (a key-value store, a container, a database of records, a zone). Four small protocols hold what
+/// differs between kinds; ``ScopeSync`` and ``ScopeDriver`` do the rest for all of them.
 ///
-/// What gets a ``ScopeTransaction`` runs inside the transaction that also moves the scope's head. A model keeps
-/// `state.digest` in step with the live items in its tables, each of which has a column `account`.
-protocol ScopeModel: AnyObject {
-    /// Whose tokens it uses.
+/// Each method that gets a ``ScopeTransaction`` runs inside the transaction that also moves the scope's head.
+protocol ScopeModel: ScopeIdentity, ScopeItems, OutgoingChanges, UndecidedChanges {}
+
+/// Which scope it is, and where.
+protocol ScopeIdentity: AnyObject {
+    /// The app whose tokens are used.
     var app: AppID { get }
     var service: ServiceName { get }
-    /// Which of those that the app has; empty: it has one.
+    /// The scope among several of one app and service; empty: there is only one.
     var name: String { get }
-    /// Who keeps it in step.
     var engine: DeviceEngine { get }
-    /// Its own tables.
-    static var migrations: [LocalMigration] { get }
-    /// What its scopes may hold, and the like.
+    /// Limits of this kind of scope.
     func adjust(_ options: inout ScopeSync.Options)
-
-    /// Its scope under this session; nil: the server has not told which it is.
-    func scope(in session: SessionRecord) -> LocalScope?
-    /// Whether it is known that there is none: what is left of it is here, and there is nothing to be in step with.
-    func isGone(in session: SessionRecord) -> Bool
-    /// Whether the app's token tells which it is. If not, it begins when somebody says so (``ScopeDriver/reconsider()``).
-    var isToldByToken: Bool { get }
-    /// Why there is none, when the app's token did not tell.
-    var absence: CloudError { get }
-    /// Where its content is, whoever is signed in.
+    /// Where the scope is on the server, under this session.
+    func address(in session: SessionRecord) -> ScopeAddress
+    /// Where the scope's rows are in the home, also while nobody is signed in.
     func place(in session: SessionRecord?) -> LocalScope
+    /// The scope is followed only while the home holds something of it. A zone is: another device may delete it.
+    var isOnlyWhatIsHere: Bool { get }
+    /// The session ended, or the scope was closed.
+    func ended()
+}
 
-    // MARK: Bringing in
+/// Where a scope is on the server, as far as this device knows.
+enum ScopeAddress: Equatable {
+    case known(LocalScope)
+    /// The scope was deleted on the server, and nothing is left to sync.
+    case gone
+    /// The app's next token tells it. The error is the reason if that token does not.
+    case toldByToken(CloudError)
+    /// Another scope of this home tells it, and calls ``ScopeDriver/reconsider()``.
+    case toldByHome
 
-    /// Tells the live items' shares in the digest, one by one in the order of their names: a scope may have more items
-    /// than fit into memory.
+    var scope: LocalScope? { if case .known(let scope) = self { scope } else { nil } }
+}
+
+/// The device's copy of a scope's items.
+///
+/// The model keeps `state.digest` equal to the sum of its live items. Each of its tables has a column `account`.
+protocol ScopeItems: ScopeIdentity {
+    static var migrations: [LocalMigration] { get }
+    /// Calls the body with each live item's share in the digest, ordered by name. The scope may not fit into memory.
     func forEachDigest(in rows: ScopeTransaction, key: [UInt8], _ body: (ItemName, SetDigest) throws -> Void) throws
-    /// What the item's share in the digest is, by what the server says of it; nil: it cannot be read here.
+    /// The server's item's share in the digest; nil: this device cannot read the item.
     func digest(of change: WireChange, key: [UInt8]) -> SetDigest?
-    /// Finds what differs from the server's without reading all of it, and calls back on the loop. The copy is not behind.
+    /// Compares with the server by subtrees instead of reading everything, and calls back on the loop. The copy is not
+    /// behind.
     ///
-    /// - Parameter timeout: How long each answer may take.
-    /// - Returns: False: it cannot, and everything is read.
+    /// - Parameter timeout: For each request.
+    /// - Returns: False: this kind of scope cannot, so everything has to be read.
     func walk(
         _ scope: LocalScope, timeout: Duration, _ completion: @escaping (Result<ScopeWalk, CloudError>) -> Void
     ) -> Bool
-    /// The greatest sequence of an item: a push's reply may have brought one that is beyond the head.
+    /// The greatest sequence of an item. It may be above the head: a push's reply brings items, too.
     func greatestSequence(in rows: ScopeTransaction) throws -> UInt64
-    /// Merges what was pulled, or has come of the feed, into the tables, and queues what the server has lost.
+    /// Merges pulled changes, or a segment of the feed, into the tables, and queues items that the server has lost.
     ///
-    /// - Returns: Nil: it cannot be merged; fetch everything.
+    /// - Returns: Nil: they cannot be merged. The driver reads everything.
     func merge(_ pulled: PulledChanges, in rows: ScopeTransaction, _ state: inout ScopeState) throws -> MergedChanges?
+    /// News of the home's processes as the app gets them.
+    func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification]
+}
 
-    // MARK: Sending
-
-    /// Those of the operations, the oldest first, that may be sent now: what they need is there.
-    func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation]
-    /// What those of the operations wait for that may not.
+/// Pending operations: their order, their requests and the replies.
+protocol OutgoingChanges: ScopeIdentity {
+    /// The reason, by position, why an operation cannot be sent yet: an upload, a pause, too many conflicts.
     func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation]
-    /// How many of those that wait do so because somebody wanted it: nobody waits until they are sent.
+    /// Starts or continues the transfers that operations wait for. Called each time that operations are sent, outside
+    /// the transaction.
+    ///
+    /// - Parameter hasUploads: Operations wait for an upload.
+    func continueTransfers(hasUploads: Bool)
+    /// Marks operations that must keep their order (``OutboxOperation/goesAlone``) and, when the server's disk is full,
+    /// those that only make room and may pass earlier ones (``OutboxOperation/makesRoom``).
+    func arrange(_ operations: inout [OutboxOperation], isFull: Bool, in rows: ScopeTransaction) throws
+    /// Operations paused by the user. Callers that wait for all changes to be sent do not wait for these.
     func heldByChoice(in rows: ScopeTransaction) throws -> Int
-    /// Tries now what would be tried later by itself: what failed may succeed by now.
+    /// Retries transfers now.
     func hasten()
-    /// The positions of those that must neither overtake another nor be overtaken.
-    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64>
-    /// The positions of those that only make room on the server's disk, and are about nothing that those before them are
-    /// about: they go past those while that is full. Of those that may go in any order none need be named.
-    func makingRoom(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64>
-    /// The request that carries the operation; the same to the byte at each attempt under one id.
+    /// The operation's request. A repeat under the same id is the same to the byte.
     func pack(_ operation: OutboxOperation, in rows: ScopeTransaction) throws -> any SwiftProtobuf.Message
     /// Reads the reply.
     ///
     /// - Returns: Nil: it does not fit the request.
     func receipt(_ reply: Frame, of operation: OutboxOperation, in rows: ScopeTransaction) throws -> PushReceipt?
-    /// Takes out what will never be accepted, and keeps its content where a person finds it.
+    /// Takes out a rejected operation, and keeps its content for the user.
     func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush
-    /// What the operation writes, for a person to read.
+    /// Names of items that the operation writes, for a person to read.
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName]
-    /// Whether it is kept in step only as long as this home has something of it, and not because somebody has opened it:
-    /// as a zone is, which another device may delete.
-    var isOnlyWhatIsHere: Bool { get }
-    /// What was refused, and nobody has dismissed.
+}
+
+/// Changes and conflicts that wait for the user.
+protocol UndecidedChanges: ScopeIdentity {
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite]
-    /// What waits in places that the app no longer has.
-    func leftBehind(in rows: ScopeTransaction) throws -> [StoreStatus.LeftBehind]
-    /// Forgets refusals.
-    ///
     /// - Parameter names: Nil: all.
-    /// - Returns: Those that there were.
+    /// - Returns: The names of the dismissed ones.
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName]
-    /// Gives up what waits in places that the app no longer has.
+    /// Pending changes of scopes that the app no longer has.
+    func leftBehind(in rows: ScopeTransaction) throws -> [StoreStatus.LeftBehind]
     func discardLeftBehind(in rows: ScopeTransaction) throws
     /// Conflicts, newest first.
     ///
     /// - Parameters:
     ///   - name: Of this item; nil: of all.
-    ///   - withHistory: Whether ordinary overwrites are listed too.
-    ///   - timeout: How long one call may take; nil: as long as any of the session.
+    ///   - withHistory: Include ordinary overwrites. Only the server has them.
+    ///   - timeout: For each request; nil: the session's.
     func conflicts(
         of name: String?, withHistory: Bool, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void)
-
-    /// Those of them that nobody has decided and that are here, newest first.
-    func undecidedConflicts(of name: String?, limit: Int, in rows: ScopeTransaction) throws -> [ScopeConflict]
-    /// Conflicts that wait for somebody to decide them.
+    /// Conflicts on this device that the user has to decide.
     func conflictCount(in rows: ScopeTransaction) throws -> Int
-
-    /// The scope is not kept in step any more, or is about to be anew.
-    func ended()
-
-    // MARK: Telling
-
-    /// What the home's processes were told, as the app gets it.
-    func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification]
-    func emit(_ notification: ChangeNotification)
-    /// A pull has ended.
-    func fetched(_ status: StoreStatus)
 }
 
-extension ScopeModel {
+extension ScopeIdentity {
     var name: String { "" }
     var id: ScopeID { ScopeID(app: app, service: service, name: name) }
-    static var migrations: [LocalMigration] { [] }
     func adjust(_ options: inout ScopeSync.Options) {}
-    var isToldByToken: Bool { true }
-    func isGone(in session: SessionRecord) -> Bool { false }
-    var absence: CloudError { CloudError(.missingEntitlement, "The app has no such scope.") }
+    func scope(in session: SessionRecord) -> LocalScope? { address(in: session).scope }
     func place(in session: SessionRecord?) -> LocalScope {
         session.flatMap { $0.signedIn ? scope(in: $0) : nil } ?? LocalScope(account: nil, service: service, path: "")
     }
+    var isOnlyWhatIsHere: Bool { false }
+    func ended() {}
+}
+
+extension ScopeItems {
+    static var migrations: [LocalMigration] { [] }
     func walk(
         _ scope: LocalScope, timeout: Duration, _ completion: @escaping (Result<ScopeWalk, CloudError>) -> Void
     ) -> Bool { false }
-    func ready(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [OutboxOperation] {
-        operations
+    func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification] {
+        let all = ChangeNotification(reason: .serverChange, changedKeys: [], token: try rows.state().head)
+        return (news.isComplete ? [] : [all]) + news.entries.map { ChangeNotification($0.notification, $0.error) }
     }
+}
+
+extension OutgoingChanges {
     func preparations(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> [Int64: Preparation] {
         [:]
     }
+    func continueTransfers(hasUploads: Bool) {}
+    func arrange(_ operations: inout [OutboxOperation], isFull: Bool, in rows: ScopeTransaction) throws {}
     func heldByChoice(in rows: ScopeTransaction) throws -> Int { 0 }
     func hasten() {}
-    func alone(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
-    func makingRoom(among operations: [OutboxOperation], in rows: ScopeTransaction) throws -> Set<Int64> { [] }
-    func ended() {}
     func items(of operation: OutboxOperation, in rows: ScopeTransaction) throws -> [ItemName] { [] }
     func refuse(_ operation: OutboxOperation, _ error: CloudError, in rows: ScopeTransaction) throws -> RefusedPush {
         RefusedPush(
@@ -155,28 +160,22 @@ extension ScopeModel {
                 reason: .quotaViolationChange, changedKeys: try items(of: operation, in: rows), error: error))
     }
 
-    /// Queues what the app writes, under an id of its own.
+    /// Queues a write of the app under an id of its own.
     func append(_ payload: Data, in rows: ScopeTransaction) throws {
         _ = try rows.append(payload, id: engine.makeOperationID(), writer: engine.writer, now: engine.now)
     }
+}
 
-    var isOnlyWhatIsHere: Bool { false }
+extension UndecidedChanges {
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] { [] }
-    func notifications(of news: News, in rows: ScopeTransaction) throws -> [ChangeNotification] {
-        let all = ChangeNotification(reason: .serverChange, changedKeys: [], token: try rows.state().head)
-        return (news.isComplete ? [] : [all]) + news.entries.map { ChangeNotification($0.notification, $0.error) }
-    }
-    func leftBehind(in rows: ScopeTransaction) throws -> [StoreStatus.LeftBehind] { [] }
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] { [] }
+    func leftBehind(in rows: ScopeTransaction) throws -> [StoreStatus.LeftBehind] { [] }
     func discardLeftBehind(in rows: ScopeTransaction) throws {}
     func conflicts(
         of name: String?, withHistory: Bool, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
     ) { completion(.success([])) }
-    func undecidedConflicts(of name: String?, limit: Int, in rows: ScopeTransaction) throws -> [ScopeConflict] { [] }
     func conflictCount(in rows: ScopeTransaction) throws -> Int { 0 }
-    func emit(_ notification: ChangeNotification) { engine.onEvent(.change(id, notification)) }
-    func fetched(_ status: StoreStatus) { engine.onEvent(.didFetchChanges(id, status)) }
 }
 
 /// A change of a model's tables that every home makes once, in the order in which they are listed.

@@ -35,7 +35,7 @@ extension ScopeSync {
         var actions = note(error)
         guard isOpen else { return actions }
         if [.collect, .freeze, .settle].contains(step) { actions.append(.wait(.push, pause)) }
-        if !isPulling, !isPlanned { actions += plan(after: pause) }
+        if !pull.isRunning, !pull.isPlanned { actions += plan(after: pause) }
         return actions
     }
 

@@ -8,47 +8,49 @@ extension ScopeSync {
     // MARK: Deciding to pull
 
     /// Fetches what has changed, or everything. One at a time; a call during one makes another follow.
-    mutating func pull(everything: Bool = false) -> [Action] {
+    mutating func beginPull(everything: Bool = false) -> [Action] {
         guard isOpen else { return [] }
-        guard !isPulling else {
-            pullsAgain = true
+        guard !pull.isRunning else {
+            pull.again = true
             return []
         }
-        isPulling = true
-        pullsAgain = false
-        pulls += 1
+        pull.again = false
+        pull.begun += 1
         let stopped = stopPlanned()
-        // What is not finished goes on, unless that is too little.
-        if let reading, reading.isListing || !everything { return stopped + [.read(request(of: reading))] }
-        wantsEverything = everything
+        // An unfinished reading goes on, unless it covers too little.
+        if let reading = pull.reading, reading.isListing || !everything {
+            pull.phase = .reading
+            return stopped + [.read(request(of: reading))]
+        }
+        pull.phase = .finding(everything: everything)
         return stopped + [.find]
     }
 
-    /// A pull, unless one comes by itself.
-    mutating func pullUnlessPlanned() -> [Action] { isPulling || isPlanned ? [] : pull() }
+    /// Begins a pull, unless one is running or planned.
+    mutating func pullUnlessPlanned() -> [Action] { pull.isRunning || pull.isPlanned ? [] : beginPull() }
 
     mutating func plan(after pause: Duration) -> [Action] {
-        isPlanned = true
+        pull.isPlanned = true
         return [.wait(.pull, pause)]
     }
 
     private mutating func stopPlanned() -> [Action] {
-        guard isPlanned else { return [] }
-        isPlanned = false
+        guard pull.isPlanned else { return [] }
+        pull.isPlanned = false
         return [.stopWaiting(.pull)]
     }
 
-    /// The server's head was heard of.
-    mutating func heard(_ head: ServerHead) -> [Action] { isOpen && !isPulling ? [.compare(head)] : [] }
+    /// A heartbeat or a subscription told the server's head.
+    mutating func heard(_ head: ServerHead) -> [Action] { isOpen && !pull.isRunning ? [.compare(head)] : [] }
 
     /// How the copy stands beside it.
     mutating func stands(_ here: Standing, beside server: ServerHead) -> [Action] {
-        guard !isPulling else { return [] }
+        guard !pull.isRunning else { return [] }
         let token = server.token
-        guard here.isSynced else { return pull() }
-        if awaited == token, !waitsForGap {
-            awaited = nil
-            return here.head.epoch == token.epoch && here.head.sequence >= token.sequence ? [] : pull()
+        guard here.isSynced else { return beginPull() }
+        if gap == .asking(token) {
+            gap = .none
+            return here.head.epoch == token.epoch && here.head.sequence >= token.sequence ? [] : beginPull()
         }
         // A scope that has never been written has no token.
         if token == .zero && here.head.sequence == 0 { return [] }
@@ -57,46 +59,44 @@ extension ScopeSync {
             // What is ahead may be a push that the other side has not heard of yet. If it still has not the next time,
             // its database may be an old copy: it is shown our token.
             defer { overtaken = here.head }
-            return server.isAnswer || token < overtaken ? pull() : []
+            return server.isAnswer || token < overtaken ? beginPull() : []
         }
         if token != here.head, !outbox.inFlight.isEmpty || !ahead.isEmpty {
-            awaited = token
-            return waitForGap()
+            return waitForGap(expecting: token)
         }
-        return pull()
+        return beginPull()
     }
 
     /// The digests differ at one and the same head: everything is fetched, and what the server lacks is offered.
     private mutating func compare() -> [Action] {
-        agrees = false
-        guard !isComparisonPlanned else { return [] }
-        comparisons += 1
-        guard comparisons > 1 else { return pull(everything: true) }
-        isComparisonPlanned = true
-        return [.wait(.comparison, Retry(.comparison, attempts: comparisons - 1).pause(using: &generator))]
+        guard !comparison.isPlanned else { return [] }
+        let times = comparison.times
+        comparison = .differs(times: times + 1, isPlanned: times > 0)
+        guard times > 0 else { return beginPull(everything: true) }
+        return [.wait(.comparison, Retry(.comparison, attempts: times).pause(using: &generator))]
     }
 
     mutating func comparisonDue() -> [Action] {
-        guard !isPulling else { return [.wait(.comparison, Self.comparisonGrace)] }
-        isComparisonPlanned = false
-        return isOpen ? pull(everything: true) : []
+        guard !pull.isRunning else { return [.wait(.comparison, Self.comparisonGrace)] }
+        comparison = .differs(times: comparison.times, isPlanned: false)
+        return isOpen ? beginPull(everything: true) : []
     }
 
-    /// Something is missing, which may be on its way already.
-    private mutating func waitForGap() -> [Action] {
-        guard !waitsForGap else { return [] }
-        waitsForGap = true
-        return [.wait(.gap, options.gapGrace)]
+    /// Gives a segment that may be on its way a little time to arrive.
+    private mutating func waitForGap(expecting head: ChangeToken? = nil) -> [Action] {
+        let wasWaiting = gap.isWaiting
+        gap = .waiting(head ?? gap.head)
+        return wasWaiting ? [] : [.wait(.gap, options.gapGrace)]
     }
 
-    /// What may have been overtaken has come, or is fetched.
+    /// The time is over: the device fetches what has not arrived.
     mutating func gapDue() -> [Action] {
-        waitsForGap = false
-        guard ahead.isEmpty, !isPulling, let awaited else {
-            awaited = nil
-            return ahead.isEmpty ? [] : pull()
+        guard ahead.isEmpty, !pull.isRunning, let head = gap.head else {
+            gap = .none
+            return ahead.isEmpty ? [] : beginPull()
         }
-        return [.compare(ServerHead(token: awaited))]
+        gap = .asking(head)
+        return [.compare(ServerHead(token: head))]
     }
 
     // MARK: Reading pages
@@ -107,12 +107,12 @@ extension ScopeSync {
     ///   - greatest: The greatest sequence of an item, which may be beyond it.
     ///   - epochs: See ``ScopeState/epochs``.
     mutating func found(_ head: ChangeToken, greatest: UInt64 = 0, epochs: [ChangeToken] = []) -> [Action] {
-        guard isPulling else { return [] }
-        known = ChangeToken(epoch: head.epoch, sequence: max(head.sequence, greatest))
+        guard case .finding(let everything) = pull.phase else { return [] }
+        pull.known = ChangeToken(epoch: head.epoch, sequence: max(head.sequence, greatest))
         let reading = ChangesReading(
-            .scope(scope), of: owner?.rawValue ?? "", after: wantsEverything ? .zero : head, held: head,
-            epochs: epochs)
-        self.reading = reading
+            .scope(scope), of: owner?.rawValue ?? "", after: everything ? .zero : head, held: head, epochs: epochs)
+        pull.reading = reading
+        pull.phase = .reading
         return [.read(request(of: reading))]
     }
 
@@ -124,17 +124,17 @@ extension ScopeSync {
 
     /// A page has come.
     mutating func page(_ page: WireReadChangesReply) -> [Action] {
-        guard isPulling, var reading else { return [] }
+        guard case .reading = pull.phase, var reading = pull.reading else { return [] }
         do throws(CloudError) {
             if try reading.take(page) {
-                self.reading = nil
-                isPulling = false
+                pull.reading = nil
+                pull.phase = .idle
                 return [
                     .apply(
                         PulledPages(
                             last: page, isStaged: reading.pageCount > 0, after: reading.after,
-                            isListing: reading.isListing, isComparing: reading.isListing && comparisons > 0,
-                            known: known))
+                            isListing: reading.isListing, isComparing: reading.isListing && comparison.times > 0,
+                            known: pull.known))
                 ]
             }
             guard reading.pageCount <= options.pagesMax, reading.byteCount <= options.readingBytesMax else {
@@ -143,39 +143,38 @@ extension ScopeSync {
         } catch {
             return pullFailed(error)
         }
-        staging = reading
+        pull.phase = .staging(reading)
         return [.stage(page.staged, isFirst: reading.pageCount == 1, bytes: reading.byteCount)]
     }
 
     /// The page is kept; the next one is asked for.
     mutating func staged(at monotonic: Duration) -> [Action] {
-        guard isPulling, let staging else { return [] }
-        reading = staging
-        self.staging = nil
-        return prolongWaiters(at: monotonic) + [.read(request(of: staging))]
+        guard case .staging(let reading) = pull.phase else { return [] }
+        pull.reading = reading
+        pull.phase = .reading
+        return prolongWaiters(at: monotonic) + [.read(request(of: reading))]
     }
 
     /// A page did not come, or could not be kept.
     mutating func pullFailed(_ error: CloudError) -> [Action] {
-        guard isPulling else { return [] }
-        isPulling = false
-        let wasListing = reading?.isListing ?? true
+        guard pull.isRunning else { return [] }
+        let wasListing = pull.reading?.isListing ?? true
         let isOver = error.code == .changeTokenExpired || error.code == .malformedRequest
         let unstaged = isOver ? unstage() : []
-        staging = nil
-        if isOver { reading = nil }
-        if error.code == .changeTokenExpired, !wasListing { return unstaged + pull(everything: true) }
+        pull.phase = .idle
+        if isOver { pull.reading = nil }
+        if error.code == .changeTokenExpired, !wasListing { return unstaged + beginPull(everything: true) }
         return unstaged + failed(error)
     }
 
     /// What a reading has brought so far, which does not go on.
-    func unstage() -> [Action] { (staging ?? reading).map { $0.pageCount > 0 } == true ? [.unstage] : [] }
+    func unstage() -> [Action] { pull.hasStaged ? [.unstage] : [] }
 
     /// What has come could not be brought in.
     mutating func applyFailed(_ error: CloudError) -> [Action] { failed(error) }
 
     private mutating func failed(_ error: CloudError) -> [Action] {
-        let pause = pullRetry.failed(error, using: &generator)
+        let pause = pull.retry.failed(error, using: &generator)
         // The session says so, once it is certain that nobody has just signed out.
         guard error.code != .deviceRevoked else { return [] }
         // Who is at the server's address, or nobody, says more than that a call was in vain.
@@ -193,14 +192,14 @@ extension ScopeSync {
     /// - Parameter wasListing: They were everything.
     mutating func applied(_ applied: AppliedPages, wasListing: Bool) -> [Action] {
         if applied.needsEverything {
-            guard wasListing else { return pull(everything: true) }
+            guard wasListing else { return beginPull(everything: true) }
             // What has come, all of it, is of no use here: another process may be about to leave the scope.
-            return plan(after: pullRetry.failed(using: &generator))
+            return plan(after: pull.retry.failed(using: &generator))
         }
-        pullRetry.succeeded()
-        // What agreed before says nothing of what was read anew, and is offered what it lacks.
-        if wasListing { agrees = false }
-        pullsApplied = pulls
+        pull.retry.succeeded()
+        // An agreement from before this listing says nothing about the copy that was just rebuilt.
+        if wasListing, comparison == .agreed { comparison = .unknown }
+        pull.applied = pull.begun
         awaitsPull = false
         localFailures[.compare] = nil
         var actions: [Action] = [.tellNews] + absorbAhead(at: applied.head)
@@ -209,21 +208,19 @@ extension ScopeSync {
         case false:
             actions += compare()
             // The first comparison has begun; what follows is for its end.
-            if isPulling { return actions }
+            if pull.isRunning { return actions }
             actions += note(outOfStep)
         case true:
-            comparisons = 0
-            if isComparisonPlanned { actions.append(.stopWaiting(.comparison)) }
-            isComparisonPlanned = false
-            agrees = true
+            if comparison.isPlanned { actions.append(.stopWaiting(.comparison)) }
+            comparison = .agreed
             actions += note(localReason)
         case nil:
             if problem?.code != .storeOutOfStep { actions += note(localReason) }
             // Something is on its way; the next time there is an answer.
-            if !agrees, !isPlanned { actions += plan(after: Self.comparisonGrace) }
+            if comparison != .agreed, !pull.isPlanned { actions += plan(after: Self.comparisonGrace) }
         }
-        let isLast = !pullsAgain
-        if pullsAgain { actions += pull() }
+        let isLast = !pull.again
+        if pull.again { actions += beginPull() }
         return actions + push() + [.changed] + (isLast ? [.fetched] : [])
     }
 
@@ -237,7 +234,7 @@ extension ScopeSync {
     mutating func notified(_ segment: FeedSegment) -> [Action] {
         guard isOpen else { return [] }
         // Without its body a change has to be fetched.
-        return segment.changes.contains(where: \.body.isEmpty) ? pull() : [.receive(segment)]
+        return segment.changes.contains(where: \.body.isEmpty) ? beginPull() : [.receive(segment)]
     }
 
     /// What became of a stretch of the feed.
@@ -249,7 +246,7 @@ extension ScopeSync {
             return actions + (differs ? compare() : []) + push()
         // Who brought it in may be another driver of this process, for another app.
         case .seen: return [.tellNews]
-        case .foreign, .unreadable: return pull()
+        case .foreign, .unreadable: return beginPull()
         case .ahead: return keep(segment)
         }
     }
@@ -264,8 +261,8 @@ extension ScopeSync {
     mutating func absorbAhead(at head: ChangeToken) -> [Action] {
         guard !ahead.isEmpty else { return [] }
         if let segment = ahead.next(after: head) { return [.receive(segment)] }
-        guard ahead.isEmpty, waitsForGap, awaited == nil else { return [] }
-        waitsForGap = false
+        guard ahead.isEmpty, gap == .waiting(nil) else { return [] }
+        gap = .none
         return [.stopWaiting(.gap)]
     }
 }

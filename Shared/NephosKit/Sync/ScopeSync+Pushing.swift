@@ -102,16 +102,16 @@ extension ScopeSync {
         switch settled {
         case .elsewhere, .stored(_, .seen): return [.tellNews]
         case .stored(let segment, .next): return [.tellNews] + absorbAhead(at: segment.token)
-        case .stored(_, .foreign): return [.tellNews] + pull()
+        case .stored(_, .foreign): return [.tellNews] + beginPull()
         case .stored(let segment, .ahead): return [.tellNews] + keep(segment)
         case .pullFirst:
             pullsFirst[operation.position, default: 0] += 1
             // The first pull may have begun before the answer. One that began after it brings all that can be meant.
             guard pullsFirst[operation.position, default: 0] <= 2 else {
-                return [.tellNews] + pushFailed(operation, Self.misfit, at: now) + pull()
+                return [.tellNews] + pushFailed(operation, Self.misfit, at: now) + beginPull()
             }
             awaitsPull = true
-            return [.tellNews] + pull()
+            return [.tellNews] + beginPull()
         case .unusable: return pushFailed(operation, Self.misfit, at: now)
         }
     }
@@ -119,7 +119,7 @@ extension ScopeSync {
     private static let misfit = CloudError(.internalError, "The server's answer does not fit the request.")
 
     private mutating func pushFailed(_ failed: OutboxOperation, _ error: CloudError, at now: Moment) -> [Action] {
-        let pause = Retry(attempts: max(failed.attempts, pullRetry.attempts)).pause(after: error, using: &generator)
+        let pause = Retry(attempts: max(failed.attempts, pull.retry.attempts)).pause(after: error, using: &generator)
         let outcome = PushRules.outcome(
             of: error, isOutdated: ServerTime.isOutdated(failed.id, now: now.time))
         var operation = failed
@@ -140,7 +140,7 @@ extension ScopeSync {
             // That an account is unlocked nobody tells: what is read next does.
             if error.code == .accountTemporarilyUnavailable {
                 wasTurnedDown = true
-                if !isPulling, !isPlanned { actions += plan(after: pause) }
+                if !pull.isRunning, !pull.isPlanned { actions += plan(after: pause) }
             }
         case .refuse: return [.refuse(operation, error), .tellNews]
         }

@@ -10,6 +10,9 @@ enum Preparation: String, CaseIterable {
     case behindPaused = "It waits for an item whose sync is paused. Resume that."
     case conflicts = "As many conflicts as there is room for wait to be resolved. Resolve some."
     case refusals = "As much was refused as there is room for. Save some of it again, or discard it."
+
+    /// The operation, or one before it, waits for an upload.
+    var isForContent: Bool { [.sending, .unsent, .waiting, .behind].contains(self) }
 }
 
 extension ScopeSync {

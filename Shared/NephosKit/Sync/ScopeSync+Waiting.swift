@@ -47,11 +47,11 @@ extension ScopeSync {
     ) -> (number: Int, actions: [Action]) {
         waiterCount += 1
         waiters[waiterCount] = ScopeWaiter(
-            goal: goal ?? .pulled(pulls + 1), timeout: timeout, deadline: monotonic + timeout,
+            goal: goal ?? .pulled(pull.begun + 1), timeout: timeout, deadline: monotonic + timeout,
             isImpatient: isImpatient, isFixed: isFixed)
         var actions: [Action] = [.wait(.waiter(waiterCount), timeout)]
         switch goal {
-        case nil: actions += pull()
+        case nil: actions += beginPull()
         case .sent: actions += push()
         default: break
         }
@@ -100,7 +100,7 @@ extension ScopeSync {
         }
         if standing.isGone, standing.waiting == 0 { return .success(()) }
         switch waiter.goal {
-        case .pulled(let goal): return pullsApplied >= goal ? .success(()) : nil
+        case .pulled(let goal): return pull.applied >= goal ? .success(()) : nil
         case .downloaded: return nil
         case .sent: return standing.waiting == 0 ? .success(()) : nil
         }

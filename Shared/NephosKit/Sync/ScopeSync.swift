@@ -103,60 +103,34 @@ struct ScopeSync {
     private(set) var owner: Owner?
     var generator: SplitMix64
 
-    // What is pulled
-    var isPulling = false
-    /// Another pull follows this one.
-    var pullsAgain = false
-    /// The pull under way wants everything.
-    var wantsEverything = false
-    /// The pull timer runs.
-    var isPlanned = false
-    /// What is being read, page by page; kept when a page does not come, so that the next pull goes on with it.
-    var reading: ChangesReading?
-    /// The same, with the page that is being staged.
-    var staging: ChangesReading?
-    /// How far this device knew the server to have come when it began to read.
-    var known = ChangeToken.zero
-    var pullRetry = Retry()
-    /// Pulls begun, and the last of them that was applied. They count on beyond an end: who waits for one goes on
-    /// waiting.
-    var pulls = 0
-    var pullsApplied = 0
+    /// The device may ask the server: an account is signed in, and the server has not rejected the device.
+    var isOpen = false
+    /// Why the scope as a whole is not current.
+    var problem: CloudError?
+    /// The last pull failed for a reason that also blocks pushes until a person removes it.
+    var wasTurnedDown = false
 
-    // What is sent
+    var pull = PullState()
+    var comparison = Comparison.unknown
+    /// Segments of the feed that came before the one that they continue.
+    var ahead = AheadSegments()
+    var gap = Gap.none
+    /// This device's head when the server last showed a head behind it.
+    var overtaken = ChangeToken.zero
+
     var outbox: Outbox
+    /// A push is planned for the end of this turn of the loop.
     var awaitsTurn = false
-    /// The server was restored, or has newer writes than this device knows: what to do with a push is only known after
-    /// a pull.
+    /// No push until the next pull: the server was restored, or has writes that this device has not read.
     var awaitsPull = false
-    /// How often in a row, by an operation's position.
+    /// How often in a row an operation had to wait for a pull, by its position.
     var pullsFirst: [Int64: Int] = [:]
 
-    // Who waits, by the number that names them; beyond an end, too
+    /// Waiting callers by number. They outlive a session.
     var waiters: [Int: ScopeWaiter] = [:]
     var waiterCount = 0
 
-    // What is known of the two sides
-    var ahead = AheadSegments()
-    var waitsForGap = false
-    /// The server's head to which something on its way may bring the copy.
-    var awaited: ChangeToken?
-    /// Full comparisons since the digests last agreed: the first at once, the next after growing pauses.
-    var comparisons = 0
-    /// The comparison timer runs. A pull that comes first does not put off what it waits for.
-    var isComparisonPlanned = false
-    /// The digests agreed when they were last compared, in this process.
-    var agrees = false
-    /// This device's head when a head behind it was heard of.
-    var overtaken = ChangeToken.zero
-    /// Why the scope as a whole is not current.
-    var problem: CloudError?
-    /// The server takes requests of this device, as far as is known.
-    var isOpen = false
-    /// The last pulls failed for something that keeps writes waiting for a person, too.
-    var wasTurnedDown = false
-
-    // What this device's own disk does not let it do: how often in a row, and why the last time
+    /// Steps that this device's disk did not allow, and the last reason.
     var localFailures: [LocalStep: Retry] = [:]
     var localProblem: CloudError?
 
@@ -175,7 +149,7 @@ struct ScopeSync {
         self.scope = scope
         self.owner = owner
         isOpen = true
-        return pull()
+        return beginPull()
     }
 
     /// The server will have no more of this device until somebody signs in again.
@@ -185,20 +159,20 @@ struct ScopeSync {
     mutating func end() -> [Action] {
         let unstaged = unstage()
         var next = ScopeSync(options: options, generator: generator)
-        (next.pulls, next.pullsApplied) = (pulls, pullsApplied)
+        (next.pull.begun, next.pull.applied) = (pull.begun, pull.applied)
         (next.waiters, next.waiterCount) = (waiters, waiterCount)
         self = next
         return Timer.ofSession.map { .stopWaiting($0) } + unstaged
     }
 
     /// The connection is there: nothing needs to wait longer.
-    mutating func connected() -> [Action] { (isPlanned ? pull() : []) + push() + [.changed] }
+    mutating func connected() -> [Action] { (pull.isPlanned ? beginPull() : []) + push() + [.changed] }
 
     /// Tries now what would be tried later by itself: what failed may succeed by now.
     mutating func hasten() -> [Action] {
-        pullRetry.succeeded()
+        pull.retry.succeeded()
         outbox.times.release()
-        return pull() + push()
+        return beginPull() + push()
     }
 
     /// Why the scope as a whole is not current; nil: it is, as far as is known.
@@ -219,8 +193,8 @@ struct ScopeSync {
     mutating func due(_ timer: Timer) -> [Action] {
         switch timer {
         case .pull:
-            isPlanned = false
-            return pull()
+            pull.isPlanned = false
+            return beginPull()
         case .gap: return gapDue()
         case .comparison: return comparisonDue()
         case .push: return push()
