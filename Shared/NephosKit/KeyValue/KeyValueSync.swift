@@ -42,7 +42,7 @@ package final class KeyValueSync {
     /// Tells of a write that this device refused by itself, as of one that the server refused.
     func refusedHere(_ writes: [LocalWrite], _ error: CloudError) {
         guard error.code == .quotaExceeded else { return }
-        driver.model.emit(
+        driver.emit(
             ChangeNotification(reason: .quotaViolationChange, changedKeys: writes.map(\.key), error: error))
     }
 

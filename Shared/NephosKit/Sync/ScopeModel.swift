@@ -10,7 +10,7 @@ import SwiftProtobuf
 /// differs between kinds; ``ScopeSync`` and ``ScopeDriver`` do the rest for all of them.
 ///
 /// Each method that gets a ``ScopeTransaction`` runs inside the transaction that also moves the scope's head.
-protocol ScopeModel: ScopeIdentity, ScopeItems, OutgoingChanges, UndecidedChanges {}
+protocol ScopeModel: ScopeIdentity, ScopeItems, OutgoingChanges, OpenDecisions {}
 
 /// Which scope it is, and where.
 protocol ScopeIdentity: AnyObject {
@@ -101,7 +101,7 @@ protocol OutgoingChanges: ScopeIdentity {
 }
 
 /// Changes and conflicts that wait for the user.
-protocol UndecidedChanges: ScopeIdentity {
+protocol OpenDecisions: ScopeIdentity {
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite]
     /// - Parameter names: Nil: all.
     /// - Returns: The names of the dismissed ones.
@@ -166,7 +166,7 @@ extension OutgoingChanges {
     }
 }
 
-extension UndecidedChanges {
+extension OpenDecisions {
     func refusals(in rows: ScopeTransaction) throws -> [RefusedWrite] { [] }
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] { [] }
     func leftBehind(in rows: ScopeTransaction) throws -> [StoreStatus.LeftBehind] { [] }
