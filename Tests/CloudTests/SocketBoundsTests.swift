@@ -34,11 +34,11 @@ import Testing
     }
 
     @Test func everyServiceOpensItsSocketsWithTheBoundsThatTheProtocolNames() throws {
-        let protocolText = try Table(of: "docs/protocol.md")
-        let frame = try protocolText.numbers("bytes of a frame")
-        let unread = try protocolText.numbers("bytes that arrived and the service has not looked at yet")
-        let unsent = try protocolText.numbers("bytes sent to a connection that it has not acknowledged")
-        let messages = try protocolText.numbers("messages waiting for a connection")
+        let protocolText = try Table(of: "docs/protocol/envelope.md")
+        let frame = try protocolText.numbers("frame size")
+        let unread = try protocolText.numbers("unread bytes")
+        let unsent = try protocolText.numbers("unsent bytes")
+        let messages = try protocolText.numbers("queued messages")
         // Of a connection, of a subscriber's, and of all.
         try #require(frame.count == 1 && unread.count == 3 && unsent.count == 4 && messages.count == 2)
         try withCloud { cloud in

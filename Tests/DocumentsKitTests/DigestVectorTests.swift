@@ -6,7 +6,7 @@ import Testing
 
 @testable import NephosKit
 
-/// The items of docs/protocol.md, and their digests.
+/// The items of docs/protocol/documents.md, and their digests.
 @Suite struct DigestVectorTests {
     private static func bytes(from first: UInt8, count: Int = 16) -> Data { Data(first..<first + UInt8(count)) }
 

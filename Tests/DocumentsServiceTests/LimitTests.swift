@@ -6,7 +6,7 @@ import NephosStorage
 import NephosWire
 import Testing
 
-/// What `docs/protocol.md` states of how much there may be: as much is taken, and one more is refused, by the number.
+/// What `docs/protocol/documents.md` states of how much there may be: as much is taken, and one more is refused, by the number.
 @Suite struct LimitTests {
     let house: ContainerHouse
     let here: ContainerDevice

@@ -1,4 +1,4 @@
-"""Chunks and manifests, as docs/protocol.md tells of them: no sockets, no protobuf."""
+"""Chunks and manifests, as docs/protocol/content.md tells of them: no sockets, no protobuf."""
 
 import hashlib
 import struct

@@ -1,4 +1,4 @@
-"""A Nephos client in Python, written from docs/protocol.md and Protos/ alone.
+"""A Nephos client in Python, written from docs/protocol/ and Protos/ alone.
 
 Usage: client.py CONNECTION ACCOUNT PASSWORD
 
@@ -203,7 +203,7 @@ def open_upload(service, upload_bytes, transfer, token, container=""):
 
 
 def check_content(writer, reader):
-    """Chunks, credit and tickets, and the vectors of docs/protocol.md."""
+    """Chunks, credit and tickets, and the vectors of docs/protocol/content.md."""
     vector_ticket, vector = bytes(range(16)), b"hello, nephos"
     vector_id = hashlib.sha256(vector).digest()
     documented = vectors()
@@ -284,10 +284,10 @@ def check_return(door, push, token, operation, first):
 
 
 def vectors():
-    """The frames in docs/protocol.md, each a block of hexadecimal lines."""
-    path = os.path.join(os.path.dirname(__file__), "../../docs/protocol.md")
+    """The frames in docs/protocol/content.md, each a block of hexadecimal lines."""
+    path = os.path.join(os.path.dirname(__file__), "../../docs/protocol/content.md")
     with open(path, encoding="utf-8") as document:
-        section = document.read().split("## Content", 1)[1].split("\n## ", 1)[0]
+        section = document.read().split("\n## Frames\n", 1)[1].split("\n## ", 1)[0]
     blocks, block = [], ""
     for line in section.splitlines() + [""]:
         if line.startswith("    ") and set(line.strip()) <= set("0123456789abcdef"):

@@ -1,4 +1,4 @@
-"""Compressed chunks, as docs/protocol.md tells of them, with the program `zstd`."""
+"""Compressed chunks, as docs/protocol/content.md tells of them, with the program `zstd`."""
 
 import struct
 import subprocess

@@ -1,4 +1,4 @@
-"""Documents in Python, written from docs/protocol.md and Protos/ alone.
+"""Documents in Python, written from docs/protocol/ and Protos/ alone.
 
 Usage: documents.py CONNECTION ACCOUNT PASSWORD
 
@@ -230,9 +230,9 @@ def folder_digests(items, digest_key):
     return {folder: set_digest(all_of_it, digest_key) for folder, all_of_it in inside.items()}
 
 
-def page(section):
-    """A section of docs/protocol.md."""
-    path = os.path.join(os.path.dirname(__file__), "../../docs/protocol.md")
+def page(name, section):
+    """A section of a page in docs/protocol/."""
+    path = os.path.join(os.path.dirname(__file__), "../../docs/protocol", name)
     with open(path, encoding="utf-8") as document:
         return document.read().split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
 
@@ -250,8 +250,8 @@ def hexadecimal(text):
 
 
 def check_digest_vectors():
-    """The items of docs/protocol.md, encoded here, and the digests of each and of both."""
-    text = page("Documents").split("### ", 1)[0]
+    """The items of docs/protocol/documents.md, encoded here, and the digests of each and of both."""
+    text = page("documents.md", "Digests")
     folder_id, file_id = bytes(range(0x10, 0x20)), bytes(range(0x20, 0x30))
     folder = documents_pb2.DocumentItem(
         kind=documents_pb2.ITEM_KIND_FOLDER, parent=DOCUMENTS, name=b"Letters", place_version=bytes(range(0x30, 0x40)),
@@ -310,7 +310,7 @@ def shortest_chunk():
 
 
 def check_vectors():
-    text = page("Chunks and manifests")
+    text = page("content.md", "Chunks and manifests")
     first = chunks.split_mix_bytes(5, 2 << 20)
     contents = [
         first, zeros_then(65_472, 149_940), zeros_then(65_472, 493_623), zeros_then(196_544, 29_585),

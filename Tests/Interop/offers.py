@@ -1,4 +1,4 @@
-"""What a service has lost with a copy, offered again from Python, written from docs/protocol.md ("Offering again") alone.
+"""What a service has lost with a copy, offered again from Python, written from docs/protocol/documents.md ("Offering again") alone.
 
 Usage: offers.py CONNECTION ACCOUNT PASSWORD
 

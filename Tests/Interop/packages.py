@@ -1,4 +1,4 @@
-"""Packages, as docs/protocol.md tells of them: no sockets, no protobuf.
+"""Packages, as docs/protocol/content.md tells of them: no sockets, no protobuf.
 
 Run by itself it prints the package of the protocol's example, and its SHA-256.
 """

@@ -1,4 +1,4 @@
-"""Records in Python, written from docs/protocol.md and Protos/ alone.
+"""Records in Python, written from docs/protocol/ and Protos/ alone.
 
 Usage: records.py CONNECTION ACCOUNT PASSWORD [APP_TOKEN]
 

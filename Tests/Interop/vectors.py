@@ -1,4 +1,4 @@
-"""What docs/vectors.json says, made anew in Python from docs/predicates.md and docs/protocol.md.
+"""What docs/vectors.json says, made anew in Python from docs/predicates.md and docs/protocol/.
 
 Keys of indexes and shares in digests are computed here; which record a predicate is true of, and which text is none, the
 service is asked (records.py).

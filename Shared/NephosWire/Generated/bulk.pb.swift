@@ -75,7 +75,7 @@ public nonisolated struct WireOpenTransferReply: Sendable {
   public var storedBytes: UInt64 = 0
 
   /// When the upload's room is given back, and what was stored removed, unless it is used before then; milliseconds from
-  /// now. Each chunk that is stored, and each OpenTransfer, puts it off.
+  /// now. Each chunk that is stored, and each OpenTransfer that asks for more room, puts it off.
   public var keptMilliseconds: UInt64 = 0
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()

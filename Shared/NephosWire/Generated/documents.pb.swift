@@ -44,7 +44,7 @@ public nonisolated enum WireItemKind: SwiftProtobuf.Enum, Swift.CaseIterable {
   case package // = 4
 
   /// No item, but what a device is about to make: in `announcements`, and nothing else. One of a device in a container;
-  /// its id is made of the device's (see "What is on its way").
+  /// its id is made of the device's (see "Announcements").
   case coming // = 5
   case UNRECOGNIZED(Int)
 

@@ -447,7 +447,7 @@ public nonisolated struct WireRecordReference: Sendable {
 }
 
 /// Bytes of any kind, which do not count to what a record may have. They are stored before the record that has them is
-/// saved, and fetched when they are wanted, as all content is (docs/protocol.md, "Content"); what no record has any more
+/// saved, and fetched when they are wanted, as all content is (docs/protocol/content.md); what no record has any more
 /// is removed.
 public nonisolated struct WireRecordAsset: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
