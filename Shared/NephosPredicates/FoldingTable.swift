@@ -1,4 +1,4 @@
-// Made by ops/generate-folding.py from Unicode 14.0; not for changing by hand.
+// Made by dev/generate-folding.py from Unicode 14.0; not for changing by hand.
 
 enum FoldingTable {
     /// What a code point is made of; `!` where the parts do not make it again.

@@ -1,6 +1,6 @@
 private import Foundation
 
-/// Writes down what is prepared, so that `ops/check-sql` can try it on PostgreSQL: each statement once, to the file
+/// Writes down what is prepared, so that `dev/check-sql` can try it on PostgreSQL: each statement once, to the file
 /// that `NEPHOS_SQL_RECORD` names, if there is one.
 enum SQLRecord {
     private static let file: FileHandle? = {

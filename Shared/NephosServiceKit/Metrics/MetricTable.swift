@@ -1,7 +1,7 @@
 internal import NephosCore
 internal import NephosStorage
 
-// Every metric that there is. docs/metrics.md has the same table for people; ops/check-claims compares the two.
+// Every metric that there is. docs/metrics.md has the same table for people; dev/check-claims compares the two.
 extension Metric {
     static let all = requests + groups + feed + notifications + content + storage + process
 

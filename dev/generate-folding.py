@@ -83,7 +83,7 @@ separators = [
 ]
 
 source = (
-    "// Made by ops/generate-folding.py from Unicode 14.0; not for changing by hand.\n\n"
+    "// Made by dev/generate-folding.py from Unicode 14.0; not for changing by hand.\n\n"
     "enum FoldingTable {\n"
     + literal("decompositions", "What a code point is made of; `!` where the parts do not make it again.", decompositions)
     + "\n"

@@ -1,4 +1,4 @@
-"""Asks Prometheus what docs/metrics.md asks, and compares the answers with what was done. Called by ops/test-metrics."""
+"""Asks Prometheus what docs/metrics.md asks, and compares the answers with what was done. Called by dev/test-metrics."""
 
 import json
 import re

@@ -16,7 +16,7 @@ CLONE_NEWNET = 0x40000000
 
 def release_build():
     """The folder of the programs, which are built if need be."""
-    build = os.path.join(os.path.dirname(os.path.abspath(__file__)), "build-release")
+    build = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ops", "build-release")
     return subprocess.run([build], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
