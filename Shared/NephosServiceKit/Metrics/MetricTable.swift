@@ -67,7 +67,7 @@ extension Metric {
         .histogram("nephos_group_requests", "Requests of a group; 0: it was work of the service's own") {
             [Sample(value: .buckets($0.service.groupRequests, unit: 1))]
         },
-        .histogram("nephos_flush_duration_seconds", "What it took to write a group to the log and to flush that") {
+        .histogram("nephos_flush_duration_seconds", "Time to write a group to the log and to flush it") {
             [.seconds($0.service.storage.flushes)]
         },
     ]
@@ -94,7 +94,7 @@ extension Metric {
         .gauge("nephos_follower_silence_seconds", "For how long nothing was heard of the followed service") { source in
             source.service.followed.map { .real($0.silence.seconds, ("followed", $0.service.rawValue)) }
         },
-        .counter("nephos_follower_troubles_total", "What did not go as it should in following, and was made up for") {
+        .counter("nephos_follower_troubles_total", "Failures in following another service that were repaired") {
             $0.risen(
                 ["gaps", "malformed", "skipped", "lost", "restarts"].map { ("follower.\($0)", $0) }, label: "trouble")
         },
