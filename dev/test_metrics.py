@@ -55,14 +55,14 @@ quiet = {
     "Subscribed connections that do not keep up", "Requests refused by a budget, a second", "The disk is full within a day",
     "The disk of contents is not mounted", "Chunks that the disk has lost", "Keys, records and documents in quarantine", "A service was restarted",
     "Memory above 80 % of its limit",
-    "Descriptors above 80 % of their limit", "A service is down", "A database was restored from an old copy",
+    "Descriptors above 80 % of their limit", "A service is down", "A database was restored",
 }
 # These may truly be so for a moment, or on a machine whose disk fills.
 lenient = {"Failed requests a second, by service, method and code", "Services that are behind, in changes",
            "The disk is full within a day"}
 
 with open(page) as text:
-    table = text.read().split("## What to ask")[1].split("## The table")[0]
+    table = text.read().split("## Queries")[1].split("## All metrics")[0]
 asked = set()
 for row in re.findall(r"^\| ([^|]+) \| (`.*`) \|$", table, re.M):
     question = row[0]

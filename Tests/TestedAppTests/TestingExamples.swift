@@ -2,9 +2,9 @@ import NephosKit
 import NephosTestKit
 import Testing
 
-// What docs/testing.md shows, to the letter and in its order: its blocks are pieces of this file.
+// The examples of docs/testing.md, in its order. A test compares the two, character by character.
 
-@Test func theOtherDeviceSeesIt() async throws {
+@Test func changeReachesTheOtherDevice() async throws {
     let cloud = try await TestCloud()
     let phone = try await cloud.openSession(account: "anna", device: "phone")
     let laptop = try await cloud.openSession(account: "anna", device: "laptop")
@@ -23,7 +23,7 @@ func openStore(connection: String, password: String) async throws -> KeyValueSto
     return store
 }
 
-@Test func theAppSignsInByItself() async throws {
+@Test func appSignsIn() async throws {
     let cloud = try await TestCloud()
     try cloud.createAccount("anna")
     let phone = try await cloud.onDevice("phone") {
@@ -35,7 +35,7 @@ func openStore(connection: String, password: String) async throws -> KeyValueSto
     #expect(laptop.integer(forKey: "starts") == 1)
 }
 
-@Test func whatWasWrittenOfflineIsSentAfterARestart() async throws {
+@Test func offlineWriteIsSentAfterRestart() async throws {
     let cloud = try await TestCloud()
     let laptop = try await cloud.openSession(account: "anna", device: "laptop")
     var phone = try await cloud.openSession(account: "anna", device: "phone")
@@ -53,7 +53,7 @@ func openStore(connection: String, password: String) async throws -> KeyValueSto
     #expect(try laptop.keyValueStore().string(forKey: "note") == "kept")
 }
 
-@Test func theListenerIsTold() async throws {
+@Test func listenerReceivesChange() async throws {
     let cloud = try await TestCloud()
     let phone = try await cloud.openSession(account: "anna", device: "phone").keyValueStore()
     let laptop = try await cloud.openSession(account: "anna", device: "laptop").keyValueStore()
@@ -65,7 +65,7 @@ func openStore(connection: String, password: String) async throws -> KeyValueSto
     #expect(change?.changedKeys == ["theme"])
 }
 
-@Test func filesAndRecordsSettleToo() async throws {
+@Test func filesAndRecordsSettle() async throws {
     let cloud = try await TestCloud()
     try cloud.createApp(AppID("T.notes"), containers: ["T.notes.main"])
     let phone = try await cloud.openSession(account: "anna", device: "phone", app: AppID("T.notes"))
@@ -80,7 +80,7 @@ func openStore(connection: String, password: String) async throws -> KeyValueSto
     #expect(try await otherRecords.record(RecordID("a"))?["title"] == "one")
 }
 
-@Test func aFullDiskIsShown() async throws {
+@Test func fullDiskIsReported() async throws {
     let cloud = try await TestCloud()
     let store = try await cloud.openSession(account: "anna", device: "phone").keyValueStore()
     try cloud.faults.fail("device.save", on: "phone")
@@ -89,7 +89,7 @@ func openStore(connection: String, password: String) async throws -> KeyValueSto
     try store.set("dark", forKey: "theme")
 }
 
-@Test func aServiceThatDiesBeforeItAnswersCountsOnce() async throws {
+@Test func crashBeforeReplyWritesOnce() async throws {
     let cloud = try await TestCloud()
     let phone = try await cloud.openSession(account: "anna", device: "phone").keyValueStore()
     let laptop = try await cloud.openSession(account: "anna", device: "laptop").keyValueStore()
@@ -102,7 +102,7 @@ func openStore(connection: String, password: String) async throws -> KeyValueSto
 }
 
 @Test(arguments: 1...10 as ClosedRange<UInt64>)
-func allDevicesEndWithTheSame(seed: UInt64) async throws {
+func allDevicesConverge(seed: UInt64) async throws {
     let cloud = try await TestCloud(seed: seed, network: .bad)
     var stores: [KeyValueStore] = []
     for _ in 0..<3 { stores.append(try await cloud.openSession(account: "anna").keyValueStore()) }

@@ -402,7 +402,7 @@ public final class ServiceHost: ServiceRuntime {
     }
 }
 
-/// The version that `CheckHealth` reports.
+/// The version of all programs: `nephos --version`, `CheckHealth` and the metrics report it.
 public let serviceKitVersion = "0.1.0"
 
 extension Result {

@@ -79,7 +79,7 @@ extension Metric {
         .gauge("nephos_feed_partitions", "Partitions of the feed that have ever changed") {
             [.whole($0.service.feedPartitions)]
         },
-        .gauge("nephos_epoch_info", "The epoch of the feed: another one begins when the database was an old copy") {
+        .gauge("nephos_epoch_info", "The epoch of the feed: a new one begins when the database was restored") {
             [.whole(1, ("epoch", "\($0.service.epoch)"))]
         },
         .counter("nephos_epochs_begun_total", "Epochs begun since the start", counted: "epochs.begun"),
@@ -112,7 +112,7 @@ extension Metric {
         .counter(
             "nephos_deliveries_total", "Deliveries that were sent", counted: "deliveries", by: [.notifications]),
         .counter(
-            "nephos_deliveries_refused_total", "Deliveries that found a full queue; their device is told to fetch",
+            "nephos_deliveries_refused_total", "Deliveries that found a full queue; their device is notified to fetch",
             counted: "deliveries.lagging", by: [.notifications]),
     ]
 
@@ -138,7 +138,7 @@ extension Metric {
         .gauge("nephos_content_segments", "Segments that hold chunks, as of the last minute", own: "content.segments"),
         .gauge("nephos_content_segment_bytes", "Their bytes", own: "content.segments.bytes"),
         .gauge("nephos_content_live_bytes", "Those of them that something uses", own: "content.live.bytes"),
-        .gauge("nephos_content_missing", "Whether the folder of content is not there: 1, it is not") {
+        .gauge("nephos_content_missing", "1: the folder of content is missing") {
             Deployment.contentServices.contains($0.service.service) ? [.whole($0.counted("content.missing"))] : []
         },
         .gauge("nephos_content_damaged_chunks", "Chunks that cannot be read any more") {
