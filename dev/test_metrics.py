@@ -42,27 +42,27 @@ def read(name):
 services = {"identity", "keyvalue", "documents", "records", "notifications"}
 expected = {
     "Requests a second, by service": lambda a: set(by("service", a)) == services and by("service", a)["keyvalue"] > 1,
-    "Of 100 requests, how many the service itself failed": lambda a: by("service", a)["keyvalue"] == 0,
-    "How long 99 of 100 writes take, at most": lambda a: len(a) == 1 and 0 < list(a.values())[0] < 5,
-    "How long the disk takes to flush, 99 of 100 times": lambda a: 0 < by("service", a)["keyvalue"] < 5,
-    "Requests that one flush pays for": lambda a: len(a) == 1 and 0.5 < list(a.values())[0] <= 16,
-    "Devices that are told at once, and deliveries a second": lambda a: len(a) == 1 and list(a.values())[0] >= 0,
-    "Bytes of content a second, in and out, of documents and of records":
+    "Percentage of requests that failed through the service's own fault": lambda a: by("service", a)["keyvalue"] == 0,
+    "Duration of writes, 99th percentile": lambda a: len(a) == 1 and 0 < list(a.values())[0] < 5,
+    "Duration of a flush to disk, 99th percentile": lambda a: 0 < by("service", a)["keyvalue"] < 5,
+    "Requests that share one flush": lambda a: len(a) == 1 and 0.5 < list(a.values())[0] <= 16,
+    "Subscribed connections, and deliveries a second": lambda a: len(a) == 1 and list(a.values())[0] >= 0,
+    "Bytes of content a second, in and out":
         lambda a: set(by("service", a)) == {"documents", "records"} and by("service", a)["documents"] > 10_000,
 }
 quiet = {
-    "Failed requests a second, by service, method and code", "Who is behind, in changes", "Who hears nothing of whom",
-    "Devices that do not keep up", "Whom budgets hold back", "The disk is full in less than a day",
-    "The disk of contents is not mounted", "Content that the disk has lost", "Keys, records and items that it has lost", "A service was started again",
-    "Memory, of what it may have",
-    "Descriptors, of what it may have", "A service is down", "The database was an old copy",
+    "Failed requests a second, by service, method and code", "Services that are behind, in changes", "Services that hear nothing from another",
+    "Subscribed connections that do not keep up", "Requests refused by a budget, a second", "The disk is full within a day",
+    "The disk of contents is not mounted", "Chunks that the disk has lost", "Keys, records and documents in quarantine", "A service was restarted",
+    "Memory above 80 % of its limit",
+    "Descriptors above 80 % of their limit", "A service is down", "A database was restored",
 }
 # These may truly be so for a moment, or on a machine whose disk fills.
-lenient = {"Failed requests a second, by service, method and code", "Who is behind, in changes",
-           "The disk is full in less than a day"}
+lenient = {"Failed requests a second, by service, method and code", "Services that are behind, in changes",
+           "The disk is full within a day"}
 
 with open(page) as text:
-    table = text.read().split("## What to ask")[1].split("## The table")[0]
+    table = text.read().split("## Queries")[1].split("## All metrics")[0]
 asked = set()
 for row in re.findall(r"^\| ([^|]+) \| (`.*`) \|$", table, re.M):
     question = row[0]

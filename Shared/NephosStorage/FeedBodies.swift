@@ -2,7 +2,7 @@ internal import NephosCore
 
 /// Large bodies, which lie in a table of their own, and are read only where they are wanted.
 ///
-/// In the items' table, a walk over a scope would read them all: see `docs/performance.md`.
+/// In the items' table, a walk over a scope would read them all: see `docs/decisions/measurements.md`.
 enum FeedBodies {
     /// A larger body has a row of its own. Up to here it overflows to one page, and to write a second row costs more.
     static let inlineMax = 4096

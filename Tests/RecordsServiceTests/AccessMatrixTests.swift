@@ -316,8 +316,8 @@ import Testing
     @Test(arguments: [false, true]) func everyOperationByEveryoneIsAsThePageOnSecuritySays(isPublic: Bool) throws {
         let made = try table(isPublic: isPublic)
         let page = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appending(path: "docs/security.md")
+            .deletingLastPathComponent().appending(path: "docs/access.md")
         let text = try String(contentsOf: page, encoding: .utf8)
-        #expect(text.contains(made), "docs/security.md does not have this table:\n\(made)")
+        #expect(text.contains(made), "docs/access.md does not have this table:\n\(made)")
     }
 }

@@ -9,7 +9,7 @@ struct SettingsCommand: ParsableCommand {
         abstract: "Show or change the deployment's settings, such as ports for metrics and published links.",
         discussion: """
             Settings are kept in the file "settings" of the deployment's folder, and so survive nephos down and up. \
-            docs/operation.md explains each name. An environment variable of the same name takes precedence when the \
+            docs/settings.md explains each name. An environment variable of the same name takes precedence when the \
             services start.
 
             Example: nephos settings set NEPHOS_KEYVALUE_HEALTH_PORT=7491

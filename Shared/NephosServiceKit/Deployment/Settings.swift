@@ -7,7 +7,7 @@ internal import Synchronization
 /// take precedence.
 ///
 /// `health_port` of key-value is `NEPHOS_KEYVALUE_HEALTH_PORT`, or else, where a setting may be said for all services at
-/// once, `NEPHOS_HEALTH_PORT`. An empty value is none, as compose files hand on what is not set. `docs/operation.md` has
+/// once, `NEPHOS_HEALTH_PORT`. An empty value is none, as compose files hand on what is not set. `docs/settings.md` has
 /// the table of all.
 public struct Settings: Sendable {
     /// Whose settings they are.

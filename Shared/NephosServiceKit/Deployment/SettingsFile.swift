@@ -4,7 +4,7 @@ internal import NephosFiles
 
 /// The settings that a deployment keeps: the file `settings` in its folder, one `NAME=VALUE` on each line.
 ///
-/// The names are those of the environment variables in `docs/operation.md`. A variable in a service's own environment
+/// The names are those of the environment variables in `docs/settings.md`. A variable in a service's own environment
 /// takes precedence over the file. Empty lines, and lines that begin with `#`, are comments; they are kept.
 public struct SettingsFile: Sendable, Equatable {
     private var lines: [String] = []
@@ -118,7 +118,7 @@ extension DeploymentFiles {
     }
 }
 
-/// The settings that services have, by name. `docs/operation.md` explains each.
+/// The settings that services have, by name. `docs/settings.md` explains each.
 public enum SettingNames {
     /// Settings that may be given once for all services, or for one, as `NEPHOS_HEALTH_PORT` or
     /// `NEPHOS_KEYVALUE_HEALTH_PORT`.

@@ -67,7 +67,7 @@ extension Metric {
         .histogram("nephos_group_requests", "Requests of a group; 0: it was work of the service's own") {
             [Sample(value: .buckets($0.service.groupRequests, unit: 1))]
         },
-        .histogram("nephos_flush_duration_seconds", "What it took to write a group to the log and to flush that") {
+        .histogram("nephos_flush_duration_seconds", "Time to write a group to the log and to flush it") {
             [.seconds($0.service.storage.flushes)]
         },
     ]
@@ -79,7 +79,7 @@ extension Metric {
         .gauge("nephos_feed_partitions", "Partitions of the feed that have ever changed") {
             [.whole($0.service.feedPartitions)]
         },
-        .gauge("nephos_epoch_info", "The epoch of the feed: another one begins when the database was an old copy") {
+        .gauge("nephos_epoch_info", "The epoch of the feed: a new one begins when the database was restored") {
             [.whole(1, ("epoch", "\($0.service.epoch)"))]
         },
         .counter("nephos_epochs_begun_total", "Epochs begun since the start", counted: "epochs.begun"),
@@ -94,7 +94,7 @@ extension Metric {
         .gauge("nephos_follower_silence_seconds", "For how long nothing was heard of the followed service") { source in
             source.service.followed.map { .real($0.silence.seconds, ("followed", $0.service.rawValue)) }
         },
-        .counter("nephos_follower_troubles_total", "What did not go as it should in following, and was made up for") {
+        .counter("nephos_follower_troubles_total", "Failures in following another service that were repaired") {
             $0.risen(
                 ["gaps", "malformed", "skipped", "lost", "restarts"].map { ("follower.\($0)", $0) }, label: "trouble")
         },
@@ -112,7 +112,7 @@ extension Metric {
         .counter(
             "nephos_deliveries_total", "Deliveries that were sent", counted: "deliveries", by: [.notifications]),
         .counter(
-            "nephos_deliveries_refused_total", "Deliveries that found a full queue; their device is told to fetch",
+            "nephos_deliveries_refused_total", "Deliveries that found a full queue; their device is notified to fetch",
             counted: "deliveries.lagging", by: [.notifications]),
     ]
 
@@ -138,7 +138,7 @@ extension Metric {
         .gauge("nephos_content_segments", "Segments that hold chunks, as of the last minute", own: "content.segments"),
         .gauge("nephos_content_segment_bytes", "Their bytes", own: "content.segments.bytes"),
         .gauge("nephos_content_live_bytes", "Those of them that something uses", own: "content.live.bytes"),
-        .gauge("nephos_content_missing", "Whether the folder of content is not there: 1, it is not") {
+        .gauge("nephos_content_missing", "1: the folder of content is missing") {
             Deployment.contentServices.contains($0.service.service) ? [.whole($0.counted("content.missing"))] : []
         },
         .gauge("nephos_content_damaged_chunks", "Chunks that cannot be read any more") {
