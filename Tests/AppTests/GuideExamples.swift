@@ -121,7 +121,7 @@ func shareLink(in container: UbiquityContainer) async throws {
     try await container.links.unpublish(link.id)
 }
 
-func pause(in container: UbiquityContainer, text: Data) async throws {
+func pauseFile(in container: UbiquityContainer, text: Data) async throws {
     try await container.pauses.pause("Letters/ben.txt")
     try await container.put(text, at: "Letters/ben.txt")
     try await container.pauses.resume("Letters/ben.txt", with: .preserveLocalChanges)
@@ -135,7 +135,7 @@ func savePackage(in container: UbiquityContainer) async throws {
     }
 }
 
-func wait(for store: some SyncedStore) async throws {
+func waitForSync(of store: some SyncedStore) async throws {
     try await store.ready()
     try await store.waitUntilSent()
     try await store.waitUntilCurrent()
