@@ -1,6 +1,6 @@
 import NephosKit
 
-// What docs/sdk.md shows, to the letter and in its order: ``DocumentTests`` compares the two.
+// The samples of docs/sdk.md, verbatim and in their order: ``DocumentTests`` compares the two.
 func signIn(connection: String, password: String) async throws {
     let session = try await Session.open()
     if try session.account == nil {
@@ -10,21 +10,13 @@ func signIn(connection: String, password: String) async throws {
     try await store.ready()
 }
 
-func openSecondHome(connection: String, password: String) async throws {
-    let home = URL(fileURLWithPath: "/var/lib/my-app/second")
-    let second = try await Session.open(home: home)
-    try await second.signIn(connection: connection, account: "anna", password: password, deviceName: "second")
-    print(second.home.path)
-    second.close()
-}
-
-func keepInStep(store: some SyncedStore) async throws {
-    try await store.ready()
-    try await store.waitUntilSent()
-    try await store.waitUntilCurrent()
-    print(try await store.status())
-    for conflict in try await store.conflicts.list() { print(conflict) }
-    for try await change in store.changes { print(change) }
+func save(store: KeyValueStore) throws {
+    try store.set("dark", forKey: "theme")
+    try store.set(3, forKey: "starts")
+    try store.set(Date(), forKey: "last")
+    try store.set(["anna": 3, "ben": 5], forKey: "scores")
+    try store.set(["size": 12, "font": "Serif"], forKey: "text")
+    try store.set(nil, forKey: "isNew")
 }
 
 func read(store: KeyValueStore) throws {
@@ -32,25 +24,12 @@ func read(store: KeyValueStore) throws {
     let starts = store.integer(forKey: "starts")
     let isNew = store.bool(forKey: "isNew")
     let last = store.date(forKey: "last")
-    let scores = try store.value([String: Int].self, forKey: "scores")
-    print(theme, starts ?? 0, isNew, last as Any, scores ?? [:])
-}
-
-func tell(store: KeyValueStore) throws {
+    print(theme, starts ?? 0, isNew, last as Any)
     switch try store.read("theme") {
     case .value(let value): print("The theme is \(value).")
     case .absent: print("There is none.")
-    case .notDownloadedYet: print("This device does not know yet.")
+    case .notDownloadedYet: print("This device has not downloaded the store yet.")
     }
-}
-
-func write(store: KeyValueStore) throws {
-    try store.set("dark", forKey: "theme")
-    try store.set(3, forKey: "starts")
-    try store.set(Date(), forKey: "last")
-    try store.set(["anna": 3, "bert": 5], forKey: "scores")
-    try store.set(["size": 12, "font": "Serif"], forKey: "text")
-    try store.set(nil, forKey: "isNew")
 }
 
 struct Settings: Codable {
@@ -60,13 +39,13 @@ struct Settings: Codable {
     var opened: Date?
 }
 
-func settings(store: KeyValueStore) throws {
+func saveSettings(store: KeyValueStore) throws {
     try store.set(Settings(theme: .dark, pinned: ["a"]), forKey: "settings")
     let settings = try store.value(Settings.self, forKey: "settings")
     print(settings?.pinned ?? [])
 }
 
-func transaction(store: KeyValueStore) throws {
+func changeTogether(store: KeyValueStore) throws {
     try store.transaction { t in
         let starts = t.integer(forKey: "starts") ?? 0
         try t.set(starts + 1, forKey: "starts")
@@ -79,44 +58,24 @@ func follow(store: KeyValueStore) async throws {
     for await change in store.changes {
         switch change.reason {
         case .serverChange, .initialSyncChange: print("Now different: \(change.changedKeys)")
-        case .quotaViolationChange: print("Refused: \(change.changedKeys), \(change.error as Any)")
-        case .accountChange: print("Somebody else is signed in. Read everything again.")
+        case .quotaViolationChange: print("Rejected: \(change.changedKeys), \(change.error as Any)")
+        case .accountChange: print("The account has changed. Read everything again.")
         }
     }
 }
 
-func errors(store: KeyValueStore, text: String) async {
-    do {
-        try store.set(text, forKey: "note")
-        try await store.waitUntilSent(timeout: .seconds(10))
-    } catch {
-        switch error.code {
-        case .quotaExceeded: print("Too much: \(error.details["limit"] ?? ""). Store less.")
-        case .deadlineExceeded: print("It is kept, and is sent later: \(error.details["reason"] ?? "")")
-        default: print(error.message)
-        }
-    }
-}
-
-func offline(store: KeyValueStore) async throws {
-    let status = try await store.status()
-    print(status.isInSync, status.problem?.message ?? "")
-    for pending in status.pending { print(pending.keys, pending.reason, pending.blocker) }
-    for refused in status.refused { print(refused.key, refused.error) }
-}
-
-func putAndRead(session: Session) async throws {
+func saveAndReadFiles(session: Session) async throws {
     let container = try await session.container()
-    try await container.put(Data("Dear Bert".utf8), at: "Letters/bert.txt", makesFolders: true)
+    try await container.ready()
+    try await container.put(Data("Dear Ben".utf8), at: "Letters/ben.txt", makesFolders: true)
     try await container.localFiles.put(URL(fileURLWithPath: "/tmp/photo.jpg"), at: "photo.jpg")
-    for entry in try await container.children(of: "Letters") { print(entry) }
-    let letter = try await container.read("Letters/bert.txt")
+    let letter = try await container.read("Letters/ben.txt")
     print(String(decoding: letter, as: UTF8.self))
     try await container.localFiles.get("photo.jpg", to: URL(fileURLWithPath: "/tmp/copy.jpg"))
-    try await container.waitUntilSent()
 }
 
-func followTexts(in container: UbiquityContainer) async throws {
+func listFiles(in container: UbiquityContainer) async throws {
+    for entry in try await container.children(of: "Letters") { print(entry) }
     for try await event in try container.query("name LIKE '*.txt'", sortedBy: [DocumentSort(.modified)]) {
         switch event {
         case .gathered(let entries): print(entries)
@@ -126,10 +85,81 @@ func followTexts(in container: UbiquityContainer) async throws {
     }
 }
 
+func moveAndDelete(in container: UbiquityContainer) async throws {
+    try await container.makeFolder(at: "Archive")
+    try await container.move("Letters/ben.txt", to: "Archive/ben.txt")
+    try await container.copy("photo.jpg", to: "photo 2.jpg")
+    let batch = try await container.trash(["photo 2.jpg"])
+    try await container.trash.restore(batch)
+}
+
+func download(from container: UbiquityContainer) async throws {
+    try await container.downloads.start("Photos")
+    try await container.downloads.pin("Letters")
+    for entry in try await container.children(of: "Photos") { print(entry.name, entry.download.percent) }
+    try await container.downloads.evict("Photos/old.jpg")
+}
+
 func resolveConflicts(of container: UbiquityContainer) async throws {
     for file in try await container.conflicts.list() {
         let versions = try await container.conflicts.versions(of: file.id)
         let newest = versions.max { $0.modified < $1.modified }
         try await container.conflicts.resolve(file.id, keeping: newest?.id, keepsOthers: true)
+    }
+}
+
+func restoreVersion(in container: UbiquityContainer) async throws {
+    let versions = try await container.versions.list(of: "Letters/ben.txt")
+    if let former = versions.first(where: { $0.standing == .former }) {
+        try await container.versions.restore(former.id, of: "Letters/ben.txt")
+    }
+}
+
+func shareLink(in container: UbiquityContainer) async throws {
+    let link = try await container.links.publish("photo.jpg", expiresAfter: .seconds(86400))
+    print(link.url as Any, link.expires)
+    try await container.links.unpublish(link.id)
+}
+
+func pauseFile(in container: UbiquityContainer, text: Data) async throws {
+    try await container.pauses.pause("Letters/ben.txt")
+    try await container.put(text, at: "Letters/ben.txt")
+    try await container.pauses.resume("Letters/ben.txt", with: .preserveLocalChanges)
+}
+
+func savePackage(in container: UbiquityContainer) async throws {
+    try await container.localFiles.putPackage(URL(fileURLWithPath: "/tmp/trip.bundle"), at: "trip.bundle")
+    for member in try await container.packages.members(of: "trip.bundle") where member.kind == .file {
+        let data = try await container.packages.read(member, of: "trip.bundle")
+        print(member.path, data.count)
+    }
+}
+
+func waitForSync(of store: some SyncedStore) async throws {
+    try await store.ready()
+    try await store.waitUntilSent()
+    try await store.waitUntilCurrent()
+    print(try await store.status())
+    for conflict in try await store.conflicts.list() { print(conflict) }
+    for try await change in store.changes { print(change) }
+}
+
+func offline(store: KeyValueStore) async throws {
+    let status = try await store.status()
+    print(status.isInSync, status.problem?.message ?? "")
+    for pending in status.pending { print(pending.keys, pending.reason, pending.blocker) }
+    for rejected in status.refused { print(rejected.key, rejected.error) }
+}
+
+func errors(store: KeyValueStore, text: String) async {
+    do {
+        try store.set(text, forKey: "note")
+        try await store.waitUntilSent(timeout: .seconds(10))
+    } catch {
+        switch error.code {
+        case .quotaExceeded: print("Too much: \(error.details["limit"] ?? ""). Store less.")
+        case .deadlineExceeded: print("It is saved here, and is sent later: \(error.details["reason"] ?? "")")
+        default: print(error.message)
+        }
     }
 }

@@ -1,19 +1,28 @@
 import NephosKit
 
-// What docs/records.md shows, to the letter and in its order: ``DocumentTests`` compares the two.
-func saveAndQuery(session: Session) async throws {
+// The samples of docs/records.md, verbatim and in their order: ``DocumentTests`` compares the two.
+func openDatabase(session: Session) async throws {
     let database = try await session.recordContainer().privateDatabase
     try await database.ready()
-    try await database.zones.make("work")
-    var note = Record(RecordID("a", zone: "work"), type: "Note", fields: ["title": "one", "count": 1])
-    // On this device's disk when this returns; sent when it can be.
+}
+
+func saveOne(database: RecordDatabase) async throws {
+    var note = Record(RecordID("a"), type: "Note", fields: ["title": "one", "count": 1])
     note = try await database.save(note)
     note["title"] = "two"
     try await database.save(note)
-    let query = RecordQuery(type: "Note", try QueryPredicate(parsing: "count > 0"), sort: [RecordSort("title")])
-    for record in try await database.records(matching: query, in: "work") { print(record) }
-    // All zones; `zone: "work"` is that one alone.
-    try await database.waitUntilSent()
+}
+
+struct Note: Codable {
+    var title: String
+    var count: Int
+}
+
+func saveNote(database: RecordDatabase) async throws {
+    let record = try Record(type: "Note", encoding: Note(title: "three", count: 3))
+    try await database.save(record)
+    let note = try record.decode(Note.self)
+    print(note.title)
 }
 
 func readOne(database: RecordDatabase) async throws {
@@ -23,6 +32,19 @@ func readOne(database: RecordDatabase) async throws {
     print(title ?? "", note.isPending)
     let onTheServer = try await database.record(id, from: .server)
     print(onTheServer?.changeTag == note.changeTag)
+}
+
+func query(database: RecordDatabase) async throws {
+    let query = RecordQuery(type: "Note", try QueryPredicate(parsing: "count > 0"), sort: [RecordSort("title")])
+    for record in try await database.records(matching: query) { print(record) }
+    for try await page in database.pages(matching: query) { print(page.count) }
+}
+
+func follow(database: RecordDatabase) async throws {
+    for await change in database.changes {
+        if let error = change.error { print("Not saved: \(error.message)") }
+        print(change.zone, change.changed, change.deleted)
+    }
 }
 
 func resolveAll(database: RecordDatabase) async throws {
@@ -36,12 +58,39 @@ func resolveAll(database: RecordDatabase) async throws {
     }
 }
 
+func dismissRejected(database: RecordDatabase) async throws {
+    let rejected = try await database.conflicts.rejected()
+    for change in rejected { print(change.id, change.error.message) }
+    try await database.conflicts.dismissRejected(rejected)
+}
+
+func saveTogether(database: RecordDatabase) async throws {
+    let first = Record(RecordID("first"), type: "Note", fields: ["title": "one"])
+    let second = Record(RecordID("second"), type: "Note", fields: ["title": "two"])
+    try await database.modify(saving: [first, second], deleting: [RecordID("a")])
+}
+
+func useZones(database: RecordDatabase) async throws {
+    try await database.zones.make("work")
+    try await database.save(Record(RecordID("a", zone: "work"), type: "Note"))
+    try await database.waitUntilSent(zone: "work")
+    for zone in try await database.zones.list() { print(zone.name) }
+}
+
+func refer(database: RecordDatabase) async throws {
+    let list = Record(RecordID("groceries"), type: "List")
+    let item = Record(type: "Item", fields: ["list": .reference(RecordReference("groceries", deletesSelf: true))])
+    try await database.modify(saving: [list, item], deleting: [])
+    let query = RecordQuery(type: "Item", try QueryPredicate(parsing: "list == 'groceries'"))
+    print(try await database.records(matching: query))
+}
+
 func assets(database: RecordDatabase) async throws {
     var note = Record(RecordID("photo"), type: "Note")
     // Or RecordAsset(data).
     note["photo"] = try await RecordAsset(contentsOf: URL(fileURLWithPath: "/tmp/photo.jpg"))
     note = try await database.save(note)
-    // Its length is here; its bytes are fetched when they are wanted.
+    // Other devices have the length, and download the bytes when they read them.
     guard let photo: RecordAsset = note["photo"] else { return }
     let data = try await database.assets.data(of: photo, in: note.id)
     print(data.count)
@@ -55,7 +104,6 @@ func shared(session: Session) async throws {
     try await shared.save(Record(RecordID("sea"), type: "Place", fields: ["title": "Sea"]))
     let query = RecordQuery(type: "Place", try QueryPredicate(parsing: "title ==[c] 'sea'"))
     print(try await shared.records(matching: query))
-    // Or else the server is asked.
     try await shared.keepCopy()
 }
 
@@ -63,4 +111,9 @@ func withoutAccount(session: Session, connection: ConnectionString, token: Strin
     try await session.usePublicDatabase(connection: connection, appToken: token)
     let places = try await session.recordContainer().publicDatabase.records(matching: RecordQuery(type: "Place"))
     print(places)
+}
+
+func setRoles(shared: RecordDatabase) async throws {
+    print(try await shared.roles())
+    try await shared.modifyRoles(saving: [RecordTypeRoles(type: "Report", everyone: [])])
 }

@@ -14,7 +14,7 @@ import Testing
         let runbooks = (try? FileManager.default.contentsOfDirectory(atPath: root.path + "/ops/runbooks")) ?? []
         return [
             "README.md", "docs/getting-started.md", "docs/concepts.md", "docs/operation.md", "docs/metrics.md",
-            "docs/records.md", "docs/security.md", "docs/settings.md",
+            "docs/records.md", "docs/cloudkit.md", "docs/sdk.md", "docs/security.md", "docs/settings.md",
         ] + runbooks.sorted().map { "ops/runbooks/" + $0 }
     }()
 

@@ -1,7 +1,7 @@
 public import NephosCore
 package import NephosWire
 
-/// How a device is treated where room matters.
+/// How a device uses its disk.
 public enum DevicePolicyClass: String, Codable, Sendable {
     /// Keeps a copy of everything.
     case computer
@@ -11,9 +11,9 @@ public enum DevicePolicyClass: String, Codable, Sendable {
 
 /// A device as the server knows it.
 public struct DeviceInformation: Sendable, Hashable {
-    /// Names it for good, also when it is called otherwise.
+    /// The device's permanent id; a new name does not change it.
     public var id: DeviceID
-    /// What people call it: given at sign-in, changed by ``Session/rename(_:to:)``.
+    /// The device's name for users: given at sign-in, changed by ``Session/rename(_:to:)``.
     public var name: String
     /// As it said at sign-in; may be empty.
     public var model: String
@@ -45,15 +45,15 @@ public struct DeviceInformation: Sendable, Hashable {
 
 /// An account, seen from one of its devices.
 public struct AccountInformation: Sendable, Hashable {
-    /// Names the account for good.
+    /// The account's permanent id.
     public var accountID: AccountID
-    /// What it signs in with.
+    /// The account's name, with which devices sign in.
     public var accountName: String
     /// This device.
     public var device: DeviceInformation
     /// The app that signed in.
     public var app: AppID
-    /// That app's key-value store; other apps may have the same.
+    /// The app's key-value store; other apps may share it.
     public var store: StoreID
 }
 
@@ -67,7 +67,7 @@ public struct AuditEntry: Sendable, Hashable {
     public var event: String
     /// The device that did it, or tried; nil: it is not one of the account's.
     public var device: DeviceID?
-    /// What that device was called then; empty: not known.
+    /// The device's name at that time; empty: unknown.
     public var deviceName: String
     /// Whether the operator did it, and none of the account's devices.
     public var byOperator: Bool
@@ -88,21 +88,21 @@ public struct AuditEntry: Sendable, Hashable {
 
 /// How full the account's plan is, and with what.
 public struct StorageInformation: Sendable, Hashable {
-    /// What one service stores.
+    /// The bytes that one service stores.
     public struct Service: Sendable, Hashable {
         /// Which service.
         public var service: ServiceName
-        /// In all, as it counts.
+        /// All bytes, as they are counted.
         public var bytes: UInt64
-        /// Key-value content does not.
+        /// Whether the bytes count on the plan; those of key-value stores do not.
         public var countsOnPlan: Bool
-        /// What of it is whose.
+        /// The bytes of each device and app.
         public var items: [Item]
     }
 
-    /// What one device stored for one app.
+    /// The bytes that one device stored for one app.
     public struct Item: Sendable, Hashable {
-        /// For key-value content the store, which may be several apps'.
+        /// The app; for key-value content the store, which several apps may share.
         public var app: String
         /// Empty: not kept.
         public var device: String
@@ -114,7 +114,7 @@ public struct StorageInformation: Sendable, Hashable {
     public var plan: String
     /// How much may be stored.
     public var planBytes: UInt64
-    /// What counts on the plan, as the services last told identity.
+    /// Bytes that count on the plan, by the services' last report to identity.
     public var usedBytes: UInt64
     public var services: [Service]
     /// Services that did not say what they store: it is not in ``services``.

@@ -8,21 +8,21 @@ private import Synchronization
 /// do with `NSUserDefaults`.
 ///
 /// Each side's changes go to the other, also those that were made while no mirror ran: the home keeps digests of what
-/// was written to the file last. What somebody has edited since is taken as an edit, and what it overwrites in the
-/// store is in the history; what nobody has edited yields to the store. A key that is gone from the file is deleted
-/// only if the file is known to have had it, with the value that the store has. A file that was never mirrored fills in
-/// the keys that the store does not have; where both have a key with different values, the mirror ends and says so,
-/// unless it was told which one to prefer. One that is not there, or is empty, is filled from the store.
+/// was written to the file last. A value edited in the file since then replaces the store's, which stays in the
+/// history; an unedited value yields to the store. A key missing from the file is deleted only if the file had it
+/// before, with the store's present value. A file that was never mirrored fills in the keys that the store does not
+/// have; where both have a key with different values, the mirror ends with an error, unless `prefers` names a side. A
+/// missing or empty file is filled from the store.
 ///
 /// The file is a JSON object or an XML property list (by its name's end, `.json` or not), and
 /// is replaced as a whole; it keeps its owner and its mode, and a symbolic link stays one. JSON has no dates and no
 /// data; such keys are left out of a JSON file, and stay in the store. So are texts with control characters in XML.
 ///
-/// What is in the file and has no place in a store (an integer beyond 64 bits, a null, a key that is there twice) ends
-/// the mirror with its place and the reason; the file is left alone.
+/// A value that a store cannot hold (an integer of more than 64 bits, a null, a repeated key) ends the mirror with its
+/// place and the reason; the file stays as it is.
 ///
-/// A file that is gone, empty, or no longer readable says nothing of any key: it ends the mirror with the reason, and
-/// deletes nothing. Nor does one that lacks many of its keys at once, unless that was asked for.
+/// A file that becomes missing, empty or unreadable ends the mirror with the reason, and deletes nothing. So does a
+/// file that loses many of its keys at once, unless `deletesMany` allows it.
 public final class DefaultsMirror: Sendable {
     private let store: KeyValueStore
     private let path: String
@@ -39,7 +39,7 @@ public final class DefaultsMirror: Sendable {
     /// Called between two things that are saved; a test ends the mirror there by throwing.
     private let fault: (@Sendable (String) throws -> Void)?
 
-    /// One of the two that are kept the same.
+    /// One of the two sides of a mirror.
     public enum Side: String, Sendable, CaseIterable {
         /// The file of defaults.
         case file
@@ -54,11 +54,11 @@ public final class DefaultsMirror: Sendable {
 
     /// - Parameters:
     ///   - file: The file of defaults.
-    ///   - keys: What is mirrored; nil: every key.
-    ///   - interval: How often the file's time is looked at.
+    ///   - keys: The keys to mirror; nil: every key.
+    ///   - interval: How often the file's modification time is checked.
     ///   - deletesMany: Whether more than ``deletionsMax`` keys, and more than half of all, may be deleted at once.
-    ///   - prefers: Whose value stays where both have a key and it is not known what the file had; nil: the mirror
-    ///     ends there, and changes nothing.
+    ///   - prefers: The side whose value stays if both have a key and the file's former value is unknown; nil: the
+    ///     mirror ends, and changes nothing.
     public convenience init(
         store: KeyValueStore, file: URL, keys: Set<String>? = nil, interval: Duration = .milliseconds(250),
         deletesMany: Bool = false, prefers: Side? = nil

@@ -4,34 +4,34 @@ internal import NephosPropertyLists
 public import struct Foundation.Data
 public import struct Foundation.Date
 
-/// What can be read by key: a ``KeyValueStore``, and what a transaction sees of it.
+/// Values that are read by key: those of a ``KeyValueStore``, and of a transaction.
 ///
-/// What is stored under a key may be of another type than the one asked for, since any device and any language may
-/// have written it. Then the answer is that of Apple's `NSUbiquitousKeyValueStore`, where that has the call
+/// A stored value may have another type than the one asked for, since any device and any language may have written it.
+/// Then the answer is that of Apple's `NSUbiquitousKeyValueStore`, where that has the call
 /// (developer.apple.com/documentation/foundation/nsubiquitouskeyvaluestore): nil where it gives an object (`string`,
 /// `data`, `array`, `dictionary`), false or 0 where it gives a number (`bool`, `longLong`, `double`); booleans,
 /// integers and reals are converted into one another. Not so texts: by Apple's present pages the text "123" is the
 /// number 123, and the other way round, by its older ones it is none ("nil if the key was not found or its value is not
 /// an NSArray object"). Here it is none, so that what is wrong shows, and no "007" becomes a 7.
 ///
-/// What only this SDK has (``integer(forKey:)``, ``date(forKey:)``, ``value(_:forKey:)``) gives nil where there is
-/// nothing, so that nobody takes what is not there, or not downloaded yet, for a 0.
+/// Calls that only this SDK has (``integer(forKey:)``, ``date(forKey:)``, ``value(_:forKey:)``) return nil for a
+/// missing key, so that a key that is missing, or not downloaded yet, does not look like a 0.
 public protocol KeyValueReading: ~Copyable {
-    /// The value; nil: there is none, none has been downloaded yet, or it could not be read.
+    /// The value; nil: the key is missing, is not downloaded yet, or could not be read.
     func object(forKey key: String) -> PropertyValue?
-    /// What is known of a key; tells a key that does not exist from one that nobody here knows of yet.
+    /// The state of a key: a value, absent, or not downloaded yet.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`: this device's database cannot be read; the message says what to do.
     func read(_ key: String) throws(CloudError) -> ReadResult
 }
 
 extension KeyValueReading where Self: ~Copyable {
-    /// The text; nil: there is none, or something that is no text.
+    /// The text; nil: the key is missing, or has another type.
     public func string(forKey key: String) -> String? {
         if case .string(let value) = object(forKey: key) { value } else { nil }
     }
 
-    /// The integer; nil: there is none, or something that is no integer.
+    /// The integer; nil: the key is missing, or has another type.
     ///
     /// A real counts if it is a whole number (2.0 is 2, as other languages and JSON write it) with a place in an `Int`;
     /// nothing is cut off. A boolean is no number. So do Foundation's decoders. Apple's store has
@@ -75,12 +75,12 @@ extension KeyValueReading where Self: ~Copyable {
         }
     }
 
-    /// The bytes; nil: there are none, or something that is no data.
+    /// The bytes; nil: the key is missing, or has another type.
     public func data(forKey key: String) -> Data? {
         if case .data(let value) = object(forKey: key) { value } else { nil }
     }
 
-    /// The date, to the microsecond; nil: there is none, or something that is no date.
+    /// The date, to the microsecond; nil: the key is missing, or has another type.
     public func date(forKey key: String) -> Date? {
         if case .date(let value) = object(forKey: key) { value } else { nil }
     }
@@ -101,7 +101,7 @@ extension KeyValueReading where Self: ~Copyable {
 
     /// The value as the type that was stored, or one that reads the same property list.
     ///
-    /// A number becomes another type of number where that changes nothing; else nothing becomes anything.
+    /// A number converts to another number type if its value stays the same; nothing else converts.
     ///
     ///     let settings = try store.value(Settings.self, forKey: "settings")
     ///

@@ -3,13 +3,13 @@ public import NephosWire
 
 /// A value that lost a conflict or was overwritten.
 public struct KeyHistoryEntry: Sendable, Hashable {
-    /// Its value is nil where the key was deleted, and where it is damaged.
+    /// The key and value; the value is nil if the key was deleted, and if it is damaged.
     public var item: KeyValueItem
     /// The server cannot read its value any more.
     public var damaged = false
-    /// The device that wrote what is there instead had not seen it.
+    /// The device that replaced it had not seen it.
     public var lostConflict: Bool
-    /// When what is there instead was written.
+    /// When the replacement was written.
     public var winnerTimestamp: HybridTimestamp
     /// Which device wrote it.
     public var winnerDevice: DeviceID
@@ -17,11 +17,11 @@ public struct KeyHistoryEntry: Sendable, Hashable {
     public var recorded: Timestamp
 }
 
-/// What a comparison with the server found.
+/// The result of a comparison with the server.
 public struct Verification: Sendable {
-    /// A key that is not the same on both sides.
+    /// A key or item that differs between the two sides.
     public struct Difference: Sendable, Hashable {
-        /// What is the matter with it.
+        /// How the two sides differ.
         public enum Kind: String, Sendable {
             /// The server has it, this device does not.
             case missingHere
@@ -33,19 +33,20 @@ public struct Verification: Sendable {
 
         /// The key.
         public var key: ItemName
-        /// What is the matter with it.
+        /// How the two sides differ.
         public var kind: Kind
-        /// Of a container's item: where it is, as the server told it; nil: it is not here, or it lies nowhere.
+        /// The path of a container's item, as this device has it from the server; nil: the item is missing here, or has
+        /// no path.
         public var path: String?
-        /// The same on the server; nil: it is not there, or its folder is not here.
+        /// The path on the server; nil: the item is missing there, or its folder is missing here.
         public var serverPath: String?
     }
 
     /// The server's head that was compared with.
     public var token: ChangeToken
-    /// Of what this device has from the server, without what waits to be sent.
+    /// The digest of this device's copy of the server's content, without pending changes.
     public var localDigest: SetDigest
-    /// Of what the server has.
+    /// The digest of the server's content.
     public var serverDigest: SetDigest
     /// The keys that differ, in order; of very many the first ``differencesMax``.
     public var differences: [Difference]
@@ -53,8 +54,8 @@ public struct Verification: Sendable {
     public var hasMore = false
     /// Writes that the server does not have yet.
     public var pending: Int
-    /// Chunks of contents that the server cannot read any more: of a container or a records database. Its items are the same
-    /// on both sides all the same.
+    /// Chunks of a container's or record database's contents that the server can no longer read. This does not make
+    /// items differ.
     public var damagedChunkCount = 0
     /// The server has said that it finds none of its contents: only its operator can bring them back.
     public var isContentMissing = false
@@ -67,10 +68,10 @@ public struct Verification: Sendable {
 }
 
 extension KeyValueStore {
-    /// What lost a conflict or was overwritten, newest first.
+    /// Values that lost a conflict or were overwritten, newest first.
     ///
     /// - Parameters:
-    ///   - key: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
+    ///   - key: Nil: of all keys. It stands for all names that Swift's strings treat as equal to it.
     ///   - limit: However many; they are fetched in pages.
     ///   - timeout: How long one page may take; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again), or the service's own.

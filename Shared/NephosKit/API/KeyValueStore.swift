@@ -4,13 +4,13 @@ public import NephosCore
 /// A key-value store that is the same on all of an account's devices, shaped
 /// like `NSUbiquitousKeyValueStore`.
 ///
-/// Reads are local and never wait. Writes are on this device's disk when the
-/// call returns, also while offline, and are sent when they can be.
+/// Reads are local and never wait. A write is on this device's disk when the call returns, also while offline, and is
+/// sent when there is a connection.
 public final class KeyValueStore: KeyValueWriting, SyncedStore {
-    /// Whose store it is.
+    /// The app whose store it is.
     public let app: AppID
     let session: Session
-    /// The store as any other thing that a device keeps in step.
+    /// The store's scope: status, proof, conflicts, events.
     public var scope: Scope { Scope(id: ScopeID(app: app, service: .keyValue), session: session) }
 
     init(app: AppID, session: Session) {
@@ -22,8 +22,7 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
 
     // Strings that Swift calls equal are one key to an app: see ``LocalWrite/init(text:value:)``.
 
-    /// What this device knows of a key; tells a key that does not exist from
-    /// one that nobody here knows of yet.
+    /// The state of a key on this device: a value, absent, or not downloaded yet.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`: this device's database cannot be read; the message says what to do.
     public func read(_ key: String) throws(CloudError) -> ReadResult { try session.local.read(text: key, app: app) }
@@ -56,21 +55,22 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
 
     /// Stores a value; nil deletes the key.
     ///
-    /// An equal value is a write like any other: it is sent, and is the newest from then on. Other devices are not told
-    /// of it, since it changes nothing for them.
+    /// An equal value is a write like any other: it is sent, and is the newest from then on. Other devices are not
+    /// notified, since nothing changes for them.
     ///
-    /// What is on this device's disk when this returns is sent when it can be. It counts toward the store's limits
-    /// (``KeyValueLimits``: 1 MiB in all and a value, 1024 keys, names of 64 bytes, where the server says no other).
+    /// The value is on this device's disk when this returns, and is sent when there is a connection. It counts toward
+    /// the store's limits (``KeyValueLimits``: 1 MiB in all and a value, 1024 keys, names of 64 bytes, unless the
+    /// server sets other limits).
     ///
-    /// - Throws: ``CloudError`` `.quotaExceeded` (details name the limit and by how much it is
-    ///   passed; the previous value stays: store less, or delete something), `.invalidArguments` (a key that is empty,
-    ///   a value that nests deeper than ``PropertyValue/depthMax``, a date too far from now), `.serviceBusy` (100,000
-    ///   changes wait to be sent: connect), `.storageFailure` (this device's disk: the message says what to do).
+    /// - Throws: ``CloudError`` `.quotaExceeded` (details name the limit and by how much it is passed; the previous
+    ///   value stays: store less, or delete something), `.invalidArguments` (a key that is empty, a value that nests
+    ///   more than 24 levels deep, a date too far from now), `.serviceBusy` (100,000 changes are pending: connect),
+    ///   `.storageFailure` (this device's disk: the message says what to do).
     public func set(_ value: PropertyValue?, forKey key: String) throws(CloudError) {
         try write([LocalWrite(text: key, value: value)])
     }
 
-    /// Deletes a key. Never refused for want of room.
+    /// Deletes a key. A full store does not prevent it.
     ///
     /// - Throws: ``CloudError`` as ``set(_:forKey:)-(PropertyValue?,_)`` does.
     public func removeObject(forKey key: String) throws(CloudError) {
@@ -116,9 +116,9 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
         return result
     }
 
-    /// Offers what was written while signed out to the account that is signed in now, and what was left behind in a
-    /// store that the app had before (``StoreStatus/leftBehind``). What was written while signed out stays among
-    /// ``signedOutKeys()`` until the server has taken it.
+    /// Sends values written while signed out to the account that is signed in now, and changes left behind in a store
+    /// that the app had before (``StoreStatus/leftBehind``). Values written while signed out stay in
+    /// ``signedOutKeys()`` until the server has accepted them.
     ///
     /// - Returns: The keys offered.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
@@ -137,15 +137,15 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
         }
     }
 
-    /// Keys written while nobody was signed in, which wait to be offered to an account.
+    /// Keys written while no account was signed in, which ``adoptSignedOutContent()`` sends.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`.
     public func signedOutKeys() throws(CloudError) -> [ItemName] { try session.local.signedOutKeys(app: app) }
 
-    /// Dismisses refused writes: they are not listed any more. What the keys hold stays as it is.
+    /// Removes rejected writes from the list. The keys keep their values.
     ///
     /// - Parameter keys: Nil: all of them.
-    /// - Returns: The keys whose refused write was dismissed.
+    /// - Returns: The keys whose rejected write was dismissed.
     /// - Throws: ``CloudError`` `.storageFailure`.
     @discardableResult
     public func dismissRefused(_ keys: [ItemName]? = nil) throws(CloudError) -> [ItemName] {
@@ -156,10 +156,10 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
 
     // MARK: Waiting
 
-    /// Makes sure that everything is on this device's disk, asks for the server's
-    /// changes, and sends now what waits for its next attempt. Returns at once: it is no way to wait for the network.
+    /// Flushes everything to this device's disk, asks for the server's changes, and sends pending changes now. Returns
+    /// at once, and does not wait for the network.
     ///
-    /// - Returns: Whether the app may use the store: somebody is signed in, and the disk works.
+    /// - Returns: Whether the app may use the store: an account is signed in, and the disk works.
     @discardableResult
     public func synchronize() -> Bool {
         session.local.checkpoint()
@@ -167,7 +167,7 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
         return (try? session.account) != nil
     }
 
-    /// Where the store stands, and why anything in it waits. Needs no network.
+    /// The store's progress, and why changes are pending. Needs no network.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` when the session is closed.
     public func status() async throws(CloudError) -> StoreStatus {
@@ -182,15 +182,15 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
 
     // MARK: Changes
 
-    /// What changes from outside, from now on. This device's own writes are not among it.
+    /// Changes from outside, from now on. This device's own writes are not included.
     ///
-    /// A listener that lags behind by 8 MiB gets of what comes then which keys have changed, without their values; one that
-    /// lags behind by 16 MiB or 10,000 events keeps the newest.
+    /// A listener that is 8 MiB behind gets the changed keys without their values; a listener that is 16 MiB or 10,000
+    /// events behind gets only the newest.
     public var changes: some AsyncSequence<ChangeNotification, Never> & Sendable {
         events.compactMap { if case .change(let notification) = $0 { notification } else { nil } }
     }
 
-    /// The same, and in its place the end of each fetch.
+    /// Changes from outside, and the end of each fetch, in order.
     public var events: some AsyncSequence<StoreEvent, Never> & Sendable {
         scope.events
     }
@@ -209,7 +209,7 @@ public struct KeyValueConflicts: ConflictList {
     /// ``KeyValueStore/history(forKey:limit:timeout:)`` for 30 days.
     ///
     /// - Parameters:
-    ///   - key: Nil: of all keys. Of names that Swift's strings take for equal to it all are meant.
+    ///   - key: Nil: of all keys. It stands for all names that Swift's strings treat as equal to it.
     ///   - time: Conflicts that the server recorded later (``KeyHistoryEntry/recorded``) stay. Nil: all are resolved.
     ///   - timeout: How long one call may take; nil: as long as any of this session.
     /// - Returns: How many there were.
@@ -225,11 +225,10 @@ public struct KeyValueConflicts: ConflictList {
     }
 }
 
-/// What happens to a store.
+/// An event of a store.
 public enum StoreEvent: Sendable {
     /// Something changed from outside.
     case change(ChangeNotification)
-    /// A fetch has ended. All that it brought came before: this device has what
-    /// the server had when the fetch began.
+    /// A fetch has ended. Its changes came before: this device has the server's state of the fetch's beginning.
     case didFetchChanges(StoreStatus)
 }

@@ -4,7 +4,7 @@ internal import NephosPropertyLists
 public import struct Foundation.Data
 public import struct Foundation.Date
 
-/// What can be written by key: a ``KeyValueStore``, where each call is a transaction of its own, and a
+/// Values that are written by key: those of a ``KeyValueStore``, where each call is its own transaction, and of a
 /// ``KeyValueTransaction``.
 public protocol KeyValueWriting: KeyValueReading, ~Copyable {
     /// Stores a value; nil deletes the key.
@@ -72,9 +72,9 @@ extension KeyValueWriting where Self: ~Copyable {
     /// Stores anything that can be encoded: arrays and dictionaries of plain values, and types of your own. Nil deletes
     /// the key.
     ///
-    /// What comes back from ``KeyValueReading/value(_:forKey:)`` is equal to what was stored: 64 bits of an integer,
-    /// every bit of a real, a date to the microsecond. A property list has no nil: an optional member that is nil is
-    /// left out, and an element that is nil is stored as the dictionary `{"$null": true}`.
+    /// ``KeyValueReading/value(_:forKey:)`` returns a value equal to the stored one: 64 bits of an integer, every bit
+    /// of a real, a date to the microsecond. A property list has no nil: an optional member that is nil is left out,
+    /// and an element that is nil is stored as the dictionary `{"$null": true}`.
     ///
     /// - Throws: ``CloudError`` as for a text; `.invalidArguments` when the value does not fit: an integer beyond 64
     ///   bits, more than 24 arrays and dictionaries inside one another, what the type itself refuses. The details name

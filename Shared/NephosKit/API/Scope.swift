@@ -1,12 +1,12 @@
 public import NephosCore
 
-/// Which of the things that a device keeps in step with the server.
+/// The name of a scope: one store, zone or directory that a device keeps in sync.
 public struct ScopeID: Hashable, Comparable, Codable, Sendable {
-    /// Whose tokens it is read and written with.
+    /// The app whose tokens authorize reading and writing.
     public var app: AppID
-    /// Which service has it.
+    /// The service that stores it.
     public var service: ServiceName
-    /// Which of those that the app has there, such as a zone; empty: it has one.
+    /// The scope's name at the service, such as a zone; empty: the app has only one there.
     public var name: String
 
     /// Names a scope.
@@ -22,12 +22,12 @@ public struct ScopeID: Hashable, Comparable, Codable, Sendable {
     }
 }
 
-/// One of the things that a device keeps in step with the server, whatever is in it: where it stands, why anything in
-/// it waits, and the proof that it is the same on both sides.
+/// A store, zone or directory that a device keeps in sync, whatever its content: progress, the reasons for pending
+/// changes, and the proof that both sides are equal.
 ///
-/// What is the same for all kinds is here. A kind has its own face besides, such as ``KeyValueStore``.
+/// All kinds share these calls. Each kind also has its own type, such as ``KeyValueStore``.
 public struct Scope: Sendable {
-    /// Which it is.
+    /// The scope's name.
     public let id: ScopeID
     let session: Session
     /// Whose it is: nothing is done with it once another is signed in. Nil: it is of whoever is.
@@ -38,7 +38,7 @@ public struct Scope: Sendable {
 
     // MARK: Where it stands
 
-    /// Where it stands, and why anything in it waits. Needs no network.
+    /// The scope's progress, and why changes are pending. Needs no network.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` when the session is closed.
     public func status() async throws(CloudError) -> StoreStatus {
@@ -49,15 +49,15 @@ public struct Scope: Sendable {
 
     /// Compares this device's copy with the server's, down to the items that differ.
     ///
-    /// The copy is brought up to date first. Changes nothing else.
+    /// Updates the copy first, and changes nothing else.
     ///
-    /// Of a container the digests are compared, and where they differ those of its folders, down to the items: of a million
-    /// items with one that differs a few pages are read.
+    /// For a container, digests are compared, then those of its folders where they differ, down to the items: to find
+    /// one differing item in a million, the device reads a few pages.
     ///
     /// - Parameters:
-    ///   - timeout: How long to wait for the server at most, each time that it is asked.
-    ///   - readsAll: Whether everything is read instead: so the server's items are read too, and those are found that it
-    ///     cannot read any more.
+    ///   - timeout: Maximum wait for each answer of the server.
+    ///   - readsAll: Whether to read all of the server's items instead. This finds items that the server can no longer
+    ///     read.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.deadlineExceeded`, `.networkUnavailable` (try again when the server
     ///   can be reached), or the service's own.
     public func verify(
@@ -71,9 +71,9 @@ public struct Scope: Sendable {
     /// Conflicts, newest first: content that another device replaced without having seen it. Asks the server.
     ///
     /// - Parameters:
-    ///   - name: Of this item; nil: of all.
+    ///   - name: An item's name; nil: all items.
     ///   - withHistory: Whether ordinary overwrites are listed too.
-    ///   - limit: However many; they are fetched in pages.
+    ///   - limit: Maximum number; they are fetched in pages.
     ///   - timeout: How long one page may take; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again), or the service's own.
     public func conflicts(
@@ -85,9 +85,9 @@ public struct Scope: Sendable {
         }
     }
 
-    /// Conflicts that a person has to decide, as far as this device knows. The server is not asked.
+    /// Number of conflicts that a user has to decide, as far as this device knows. Does not ask the server.
     ///
-    /// Those of documents are among what ``UbiquityContainer/status(of:)`` has.
+    /// ``UbiquityContainer/status(of:)`` has those of documents.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`.
     public func conflictCount() async throws(CloudError) -> Int {
@@ -99,10 +99,10 @@ public struct Scope: Sendable {
 
     // MARK: Deciding
 
-    /// Dismisses refused writes: they are not listed any more. What the items hold stays as it is.
+    /// Removes rejected writes from the list. The items stay as they are.
     ///
     /// - Parameter names: Nil: all of them.
-    /// - Returns: The items whose refused write was dismissed.
+    /// - Returns: The items whose rejected write was dismissed.
     /// - Throws: ``CloudError`` `.storageFailure`.
     @discardableResult
     public func dismissRefused(_ names: [ItemName]? = nil) async throws(CloudError) -> [ItemName] {
@@ -115,9 +115,9 @@ public struct Scope: Sendable {
         }
     }
 
-    /// Gives up the changes that wait in places which the app no longer has (``StoreStatus/leftBehind``).
+    /// Discards changes for places that the app no longer has (``StoreStatus/leftBehind``).
     ///
-    /// - Returns: What was given up.
+    /// - Returns: The discarded changes.
     /// - Throws: ``CloudError`` `.storageFailure`.
     @discardableResult
     public func discardLeftBehind() async throws(CloudError) -> [StoreStatus.LeftBehind] {
@@ -136,15 +136,15 @@ public struct Scope: Sendable {
 
     // MARK: Waiting
 
-    /// Asks for the server's changes, and sends now what waits for its next attempt. Returns at once.
+    /// Asks for the server's changes, and sends pending changes now. Returns at once.
     public func synchronize() { execute { $0.synchronize() } }
 
-    /// Waits until this device has what the server has now, by a fetch that begins now.
+    /// Waits until this device has the server's present state, by a fetch that begins now.
     ///
     /// - Parameters:
-    ///   - timeout: How long nothing may come: of very much it may take longer.
-    ///   - isImpatient: Whether to give up as soon as it is known to be in vain for now: nobody listens at the
-    ///     server's address, or a person has to do something first (sign in, unlock the account, allow the app).
+    ///   - timeout: How long no data may arrive; a long download may take longer in all.
+    ///   - isImpatient: Whether to throw as soon as success is known to be impossible for now: no server answers at the
+    ///     address, or a user or operator must act first (sign in, unlock the account, allow the app).
     /// - Throws: ``CloudError`` `.deadlineExceeded`, with the reason in its details, or at once what made it vain.
     public func waitUntilCurrent(
         timeout: Duration = .seconds(30), isImpatient: Bool = false
@@ -165,7 +165,7 @@ public struct Scope: Sendable {
         }
     }
 
-    /// Waits until nothing of it waits to be sent.
+    /// Waits until the server has every pending change.
     ///
     /// - Parameters:
     ///   - timeout: How long to wait at most.
@@ -195,10 +195,10 @@ public struct Scope: Sendable {
 
     // MARK: Changes
 
-    /// What changes from outside, and the end of each fetch, from now on. This device's own writes are not among it.
+    /// Changes from outside, and the end of each fetch, from now on. This device's own writes are not included.
     ///
-    /// A listener that lags behind by 8 MiB gets of what comes then which items have changed, without their states; one
-    /// that lags behind by 16 MiB or 10,000 events keeps the newest.
+    /// A listener that is 8 MiB behind gets the names of changed items without their states; a listener that is 16 MiB
+    /// or 10,000 events behind gets only the newest.
     public var events: some AsyncSequence<StoreEvent, Never> & Sendable {
         let (id, account, local) = (id, account, session.local)
         // Another's changes are not told to whoever holds this one's.
@@ -237,58 +237,56 @@ public struct Scope: Sendable {
     }
 }
 
-/// Content that is no longer what everybody sees, since something else took its place. It is kept until its time is
-/// over.
+/// Content that a newer write replaced. The server keeps it for a limited time.
 public struct ScopeConflict: Sendable, Hashable {
-    /// How it came to that.
+    /// The way in which it was replaced.
     public enum Outcome: String, Sendable {
-        /// It was written again by a device that had seen it.
+        /// A device that had seen it wrote again.
         case overwritten
-        /// The device that wrote what is there instead had not seen it.
+        /// The device that replaced it had not seen it.
         case lost
     }
 
-    /// What took the place of something.
+    /// The replacement of a content.
     public enum Replacement: Sendable, Hashable {
-        /// Other content, for a person to read.
+        /// Another content, as a value to show.
         case content(PropertyValue)
         /// It was deleted.
         case deletion
-        /// It is not known any more, or not among what was asked for.
+        /// Unknown: no longer stored, or outside of the requested list.
         case unknown
     }
 
-    /// Of the item.
+    /// The item's name.
     public var name: ItemName
-    /// How it came to that.
+    /// The way in which it was replaced.
     public var outcome: Outcome
     /// When it was written, by the writer's clock.
     public var written: Timestamp
-    /// By which device.
+    /// The device that wrote it.
     public var device: DeviceID
-    /// Which device wrote what is there instead.
+    /// The device that wrote the replacement.
     public var winner: DeviceID
-    /// When that was.
+    /// When it was replaced.
     public var won: Timestamp
-    /// What it was, for a person to read; nil: it was a deletion, or cannot be read any more.
+    /// The content, as a value to show; nil: it was a deletion, or can no longer be read.
     public var content: PropertyValue?
-    /// What took its place then, which may have been written again since.
+    /// The replacement at that time, which may itself have been replaced since.
     public var replacement = Replacement.unknown
-    /// Bytes of it, and of what took its place, where they are contents of a file.
+    /// Bytes of it and of its replacement, if they are contents of a file.
     public var sizes: (lost: UInt64, won: UInt64)? { lostBytes.flatMap { lost in wonBytes.map { (lost, $0) } } }
     var lostBytes: UInt64?
     var wonBytes: UInt64?
-    /// When what took its place was written, by its writer's clock; nil: as ``won`` says.
+    /// When the replacement was written, by its writer's clock; nil: as ``won`` says.
     public var replacementWritten: Timestamp?
-    /// The server cannot read it any more.
+    /// The server can no longer read it.
     public var isDamaged = false
-    /// How a person gets it back, as it is typed into a shell; nil: not at all.
+    /// The shell command that restores it; nil: it cannot be restored.
     public var recovery: String?
-    /// How a person has it listed no more, and keeps what took its place, as it is typed into a shell; nil: it goes by
-    /// itself, or as ``resolutions`` say.
+    /// The shell command that removes it from the list and keeps the replacement; nil: it disappears by itself, or as
+    /// ``resolutions`` say.
     public var dismissal: String?
-    /// Where it stays a conflict until somebody decides: how to keep it, what took its place, or both, as it is typed
-    /// into a shell.
+    /// If the conflict stays until a user decides: the shell commands that keep it, its replacement, or both.
     public var resolutions: [String] = []
 }
 

@@ -51,8 +51,8 @@ extension Session {
         return Int(reply.signedOut)
     }
 
-    /// Closes the account for good: every service destroys its keys and removes
-    /// what it stored. What is on the devices stays until they sign in elsewhere.
+    /// Closes the account permanently: every service destroys its keys and removes its data. Copies on devices stay
+    /// until they sign in elsewhere.
     ///
     /// - Parameter timeout: How long to wait for the answer; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` `.wrongCredentials`.
@@ -62,10 +62,10 @@ extension Session {
         _ = try await call(.identity, request, as: WireCloseAccountReply.self, timeout: timeout)
     }
 
-    /// What happened to the account, newest first.
+    /// The account's audit log, newest first.
     ///
     /// - Parameters:
-    ///   - number: Only what was before this entry; nil: from the newest.
+    ///   - number: Only entries before this one; nil: from the newest.
     ///   - limit: At most 1000.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again).
     public func audit(before number: UInt64? = nil, limit: Int = 100) async throws(CloudError) -> [AuditEntry] {
@@ -75,7 +75,7 @@ extension Session {
         return try await call(.identity, request, as: WireListAuditReply.self).entries.map(AuditEntry.init)
     }
 
-    /// How full the account's plan is, and with what.
+    /// The account's plan and its use, by service, app and device.
     ///
     /// - Parameter timeout: How long to wait for each service's answer; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again).
@@ -106,8 +106,8 @@ extension Session {
             usedBytes: reply.services.reduce(0) { $0 + $1.usedBytes }, services: services, silent: silent)
     }
 
-    /// Tells when the plan becomes fuller than 80, 90 or 95 percent, or emptier
-    /// again; the present state first, if it has ever been worth a word.
+    /// Delivers a notice when use of the plan rises above 80, 90 or 95 percent, or falls again; first the present
+    /// state, if it has ever passed a threshold.
     public var storageNotices: AsyncStream<StorageNotice> {
         let (engine, events) = (engine, events)
         return AsyncStream { continuation in

@@ -9,16 +9,14 @@ extension Session {
     ///     `nephos://host:port/key`. Spaces around it are ignored.
     ///   - account: The account's name.
     ///   - password: The account's password. It is not kept.
-    ///   - deviceName: What the account's other devices list this one as, at most 256 bytes; nil: the host's name.
+    ///   - deviceName: This device's name in the account's list, at most 256 bytes; nil: the host's name.
     ///   - app: The app to sign in as; nil: the deployment's default app.
-    ///   - discardsUnsent: Whether changes of another account that wait to be sent, were refused or are in conflict may
-    ///     be thrown away.
-    ///   - code: From `nephos devices allow-sign-in` on another device, when others guess at the password.
+    ///   - discardsUnsent: Whether pending, rejected and conflicting changes of another account may be discarded.
+    ///   - code: From `nephos devices allow-sign-in` on another device, while someone else guesses the password.
     ///   - timeout: How long to wait for the answer.
-    /// - Returns: Who is signed in now.
-    /// - Throws: ``CloudError`` `.invalidArguments` for a text that is no connection string, before anything is asked
-    ///   or changed: get it anew from the operator. Else as with a
-    ///   ``ConnectionString``.
+    /// - Returns: The new sign-in.
+    /// - Throws: ``CloudError`` `.invalidArguments` for a malformed connection string, before anything is asked or
+    ///   changed: ask the operator for it again. Otherwise as with a ``ConnectionString``.
     @discardableResult
     public func signIn(
         connection: String, account: String, password: String, deviceName: String? = nil, app: AppID? = nil,

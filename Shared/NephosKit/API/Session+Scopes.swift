@@ -1,7 +1,7 @@
 public import NephosCore
 
 extension Session {
-    /// Everything that this home keeps in step, of every service, by app. Each is followed from now on.
+    /// All scopes of this home, of every service, by app. Each is followed from now on.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`.
     public func scopes() async throws(CloudError) -> [Scope] {
@@ -11,7 +11,7 @@ extension Session {
         return ids.map { Scope(id: $0, session: self) }
     }
 
-    /// One of them, or one that this home may have yet. Needs no network, and is followed from now on.
+    /// One scope, also one that this home does not have yet. Needs no network. It is followed from now on.
     ///
     /// - Throws: ``CloudError`` `.unknownItem` when this release knows no such service, or none that devices follow.
     public func scope(_ id: ScopeID) async throws(CloudError) -> Scope {

@@ -6,8 +6,7 @@ internal import NephosWire
 private import NephosZeroMQ
 private import Synchronization
 
-/// A device's place in a Nephos deployment: its home on disk, who is signed in,
-/// and the stores that it follows.
+/// A device of a Nephos deployment: its home on disk, the account that is signed in, and the stores that it follows.
 ///
 /// Several processes may open the same home at once. Safe to use from any task.
 public final class Session: Sendable {
@@ -19,7 +18,7 @@ public final class Session: Sendable {
     let fault: (@Sendable (String) throws -> Void)?
     let events = EventBroadcast()
 
-    /// The home that is meant where none is named: `$NEPHOS_HOME`, or `~/.nephos`.
+    /// The default home: `$NEPHOS_HOME`, or `~/.nephos`.
     public static var defaultHome: URL {
         if let home = SessionSurroundings.current?.home { return home }
         let environment = ProcessInfo.processInfo.environment
@@ -32,7 +31,7 @@ public final class Session: Sendable {
     ///
     /// - Parameters:
     ///   - home: The device's folder. Its database and secrets are its user's alone.
-    ///   - logger: Where the session says what it does. Never what is stored.
+    ///   - logger: Gets the session's log, which never contains stored data.
     /// - Throws: ``CloudError`` `.storageFailure` or `.configurationInvalid`; the details name the path.
     public static func open(
         home: URL = Session.defaultHome, logger: Logger = Logger(label: "nephos.device")
@@ -98,9 +97,8 @@ public final class Session: Sendable {
 
     deinit { close() }
 
-    /// Ends the session's work. What waits to be sent stays on disk and is sent by the
-    /// next session of this home. Whoever waits for a call, or makes one from now on, gets ``CloudError``
-    /// `.operationCancelled`, and streams of events end.
+    /// Ends the session's work. Pending changes stay on disk, and the next session of this home sends them. Present and
+    /// later calls throw ``CloudError`` `.operationCancelled`, and streams of events end.
     public func close() {
         engine.stop()
         events.finish()
@@ -109,7 +107,7 @@ public final class Session: Sendable {
 
     // MARK: Who is signed in
 
-    /// Who is signed in on this home; nil: nobody. Needs no network.
+    /// The account that is signed in on this home; nil: none. Needs no network.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`.
     public var account: SessionRecord? {
@@ -133,8 +131,8 @@ public final class Session: Sendable {
         return session?.isNamed(account) == true ? session?.deviceName : nil
     }
 
-    /// Stands for the account: the same as long as the same one is signed in, and
-    /// there while offline. Nil: nobody is. ``accountChanges`` tells of its change.
+    /// A token of the account: equal as long as the same account is signed in, also while offline. Nil: no account is.
+    /// ``accountChanges`` delivers each change.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`.
     public var ubiquityIdentityToken: UbiquityIdentityToken? {
@@ -144,18 +142,17 @@ public final class Session: Sendable {
     /// Signs this device in.
     ///
     /// - Parameters:
-    ///   - connection: As the deployment's operator hands it out.
+    ///   - connection: From the deployment's operator.
     ///   - account: The account's name.
     ///   - password: The account's password. It is not kept.
-    ///   - deviceName: What the account's other devices list this one as, at most 256 bytes.
-    ///   - deviceModel: What kind of device it is, for people; may be empty.
-    ///   - policyClass: How it is treated where room matters.
+    ///   - deviceName: This device's name in the account's list, at most 256 bytes.
+    ///   - deviceModel: The kind of device, for users to read; may be empty.
+    ///   - policyClass: How the device uses its disk.
     ///   - app: The app to sign in as; nil: the deployment's default app.
-    ///   - discardsUnsent: Whether changes of another account that wait to be sent, were refused or are in conflict may
-    ///     be thrown away.
-    ///   - code: From `nephos devices allow-sign-in` on another device, when others guess at the password.
+    ///   - discardsUnsent: Whether pending, rejected and conflicting changes of another account may be discarded.
+    ///   - code: From `nephos devices allow-sign-in` on another device, while someone else guesses the password.
     ///   - timeout: How long to wait for the answer.
-    /// - Returns: Who is signed in now.
+    /// - Returns: The new sign-in.
     /// - Throws: ``CloudError`` `.wrongCredentials`; `.requestRateLimited` after too many of those, with the time
     ///   to wait; `.networkFailure` when the server cannot be reached; `.constraintViolation` when changes of
     ///   another account were never sent.
@@ -173,17 +170,17 @@ public final class Session: Sendable {
         return try await engine.perform { [request] engine, completion in engine.signIn(request, completion) }
     }
 
-    /// Lets this home read one container's public database without an account, by what the app ships
-    /// (`nephos app token create`): ``recordContainer(_:app:)``, and of that the public database. It cannot save.
+    /// Lets this home read one container's public database without an account, with a token that the app ships (`nephos
+    /// app token create`). Use ``recordContainer(_:app:)`` and its public database. Saving is not possible.
     ///
-    /// It stays so until somebody signs in on the home, and needs the network for what is not kept here
+    /// This lasts until an account signs in on the home. Reads need the network, unless a copy is kept
     /// (``RecordDatabase/keepCopy()``).
     ///
     /// - Parameters:
-    ///   - connection: As the deployment's operator hands it out.
+    ///   - connection: From the deployment's operator.
     ///   - appToken: The token's text.
-    /// - Throws: ``CloudError`` `.notAuthenticated` (the token is wrong, or was revoked), `.constraintViolation` (the home
-    ///   has an account, or something that was never sent), `.requestRateLimited`, `.networkFailure` and the like.
+    /// - Throws: ``CloudError`` `.notAuthenticated` (the token is wrong, or was revoked), `.constraintViolation` (the
+    ///   home has an account, or unsent changes), `.requestRateLimited`, `.networkFailure` and the like.
     public func usePublicDatabase(
         connection: ConnectionString, appToken: String, timeout: Duration = .seconds(30)
     ) async throws(CloudError) {
@@ -209,11 +206,11 @@ public final class Session: Sendable {
         }
     }
 
-    /// Goes over to another address of the deployment that this device is signed in to, without a password: the server's
-    /// key proves that it is the same one. If it does not answer there, nothing changes.
+    /// Moves this device to another address of its deployment, without a password: the server's key proves that it is
+    /// the same server. If the server does not answer there, nothing changes.
     ///
     /// - Parameters:
-    ///   - connection: With the new address.
+    ///   - connection: The connection string with the new address.
     ///   - account: The account's name.
     ///   - timeout: How long to wait for the answer.
     /// - Returns: The session with its new address. Nil: this device is not signed in to that account of that deployment,
@@ -232,10 +229,10 @@ public final class Session: Sendable {
     /// Signs this device out. The account's content stays until another account signs in.
     ///
     /// - Parameters:
-    ///   - keepsUnsent: Whether changes that wait to be sent may stay here unsent, until this account signs in again.
-    ///   - timeout: How long to wait for the server, which may be silent; nil: a few seconds at most.
-    /// - Returns: Whether the server knows, and what stays here unsent.
-    /// - Throws: ``CloudError`` `.constraintViolation` when there are such changes, and they may not.
+    ///   - keepsUnsent: Whether pending changes may stay here unsent, until this account signs in again.
+    ///   - timeout: How long to wait for the server, which may not answer; nil: a few seconds at most.
+    /// - Returns: Whether the server was notified, and the number of changes that stay here unsent.
+    /// - Throws: ``CloudError`` `.constraintViolation` when changes are pending and may not stay.
     @discardableResult
     public func signOut(
         keepsUnsent: Bool = false, timeout: Duration? = nil
@@ -259,7 +256,7 @@ public final class Session: Sendable {
     /// The account's devices, those that were revoked included. Asks the server.
     ///
     /// - Parameters:
-    ///   - withSignedOut: Whether devices that have signed out are listed too.
+    ///   - withSignedOut: Whether to list devices that have signed out.
     ///   - timeout: How long to wait for each answer; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` as ``whoAmI()`` does.
     public func devices(
@@ -292,7 +289,7 @@ public final class Session: Sendable {
 
     /// An app's key-value store; nil: the app that signed in. Needs no network, and is followed from now on.
     ///
-    /// - Throws: ``CloudError`` `.notSignedIn` when no app is named and nobody has ever signed in.
+    /// - Throws: ``CloudError`` `.notSignedIn` when no app is named and no account has ever signed in.
     public func keyValueStore(app: AppID? = nil) throws(CloudError) -> KeyValueStore {
         var app = app
         if app == nil { app = try local.read { try Facts($0).session }?.defaultApp }
@@ -301,7 +298,7 @@ public final class Session: Sendable {
         return KeyValueStore(app: app, session: self)
     }
 
-    /// Each change of who is signed in: the new identity token, or nil.
+    /// Each change of the signed-in account: the new identity token, or nil.
     public var accountChanges: AsyncStream<UbiquityIdentityToken?> {
         let source = events.subscribe {
             if case .accountChanged = $0 { true } else { false }

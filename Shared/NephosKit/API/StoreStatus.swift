@@ -1,50 +1,49 @@
 public import NephosBus
 public import NephosCore
 
-/// Where a store stands, and why anything in it waits.
+/// A store's progress, and why changes are pending.
 public struct StoreStatus: Sendable {
-    /// A write that waits, and why.
+    /// A pending write, and its reason.
     public struct Pending: Sendable {
-        /// How far it is.
+        /// The write's state.
         public enum State: String, Codable, Sendable {
-            /// Will be sent as soon as what it waits for is there.
+            /// Will be sent as soon as its precondition holds.
             case waiting
             /// Sent; the answer is on its way.
             case inFlight
             /// Held back so that the budget lasts.
             case deferred
-            /// Waits for a person.
+            /// Waits for a user's or operator's action.
             case blocked
         }
 
-        /// The request's, under which it is repeated.
+        /// The id of the request, which its retries keep.
         public var id: OperationID
         /// Its place among all that waits in this home: that stays, where what was refused goes on under another id.
         package var position: Int64
-        /// What it writes, all or none.
+        /// The keys that it writes, all or none.
         public var keys: [ItemName]
-        /// How far it is.
+        /// The write's state.
         public var state: State
-        /// A constant sentence.
+        /// The reason: a constant sentence.
         public var reason: String
-        /// Who has to do something before it can go on.
+        /// The party that must act before it can continue.
         public var blocker: Blocker
-        /// How often it was sent.
+        /// Number of attempts.
         public var attempts: Int
-        /// When it is tried again, by this device's clock; nil: as soon as it can be.
+        /// The time of the next attempt, by this device's clock; nil: as soon as possible.
         public var nextAttempt: Timestamp?
         /// When it was written, by this device's clock.
         public var since: Timestamp
-        /// What came of the last attempt; nil: nothing yet.
+        /// The error of the last attempt; nil: none yet.
         public var error: CloudError?
     }
 
-    /// Changes that were written for another scope than the app has now, and never sent. Nothing sends them until
-    /// somebody decides what becomes of them.
+    /// Unsent changes for another scope than the app has now. They are not sent until the user decides about them.
     public struct LeftBehind: Sendable {
-        /// What the app had then: a store's id.
+        /// The id of the store that the app had then.
         public var place: String
-        /// What they write.
+        /// The names that they write.
         public var names: [ItemName]
         /// When the oldest was written, by this device's clock.
         public var since: Timestamp
@@ -54,35 +53,35 @@ public struct StoreStatus: Sendable {
     public var initialSyncFinished: Bool
     /// This device's place in the store's feed.
     public var head: ChangeToken
-    /// Of what this device has from the server; equal digests mean equal content.
+    /// The digest of this device's copy of the server's content; equal digests mean equal content.
     public var digest: SetDigest
-    /// Writes that wait, the oldest first; at most 1000 of them.
+    /// Pending writes, the oldest first; at most 1000.
     public var pending: [Pending]
-    /// Writes that the server refused. Each stays until it is dismissed (``KeyValueStore/dismissRefused(_:)``) or its
+    /// Writes that the server rejected. Each stays until it is dismissed (``KeyValueStore/dismissRefused(_:)``) or its
     /// key is written again.
     public var refused: [RefusedWrite]
-    /// What keeps the store as a whole from being current; nil: nothing.
+    /// The error that prevents the store as a whole from being current; nil: none.
     public var problem: CloudError?
-    /// The content was compared with the server's, by digest, and was the same.
+    /// At the last comparison by digest, the content equalled the server's.
     public var agrees: Bool
-    /// What is left of the write budget, by the last reply.
+    /// The remaining write budget, by the last reply.
     public var budget: Budget?
     /// Whether changes by other devices arrive at once.
     public var isFollowing: Bool
-    /// Why they do not; nil: they do, or it is not known yet. What is fetched is as current as the last look.
+    /// Why they do not; nil: they do, or it is not known yet. Until they do, the copy is as current as the last fetch.
     public var followingProblem: CloudError?
-    /// What waits in places that the app no longer has.
+    /// Pending changes for places that the app no longer has.
     public var leftBehind: [LeftBehind] = []
-    /// Chunks of which the server has said that it cannot read them any more: of contents of documents, and of assets of
-    /// records. The items themselves are in sync all the same.
+    /// Chunks of documents' contents and of records' assets that the server can no longer read. This does not affect
+    /// the sync of the items themselves.
     public var damagedChunkCount = 0
-    /// The server has said that it finds none of its contents: only its operator can bring them back.
+    /// The server reports that all of its contents are missing: only its operator can restore them.
     public var isContentMissing = false
-    /// When this device's copy last was the server's, by this device's clock; nil: never.
+    /// When this device's copy last equalled the server's, by this device's clock; nil: never.
     public var fetched: Timestamp?
 
-    /// Nothing waits, nothing is known to be missing, nothing was refused that nobody has dismissed, and the content
-    /// is the server's.
+    /// No change is pending, nothing is known to be missing, no rejected write is listed, and the content equals the
+    /// server's.
     public var isInSync: Bool {
         initialSyncFinished && pending.isEmpty && problem == nil && refused.isEmpty && agrees && leftBehind.isEmpty
     }

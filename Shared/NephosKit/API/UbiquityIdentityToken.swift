@@ -1,8 +1,7 @@
-/// Stands for the account that is signed in, and says nothing of it.
+/// An opaque token of the account that is signed in.
 ///
-/// Equal for the same account of the same deployment, on whichever device;
-/// another for another. Keep it (it is `Codable`), and compare it at the next
-/// start: if it is another one, somebody else is signed in.
+/// The token is equal on all devices of one account of one deployment, and different for every other account. Store it
+/// (it is `Codable`), and compare it at the next start: a different token means that another account is signed in.
 public struct UbiquityIdentityToken: Hashable, Sendable, Codable, CustomStringConvertible {
     private let opaque: String
 

@@ -2,36 +2,37 @@ internal import Foundation
 internal import GRDB
 public import NephosCore
 
-/// What waits to be sent of one store, container or database, as somebody sees it who is about to sign out.
+/// The pending changes of one store, container or database, to show before a sign-out.
 public struct UnsentChanges: Hashable, Sendable {
-    /// Something of which a change waits.
+    /// A key, file or record with a pending change.
     public struct Item: Hashable, Sendable {
         /// A key, a path, or a record's name.
         public var name: String
-        /// Bytes of the content that the server has not got; 0: none is to be sent.
+        /// Bytes of its content that the server does not have; 0: only the change is pending.
         public var bytes: UInt64
     }
 
-    /// The app that sends it; of several that share it the one that signed in. Nil: no app of the account has it any more.
+    /// The app that sends the changes; if several apps share the store, the one that signed in. Nil: no app of the
+    /// account has it any more.
     public var app: AppID?
-    /// Which service it waits for.
+    /// The service that will receive the changes.
     public var service: ServiceName
-    /// Which of those that the app has there: a container, with the zone of a record; empty: it has one.
+    /// The container, with the zone of a record; empty: the app has only one such store.
     public var name: String
-    /// How many requests wait.
+    /// Number of pending requests.
     public var requestCount: Int
-    /// Of what something waits, the first 100 of them.
+    /// The items with pending changes, at most 100.
     public var items: [Item] = []
-    /// How many these are in all; 0: it is not known item by item.
+    /// The number of all such items; 0: unknown.
     public var itemCount = 0
-    /// Bytes of contents that the server has not got.
+    /// Bytes of contents that the server does not have.
     public var bytes: UInt64 = 0
 }
 
 extension Session {
-    /// What waits to be sent of all that the account has here, also of one that has signed out. Needs no network.
+    /// All pending changes of the account on this device, also after it has signed out. Needs no network.
     ///
-    /// ``signOut(keepsUnsent:timeout:)`` refuses to go on while there is something, unless it may stay here unsent.
+    /// ``signOut(keepsUnsent:timeout:)`` throws while there are any, unless they may stay here unsent.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`.
     public func unsentChanges() async throws(CloudError) -> [UnsentChanges] {

@@ -6,20 +6,20 @@ internal import NephosWire
 
 /// Assets of which the server has lost some bytes.
 public struct DamagedAssets: Sendable {
-    /// Where one of them is. One asset may be in many places.
+    /// A record and field with a damaged asset. One asset may be in many places.
     public struct Place: Hashable, Sendable {
-        /// The record that has it.
+        /// The record that has the asset.
         public var record: RecordID
-        /// In which field.
+        /// The field that has it.
         public var field: String
     }
 
-    /// The first ``placesMax`` of them, zone by zone, by the records' names.
+    /// The places, zone by zone, ordered by record name; at most ``placesMax``.
     public var places: [Place] = []
-    /// Whether there are more, or may be.
+    /// Whether there are, or may be, more.
     public var hasMore = false
 
-    /// How many are named at most.
+    /// Maximum number of places.
     public static let placesMax = 1000
 }
 
@@ -27,10 +27,10 @@ public struct DamagedAssets: Sendable {
 public struct DatabaseAssets: Sendable {
     let database: RecordDatabase
 
-    /// Bytes that are read into memory in one go, at most.
+    /// Maximum bytes that one call reads into memory: 256 MiB.
     public static let dataBytesMax: UInt64 = 256 << 20
 
-    /// Whether the asset's bytes are in this device's home, so that they are read without the server.
+    /// Whether the asset's bytes are in this device's home, and can be read without the server.
     ///
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
     public func isHere(_ asset: RecordAsset) async throws(CloudError) -> Bool {
@@ -38,14 +38,14 @@ public struct DatabaseAssets: Sendable {
         return try localCopy(of: asset) != nil
     }
 
-    /// The asset's bytes: from this device's home if they are here, else from the server. Each chunk is what its hash
-    /// says. What has come stays here, as far as there is room (``Session/setContentCache(maxBytes:)``).
+    /// The asset's bytes: from this device's home if they are here, else from the server. Each chunk is checked against
+    /// its hash. Downloaded bytes stay here, as far as there is room (``Session/setContentCache(maxBytes:)``).
     ///
     /// - Parameters:
-    ///   - id: The record that has it. Who may read that may fetch it.
-    ///   - timeout: How long nothing may come before it is given up.
+    ///   - id: The record that has the asset. Every reader of the record may download it.
+    ///   - timeout: How long no data may arrive.
     /// - Throws: ``CloudError`` `.limitExceeded` when it has more than 256 MiB (download it to a file); `.unknownItem`
-    ///   when the server does not have it, or not any more (fetch the record again); `.deadlineExceeded`,
+    ///   when the server does not have it (any more): fetch the record again; `.deadlineExceeded`,
     ///   `.networkUnavailable` and the like (try again); `.operationCancelled`, `.notSignedIn`, `.storageFailure`.
     public func data(
         of asset: RecordAsset, in id: RecordID, timeout: Duration = .seconds(30)
@@ -60,16 +60,16 @@ public struct DatabaseAssets: Sendable {
         return sink.content
     }
 
-    /// Writes the asset's bytes into a local file, which is replaced as a whole: it is complete or as it was, whatever
-    /// happens. Where a link is there, what it leads to is replaced.
+    /// Writes the asset's bytes into a local file, which is replaced as a whole: afterwards it is complete or
+    /// unchanged. If the path is a symbolic link, its target is replaced.
     ///
     /// - Parameters:
-    ///   - id: The record that has it.
-    ///   - file: Where it is to be.
-    ///   - timeout: How long nothing may come before it is given up.
-    ///   - onProgress: Gets the bytes that have come, and all.
-    /// - Throws: ``CloudError`` as ``data(of:in:timeout:)`` does; `.invalidArguments` when a folder or whatever else is no
-    ///   file is there; `.storageFailure`, `.permissionFailure` of the file.
+    ///   - id: The record that has the asset.
+    ///   - file: The path of the file.
+    ///   - timeout: How long no data may arrive.
+    ///   - onProgress: Gets the bytes downloaded, and the total.
+    /// - Throws: ``CloudError`` as ``data(of:in:timeout:)`` does; `.invalidArguments` when the path is a folder or
+    ///   another kind of item than a file; `.storageFailure`, `.permissionFailure` of the file.
     public func download(
         _ asset: RecordAsset, of id: RecordID, to file: URL, timeout: Duration = .seconds(30),
         onProgress: @escaping @Sendable (UInt64, UInt64) -> Void = { _, _ in }
@@ -170,14 +170,14 @@ public struct DatabaseAssets: Sendable {
 
     // MARK: Damage
 
-    /// The assets of the account's own records that the server cannot read any more, as far as their zones were downloaded
-    /// here. It is asked about all chunks of all of them; nothing is asked while it has lost nothing.
+    /// The assets of the account's own records that the server can no longer read, in zones that were downloaded here.
+    /// Asks the server about all of their chunks, unless it has lost none.
     ///
-    /// A device that has such an asset sends what is lost by itself; whoever has its file elsewhere saves it again.
+    /// A device that has such an asset sends the lost chunks by itself. Otherwise save the same bytes again.
     ///
-    /// - Parameter timeout: How long an answer may take, and about how long all of them: what was not looked at by then is
-    ///   said by ``DamagedAssets/hasMore``.
-    /// - Returns: Nothing, of a public database: of these nobody is told.
+    /// - Parameter timeout: How long one answer may take, and approximately all of them; ``DamagedAssets/hasMore`` is
+    ///   true if some assets were not checked in that time.
+    /// - Returns: The damaged assets; none for a public database, whose damage the server does not report.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`; `.networkUnavailable` and the like.
     public func damaged(timeout: Duration = .seconds(30)) async throws(CloudError) -> DamagedAssets {
         guard !database.isPublic else { return DamagedAssets() }

@@ -6,7 +6,7 @@ public import struct Foundation.Data
 
 /// Names a record within a database.
 public struct RecordID: Hashable, Comparable, Codable, Sendable, CustomStringConvertible {
-    /// 1 to 255 printable ASCII characters, the first no underscore; unlike every other's of the zone.
+    /// 1 to 255 printable ASCII characters, the first not an underscore; unique in the zone.
     public var name: String
     /// The zone's name.
     public var zone: String
@@ -17,7 +17,7 @@ public struct RecordID: Hashable, Comparable, Codable, Sendable, CustomStringCon
         self.zone = zone
     }
 
-    /// A record that is to be made: no other will be called so.
+    /// A random name for a new record, unlike every other.
     public static func unique(zone: String = RecordZone.defaultName) -> RecordID {
         var generator = SystemRandomNumberGenerator()
         let id = DocumentID.random(using: &generator)
@@ -38,14 +38,14 @@ public struct RecordZone: Hashable, Sendable {
 
     /// 1 to 255 printable ASCII characters, the first no underscore.
     public var name: String
-    /// Names it for good, also beside another of its name that was there before or comes after; nil: the server has not
-    /// made it yet.
+    /// The zone's permanent id, different from former and later zones of the same name; nil: the server has not made it
+    /// yet.
     public var id: String?
-    /// When it was made; nil: the server has not made it yet, or it is the default zone.
+    /// The date of creation; nil: the server has not made it yet, or it is the default zone.
     public var created: RecordDate?
 }
 
-/// Who has saved a record, and when. It decides nothing.
+/// The account, device and app that saved a record, and the time. Informative only: no decision depends on it.
 public struct RecordStamp: Hashable, Sendable {
     /// By the server's clock.
     public var time: RecordDate
@@ -56,25 +56,24 @@ public struct RecordStamp: Hashable, Sendable {
 
 /// A record: a value. To change one, change the fields of what was fetched, and save it.
 ///
-/// A record remembers what it was when it was fetched, by its change tag; so a save tells which fields were changed
-/// since (``changedFields``), and whether somebody else has saved it meanwhile.
+/// A record keeps the change tag and fields with which it was fetched; so a save knows which fields changed since
+/// (``changedFields``), and whether another device has saved the record meanwhile.
 public struct Record: Sendable, Identifiable {
     /// Its name and zone.
     public let id: RecordID
     /// A letter, then letters, digits and underscores. Never changes.
     public let type: String
-    /// By their names: a letter, then letters, digits and underscores.
+    /// The values, by field name: a letter, then letters, digits and underscores.
     public var fields: [String: RecordValue]
-    /// The record that this one belongs to, by its name; nil: none. It is in the same zone.
+    /// The name of the record that this one belongs to, in the same zone; nil: none.
     public var parent: String?
-    /// Which save of the record this is, in 16 bytes; nil: it was never saved. Of what waits to be sent it is the save's
-    /// own.
+    /// The id of this save of the record, 16 bytes; nil: it was never saved. A pending save already has its own.
     public internal(set) var changeTag: Data?
-    /// Nil: the server has not heard of it yet.
+    /// The first save; nil: the server does not have the record yet.
     public internal(set) var created: RecordStamp?
-    /// Nil: the server has not heard of this save yet.
+    /// The last save; nil: the server does not have this save yet.
     public internal(set) var modified: RecordStamp?
-    /// Something of it waits to be sent.
+    /// Whether a change of it is pending.
     public internal(set) var isPending = false
     /// As it was fetched; nil: it is new.
     var base: WireRecord?
@@ -91,14 +90,14 @@ public struct Record: Sendable, Identifiable {
         self.parent = parent
     }
 
-    /// A field's value; nil: it has none. Setting nil removes it.
+    /// A field's value; nil: the field is missing. Setting nil removes it.
     public subscript(_ field: String) -> RecordValue? {
         get { fields[field] }
         set { fields[field] = newValue }
     }
 
-    /// A field's value as a type of Swift's; nil: it has none, or one of another type. An integer is read as a real, and
-    /// nothing else becomes anything.
+    /// A field's value as a Swift type; nil: the field is missing, or has another type. An integer can be read as a
+    /// real; nothing else converts.
     ///
     ///     let title: String? = record["title"]
     public subscript<Value: RecordValueConvertible>(_ field: String) -> Value? {
@@ -106,7 +105,7 @@ public struct Record: Sendable, Identifiable {
         set { fields[field] = newValue?.recordValue }
     }
 
-    /// Names of the fields that are others than when the record was fetched; of a new one all.
+    /// Names of the fields that changed since the record was fetched; for a new record, all.
     public var changedFields: [String] {
         let known = base.map { Self.fields(of: $0) } ?? [:]
         let isMeant = { (name: String) in desired?.contains(name) ?? true }

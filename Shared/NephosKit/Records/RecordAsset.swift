@@ -3,14 +3,14 @@ public import NephosCore
 internal import NephosRecordRules
 internal import NephosWire
 
-/// Bytes that lie beside a record, and that a field of it names: a photo, a sound, a film. Shaped like `CKAsset`.
+/// Bytes beside a record that one of its fields names: a photo, a sound, a film. Shaped like `CKAsset`.
 ///
-/// It has no file name and no type: what the app wants to know of it, it keeps in other fields. Its bytes do not count to
-/// what a record may have. They are in this device's home once the record is saved, are sent before the record is, and
-/// are fetched when somebody wants them: ``DatabaseAssets/data(of:in:timeout:)``,
-/// ``DatabaseAssets/download(_:of:to:timeout:onProgress:)``. Chunks that the server has already are not sent.
+/// It has no file name and no type: use other fields for these. Its bytes do not count toward the record's size. They
+/// are in this device's home once the record is saved, are sent before the record, and are downloaded on demand:
+/// ``DatabaseAssets/data(of:in:timeout:)``, ``DatabaseAssets/download(_:of:to:timeout:onProgress:)``. Chunks that the
+/// server already has are not sent.
 ///
-/// Two are equal if they have the same bytes.
+/// Two assets are equal if they have the same bytes.
 public struct RecordAsset: Hashable, Sendable {
     /// Where the bytes of one are that was not saved yet.
     enum Source: Sendable {
@@ -18,7 +18,7 @@ public struct RecordAsset: Hashable, Sendable {
         case file(LocalPath)
     }
 
-    /// Bytes: at most ``RecordLimits/assetBytesMax``.
+    /// Number of bytes: at most 1 GiB.
     public let length: UInt64
     /// What names the bytes; empty: there are none.
     let root: Data
@@ -27,7 +27,7 @@ public struct RecordAsset: Hashable, Sendable {
     /// Nil: it is a record's.
     let source: Source?
 
-    /// Names its bytes among all, in hexadecimal; empty: it has none.
+    /// The id of its bytes, in hexadecimal; empty: it has no bytes.
     public var id: String { ChunkID(bytes: [UInt8](root))?.hex ?? "" }
 
     /// An asset of these bytes.
@@ -42,8 +42,8 @@ public struct RecordAsset: Hashable, Sendable {
         } catch { throw CloudError(wrapping: error) }
     }
 
-    /// An asset of a file's bytes. The file is read now, and copied into this device's home when the record is saved: it
-    /// has to stay as it is until then.
+    /// An asset of a file's bytes. The file is read now, and copied into this device's home when the record is saved:
+    /// do not change it until then.
     ///
     /// - Throws: ``CloudError`` `.limitExceeded` when there are more than 1 GiB; `.invalidArguments` when it is no file;
     ///   `.unknownItem`, `.permissionFailure`, `.storageFailure` of files.

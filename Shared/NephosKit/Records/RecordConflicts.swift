@@ -9,30 +9,29 @@ internal import SwiftProtobuf
 public struct RecordConflicts: ConflictList {
     let database: RecordDatabase
 
-    /// What was saved here and elsewhere without knowing of each other, and nobody has resolved: of all zones, also of
-    /// such as are not there any more.
+    /// Unresolved conflicts of all zones, also of deleted ones.
     ///
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
     public func list() async throws(CloudError) -> [RecordConflict] {
         try database.read { rows in try undecidedZones(rows).flatMap { try database.listed($0, rows).conflicts() } }
     }
 
-    /// The same of one zone.
+    /// Of one zone only.
     ///
     /// - Throws: ``CloudError`` `.zoneNotFound`, `.notSignedIn`, `.storageFailure`.
     public func list(zone: String) async throws(CloudError) -> [RecordConflict] {
         try database.read { try database.listed(zone, $0).conflicts() }
     }
 
-    /// Ends a conflict.
+    /// Resolves a conflict.
     ///
-    /// What is kept of this device is saved over the server's record as the conflict shows it: if that has changed since,
-    /// it is a conflict again.
+    /// Your choice replaces the server's record as the conflict shows it. If that record has changed since, there is a
+    /// new conflict.
     ///
-    /// - Returns: The record as it is from now on; nil: it is deleted.
-    /// - Throws: ``CloudError`` `.unknownItem` when it is resolved already, or has become another (look again);
-    ///   `.invalidArguments`, `.limitExceeded`, as of a save; `.zoneNotFound` where the zone is gone, and not the
-    ///   server's is kept (make it anew first); `.notSignedIn`, `.storageFailure`.
+    /// - Returns: The resulting record; nil: it is deleted.
+    /// - Throws: ``CloudError`` `.unknownItem` when it is already resolved, or has changed (list them again);
+    ///   `.invalidArguments`, `.limitExceeded`, as for a save; `.zoneNotFound` when the zone was deleted, unless you
+    ///   keep `.server` (make the zone again first); `.notSignedIn`, `.storageFailure`.
     @discardableResult
     public func resolve(
         _ conflict: RecordConflict, keeping resolution: RecordResolution
@@ -82,7 +81,7 @@ public struct RecordConflicts: ConflictList {
         return result
     }
 
-    /// Zones in which something conflicts or was refused, and nobody has decided it; also such as are not there any more.
+    /// Zones with unresolved conflicts or rejected changes, also deleted zones.
     ///
     /// - Returns: Their names, in order.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
@@ -97,25 +96,25 @@ public struct RecordConflicts: ConflictList {
         return Set(zones).sorted()
     }
 
-    /// What the server refused, for reasons that are no conflict, and nobody has dismissed or saved again: of all
-    /// zones, also of such as are not there any more.
+    /// Changes that the server rejected for another reason than a conflict, and that were neither dismissed nor saved
+    /// again: of all zones, also of deleted ones.
     ///
     /// - Throws: ``CloudError`` as ``list()`` does.
     public func rejected() async throws(CloudError) -> [RefusedRecord] {
         try database.read { rows in try undecidedZones(rows).flatMap { try database.listed($0, rows).refusals() } }
     }
 
-    /// The same of one zone.
+    /// Of one zone only.
     ///
     /// - Throws: ``CloudError`` as ``list(zone:)`` does.
     public func rejected(zone: String) async throws(CloudError) -> [RefusedRecord] {
         try database.read { try database.listed(zone, $0).refusals() }
     }
 
-    /// Dismisses what was refused, as it was listed: what was refused since stays.
+    /// Removes the given rejected changes from the list. Changes rejected since then stay.
     ///
-    /// - Parameter refused: As ``rejected()`` has given them; of whichever zones.
-    /// - Returns: Those that there were still.
+    /// - Parameter refused: From ``rejected()``, of any zones.
+    /// - Returns: The changes that were still listed.
     /// - Throws: ``CloudError`` as ``list()`` does.
     @discardableResult
     public func dismissRejected(_ refused: [RefusedRecord]) async throws(CloudError) -> [RefusedRecord] {
@@ -125,10 +124,10 @@ public struct RecordConflicts: ConflictList {
         }
     }
 
-    /// Dismisses all that was refused of these records by now: it is not listed any more.
+    /// Removes all rejected changes of these records from the list.
     ///
-    /// - Parameter ids: Nil: of all records of all zones.
-    /// - Returns: Those that there were, each once, in order.
+    /// - Parameter ids: Nil: all records of all zones.
+    /// - Returns: The records with such changes, each once, in order.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.storageFailure`.
     @discardableResult
     public func dismissRejected(of ids: [RecordID]? = nil) async throws(CloudError) -> [RecordID] {

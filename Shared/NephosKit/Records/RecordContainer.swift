@@ -1,19 +1,20 @@
 internal import NephosBus
 public import NephosCore
 
-/// A container of typed records, shaped like `CKContainer`. It has one database for each account, and one for all.
+/// A container of typed records, shaped like `CKContainer`. It has a private database for each account, and a public
+/// one for all.
 public final class RecordContainer: Sendable {
-    /// Names it among all containers.
+    /// The container's name, unique in the deployment.
     public let id: String
-    /// As which app it is used.
+    /// The app that uses it.
     public let app: AppID
     /// The account's own records, the same on all of its devices.
     public let privateDatabase: RecordDatabase
-    /// One for all accounts of the container's apps, on the plan of the app that owns the container. Its roles say who may
-    /// do what.
+    /// The database of all accounts of the container's apps, on the plan of the app that owns the container. Roles
+    /// define permissions.
     ///
-    /// It may be large, so it is asked on the server, unless a copy is kept here (``RecordDatabase/keepCopy()``). What is
-    /// saved waits here until it is sent, as of any other.
+    /// It may be large, so reads ask the server, unless a copy is kept here (``RecordDatabase/keepCopy()``). A save is
+    /// pending here until it is sent, as in the private database.
     public let publicDatabase: RecordDatabase
 
     init(id: String, app: AppID, account: AccountID, session: Session) {
@@ -33,7 +34,7 @@ extension Session {
     ///
     /// - Parameter app: Nil: the app that signed in.
     /// - Throws: ``CloudError`` `.notSignedIn`; `.missingEntitlement` when the app lists no such container, or there is
-    ///   no such app; else what keeps the server from telling (try again).
+    ///   no such app; else a network error (try again).
     public func recordContainer(_ id: String? = nil, app: AppID? = nil) async throws(CloudError) -> RecordContainer {
         let (found, account): (ScopeID, AccountID) = try await engine.perform { engine, completion in
             engine.findContainer(id, of: app, service: .records, completion)

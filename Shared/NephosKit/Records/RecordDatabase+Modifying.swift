@@ -9,18 +9,20 @@ public import struct Foundation.Data
 extension RecordDatabase {
     /// Saves a record.
     ///
-    /// It is on this device's disk when this returns, and is sent when it can be. A record that is as it was read is
-    /// saved already: it comes back as it is, nothing is sent, and other devices are not told. The same goes for a new
-    /// record with the content of the one that is here under its name.
+    /// The record is on this device's disk when this returns, and is sent when there is a connection. Saving an
+    /// unchanged record returns it as it is: nothing is sent, and no other device is notified. The same holds for a new
+    /// record that equals the existing record of its name.
     ///
     /// - Parameters:
-    ///   - policy: What becomes of it where others have saved the record since.
-    ///   - replacing: Fields that it does not have go, also those that this device does not know or has not fetched.
-    /// - Returns: The record with its new change tag. Save it again from there, or what it was saved from is taken for
-    ///   the last that was known.
-    /// - Throws: ``CloudError`` `.serverRecordChanged`: the record is new (made with ``Record/init(_:type:fields:parent:)``),
-    ///   and this device has one of that name with other content, sent or not. Read that and change it, or save with
-    ///   another policy. Else as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:seen:)`` does.
+    ///   - policy: The result if others have saved the record since it was read.
+    ///   - replacing: Whether to remove fields that the record does not have, also those that this device does not know
+    ///     or has not fetched.
+    /// - Returns: The record with its new change tag. Base the next save on it; otherwise the next save counts as based
+    ///   on the older version.
+    /// - Throws: ``CloudError`` `.serverRecordChanged`: the record is new (made with
+    ///   ``Record/init(_:type:fields:parent:)``), and this device has another record of that name with other content,
+    ///   sent or pending. Read and change that one, or save with another policy. Else as
+    ///   ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:seen:)`` does.
     @discardableResult
     public func save(
         _ record: Record, policy: RecordSavePolicy = .ifServerRecordUnchanged, replacing: Bool = false
@@ -28,12 +30,12 @@ extension RecordDatabase {
         try await modify(saving: [record], deleting: [], policy: policy, replacing: replacing)[0]
     }
 
-    /// Deletes a record; nothing where there is none.
+    /// Deletes a record; a missing one is no error.
     ///
-    /// - Parameter policy: With `.ifServerRecordUnchanged` what others have saved since, and this device has not seen,
-    ///   becomes a conflict; with another it is deleted whatever it has become, as CloudKit does. So it is of a public
-    ///   database of which no copy is kept, where a name says nothing of what was seen: pass the record as it was read
-    ///   (``delete(_:policy:)``).
+    /// - Parameter policy: With `.ifServerRecordUnchanged` the deletion is a conflict if others have saved the record
+    ///   and this device has not seen that; with another policy the record is deleted in any state, as in CloudKit. In
+    ///   a public database without a copy, deletion by name deletes the record in any state too: pass the record as it
+    ///   was read.
     /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:seen:)`` does.
     public func delete(
         _ id: RecordID, policy: RecordSavePolicy = .ifServerRecordUnchanged
@@ -41,7 +43,7 @@ extension RecordDatabase {
         try await modify(saving: [], deleting: [id], policy: policy)
     }
 
-    /// Deletes a record as it was read: with `.ifServerRecordUnchanged` it is a conflict where others have saved it since.
+    /// Deletes a record as it was read: with `.ifServerRecordUnchanged` it is a conflict if others have saved it since.
     ///
     /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:seen:)`` does.
     public func delete(
@@ -50,29 +52,30 @@ extension RecordDatabase {
         try await modify(saving: [], deleting: [record.id], policy: policy, seen: [record])
     }
 
-    /// Saves and deletes records: on this device all or none.
+    /// Saves and deletes records, on this device all or none.
     ///
-    /// On the server each zone is one transaction, whatever becomes of the others: where one of its changes is refused,
-    /// none is made, unless `atomically` is false. What was refused is listed then.
+    /// On the server each zone is one transaction, independent of other zones: if one of its changes is rejected, none
+    /// is made, unless `atomically` is false. Rejected changes are then listed.
     ///
     /// - Parameters:
-    ///   - records: Each once. At most 400 changes in a call, of 2 MiB together; a record has 1 MiB at most. Assets do not
-    ///     count to that: their bytes are copied into this device's home first.
-    ///   - policy: What becomes of a record that others have saved since.
-    ///   - atomically: Of each zone, on the server.
-    ///   - conditions: What is taken for granted of other records of a zone that is changed: at most 100.
-    ///   - replacing: Fields that the records do not have go, also those that this device does not know or has not fetched.
-    ///   - seen: Of what is deleted, as it was read: others' saves since then are conflicts; without, those since what is
-    ///     here.
-    ///   - clientToken: What the server tells this device again (``clientChangeToken(zone:timeout:)``), of each zone, once
-    ///     the changes are made, all of them: 1 to 1024 bytes; nil: what it was told before stays.
+    ///   - records: Each record once. At most 400 changes in a call, with 2 MiB together; a record has 1 MiB at most.
+    ///     Assets do not count: their bytes are copied into this device's home first.
+    ///   - policy: The result if others have saved a record since it was read.
+    ///   - atomically: Whether each zone changes as a whole on the server.
+    ///   - conditions: Conditions on other records of a changed zone, at most 100.
+    ///   - replacing: Whether to remove fields that the records do not have, also those that this device does not know
+    ///     or has not fetched.
+    ///   - seen: Deleted records as they were read: saves by others since then are conflicts. Without it, saves since
+    ///     this device's copy are.
+    ///   - clientToken: Bytes that ``clientChangeToken(zone:timeout:)`` returns for each zone, once all changes are
+    ///     made: 1 to 1024 bytes; nil: the former ones stay.
     /// - Returns: The records, in their order, with their new change tags.
-    /// - Throws: ``CloudError`` `.limitExceeded` (too much at once: divide it), `.invalidArguments` (a name that none
-    ///   can have, a record twice, another type than the record has, a field that is to be encrypted and is there
-    ///   unencrypted, or is of a public database), `.serverRecordChanged` (a new record over another of its name that
-    ///   this device has, as ``save(_:policy:replacing:)`` says), `.zoneNotFound`, `.serviceBusy` (100,000 changes
-    ///   of the zone wait to be sent: connect), `.notSignedIn`, `.storageFailure`; of an asset's file `.unknownItem`,
-    ///   `.permissionFailure`, and `.constraintViolation` when it is not what it was. Nothing was saved then.
+    /// - Throws: ``CloudError`` `.limitExceeded` (too much at once: divide it), `.invalidArguments` (a malformed name,
+    ///   a record twice, another type than the record has, an encrypted value for a field that exists unencrypted or
+    ///   for a public database), `.serverRecordChanged` (a new record over another of its name that this device has, as
+    ///   ``save(_:policy:replacing:)`` says), `.zoneNotFound`, `.serviceBusy` (100,000 changes of the zone are pending:
+    ///   connect), `.notSignedIn`, `.storageFailure`; for an asset's file `.unknownItem`, `.permissionFailure`, and
+    ///   `.constraintViolation` when the file has changed. Nothing was saved then.
     @discardableResult
     public func modify(
         saving records: [Record], deleting: [RecordID], policy: RecordSavePolicy = .ifServerRecordUnchanged,
@@ -114,10 +117,10 @@ extension RecordDatabase {
         return saved
     }
 
-    /// What this device has left with its last changes of the zone that the server has made: by it an app that was cut off
-    /// sees which of its changes were.
+    /// The `clientToken` of this device's last changes that the server has made in the zone: after an interruption the
+    /// app knows which of its changes the server has.
     ///
-    /// - Returns: Nil: nothing, or so long ago that 100 other devices have left something since.
+    /// - Returns: Nil: there is none, or 100 other devices have set one since.
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the database was downloaded, `.zoneNotFound`,
     ///   `.networkUnavailable` and the like, `.notSignedIn`.
     public func clientChangeToken(

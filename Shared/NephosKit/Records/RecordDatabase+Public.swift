@@ -5,13 +5,14 @@ internal import NephosWire
 
 /// What is of a public database alone.
 extension RecordDatabase {
-    /// Keeps a copy of all that everyone may read here, in step from now on: also offline it can be read then, and
-    /// ``changes`` tells of it. Until it was downloaded reading asks the server.
+    /// Keeps a copy of all records that everyone may read, and keeps it in sync: reads then work offline, and
+    /// ``changes`` delivers changes. Until it is downloaded, reads ask the server.
     ///
-    /// What waits to be sent has to be sent before.
+    /// Throws while changes are pending.
     ///
-    /// - Throws: ``CloudError`` `.constraintViolation` (something waits to be sent: wait until it is),
-    ///   `.invalidArguments` (of a private database, which is always here), `.notSignedIn`, `.serviceUnavailable` (the server has not told whose it is: try again), `.storageFailure`.
+    /// - Throws: ``CloudError`` `.constraintViolation` (changes are pending: wait until they are sent),
+    ///   `.invalidArguments` (a private database, which always has a copy), `.notSignedIn`, `.serviceUnavailable` (the
+    ///   database's owner is not known yet: try again), `.storageFailure`.
     public func keepCopy() async throws(CloudError) {
         guard isPublic else { throw Self.alwaysHere }
         try session.local.prepare(RecordItems.migrations)
@@ -32,9 +33,9 @@ extension RecordDatabase {
         follow(scope(of: RecordZone.defaultName).id)
     }
 
-    /// Keeps no copy any more. What waits to be sent has to be sent before.
+    /// Removes the copy. Throws while changes are pending.
     ///
-    /// - Throws: ``CloudError`` `.constraintViolation`: something waits to be sent, or for a decision; else as
+    /// - Throws: ``CloudError`` `.constraintViolation`: changes are pending, in conflict or rejected; else as
     ///   ``keepCopy()`` does.
     public func dropCopy() async throws(CloudError) {
         guard isPublic else { throw Self.alwaysHere }

@@ -1,16 +1,15 @@
 public import NephosCore
 
 extension RecordDatabase {
-    /// Records of a zone that a query means.
+    /// The records of a zone that match a query.
     ///
-    /// This device's copy is asked with the very rules that the server has, and answers with what waits to be sent. The
-    /// server puts in order and counts by itself, by an index; what is alike in an order comes by its name, or, where an
-    /// index is read from its end, in the opposite order.
+    /// This device's copy is queried by the server's rules, with pending changes applied. The server sorts and limits
+    /// by an index. Ties are ordered by record name, or in the opposite order if an index is read from its end.
     ///
-    /// - Parameter source: The server is asked page by page; what was saved before is seen.
-    /// - Throws: ``CloudError`` `.storeOutOfStep` until the zone was downloaded; `.zoneNotFound`, `.invalidArguments` (a
-    ///   type that none can be called), `.notSignedIn`, `.storageFailure`; of the server also `.limitExceeded` (no index
-    ///   serves the query: make ``CloudError/neededIndex``, or set ``RecordQuery/allowsScan``; more than three fields in the
+    /// - Parameter source: Where records are read. The server is asked page by page, and sees every earlier save.
+    /// - Throws: ``CloudError`` `.storeOutOfStep` until the zone was downloaded; `.zoneNotFound`, `.invalidArguments`
+    ///   (a malformed type), `.notSignedIn`, `.storageFailure`; of the server also `.limitExceeded` (no index serves
+    ///   the query: make ``CloudError/neededIndex``, or set ``RecordQuery/allowsScan``; more than three fields in the
     ///   order; too many comparisons of texts), `.networkUnavailable` and the like.
     public func records(
         matching query: RecordQuery, in zone: String = RecordZone.defaultName, from source: RecordSource = .local
@@ -22,15 +21,15 @@ extension RecordDatabase {
         return found
     }
 
-    /// The same page by page, of a zone that may have any number of records. Of this device's copy no more than two pages,
-    /// and 16 MiB of what is to be put in order, are in memory; of the server one page.
+    /// Reads page by page, from a zone with any number of records. From this device's copy at most two pages and 16 MiB
+    /// of sort keys are in memory; from the server one page.
     ///
-    /// Each page is as the copy, or the server, is when it is read. What comes in before the page that was read last is not
-    /// seen; what has changed is as it is by then, and left out where it is not meant any more.
+    /// Each page has the state of its own reading. Records inserted before the last page are not seen; changed records
+    /// have their new content, and are left out if they no longer match.
     ///
     /// - Parameters:
-    ///   - source: Where it is read. From the server, what no index puts in order is put in order here, and in memory as a
-    ///     whole, with ``RecordQuery/allowsScan``.
+    ///   - source: Where records are read. With ``RecordQuery/allowsScan``, an order that no index of the server
+    ///     provides is sorted here, as a whole in memory.
     ///   - size: Records of a page.
     public func pages(
         matching query: RecordQuery = RecordQuery(), in zone: String = RecordZone.defaultName,
@@ -41,8 +40,8 @@ extension RecordDatabase {
 }
 
 extension CloudError {
-    /// Of a query that no index serves (`.limitExceeded`): the index that would. It is made by
-    /// ``RecordIndexes/modify(saving:deleting:timeout:)``, and may be under way already; nil: there is none.
+    /// The index that the query needs, for `.limitExceeded` because no index serves it. Create it with
+    /// ``RecordIndexes/modify(saving:deleting:timeout:)``; it may already be under construction. Nil: there is none.
     public var neededIndex: RecordIndex? {
         guard code == .limitExceeded, details["reason"] != nil, let text = details["index"] else { return nil }
         return RecordIndex(described: text, isOfWords: details["index_kind"] == "words")

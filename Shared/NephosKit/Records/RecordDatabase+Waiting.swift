@@ -46,13 +46,13 @@ extension RecordDatabase {
         try await SyncedScopes(scope(of: zone)).wait(for: .downloaded, timeout: timeout)
     }
 
-    /// Waits until nothing of the zone waits to be sent, nor of the database's list of zones.
+    /// Waits until the server has every pending change of the zone and of the list of zones.
     ///
     /// - Parameters:
-    ///   - timeout: How long to wait at most, for the list and then for the records.
+    ///   - timeout: Maximum wait for the list, and then for the records.
     ///   - isImpatient: As of ``Scope/waitUntilSent(timeout:isImpatient:)``.
-    /// - Throws: ``CloudError`` as ``Scope/waitUntilSent(timeout:isImpatient:)`` does. What was refused is no longer
-    ///   waiting: see ``conflicts(zone:)`` and ``RecordConflicts/rejected(zone:)``.
+    /// - Throws: ``CloudError`` as ``Scope/waitUntilSent(timeout:isImpatient:)`` does. Rejected changes are no longer
+    ///   pending: see ``RecordConflicts/list(zone:)`` and ``RecordConflicts/rejected(zone:)``.
     public func waitUntilSent(
         zone: String, timeout: Duration = .seconds(30), isImpatient: Bool = false
     ) async throws(CloudError) {
@@ -60,7 +60,7 @@ extension RecordDatabase {
         try await scope(of: zone).waitUntilSent(timeout: timeout, isImpatient: isImpatient)
     }
 
-    /// Waits until this device has what the server has now of the database's list of zones and of this one's records.
+    /// Waits until this device has the server's present list of zones, and records of this zone.
     ///
     /// - Throws: ``CloudError`` as ``Scope/waitUntilCurrent(timeout:isImpatient:)`` does; `.zoneNotFound` when the
     ///   server has no such zone.
@@ -76,10 +76,10 @@ extension RecordDatabase {
         guard try await zones.list().contains(where: { $0.name == zone }) else { throw RecordNames.noZone(zone) }
     }
 
-    /// Asks for the server's changes, and sends now what waits for its next attempt. Returns at once.
+    /// Asks for the server's changes, and sends pending changes now. Returns at once.
     public func synchronize() { syncedScopes.synchronize() }
 
-    /// The same of the database's list of zones and of this one's records.
+    /// Does so for the list of zones and this zone's records.
     public func synchronize(zone: String) {
         scope.synchronize()
         scope(of: zone).synchronize()
@@ -87,10 +87,10 @@ extension RecordDatabase {
 
     // MARK: Status
 
-    /// Where the whole database stands, its list of zones and the records of each, and why anything in it waits. Needs
-    /// no network.
+    /// The progress of the whole database, its list of zones and the records of each, and why changes are pending.
+    /// Needs no network.
     ///
-    /// What waits and was refused is called as ``RecordID/description`` says; ``StoreStatus/head`` and
+    /// Pending and rejected changes are named as by ``RecordID/description``; ``StoreStatus/head`` and
     /// ``StoreStatus/digest`` are those of the list of zones.
     ///
     /// - Throws: ``CloudError`` `.storageFailure`; `.operationCancelled` when the session is closed.
@@ -101,7 +101,7 @@ extension RecordDatabase {
         }
     }
 
-    /// Where the zone stands, and why anything in it waits. Needs no network.
+    /// The zone's progress, and why changes are pending. Needs no network.
     ///
     /// - Throws: ``CloudError`` as ``status()`` does.
     public func status(zone: String) async throws(CloudError) -> StoreStatus {
@@ -110,8 +110,8 @@ extension RecordDatabase {
 
     // MARK: Changes
 
-    /// What changes in the zones from outside, from now on, each zone by itself. This device's own saves are not among
-    /// it, but for what was refused of them.
+    /// Changes of records in all zones from outside, from now on, one zone at a time. This device's own saves are
+    /// included only if they were rejected.
     ///
     /// A listener that lags behind by 10,000 keeps the newest.
     public var changes: some AsyncSequence<RecordChanges, Never> & Sendable {
@@ -133,8 +133,8 @@ extension RecordDatabase {
         }
     }
 
-    /// What changes in a zone from outside, from now on. This device's own saves are not among it, but for what was
-    /// refused of them.
+    /// Changes of records in a zone from outside, from now on. This device's own saves are included only if they were
+    /// rejected.
     ///
     /// A listener that lags behind by 10,000 keeps the newest.
     public func changes(zone: String) -> some AsyncSequence<RecordChanges, Never> & Sendable {
@@ -149,7 +149,7 @@ extension RecordDatabase {
         for zone in (try? read { try zoneNames(for: .fetching, $0) }) ?? [] { follow(zone) }
     }
 
-    /// What changes of the database's zones from outside, from now on.
+    /// Zones that were created or deleted from outside, from now on.
     ///
     /// A listener that lags behind by 10,000 keeps the newest.
     public func zoneChanges() -> some AsyncSequence<RecordZoneChanges, Never> & Sendable {

@@ -6,27 +6,26 @@ internal import Synchronization
 
 /// Typed records in zones, the same on all of an account's devices, shaped like `CKDatabase`.
 ///
-/// Reads are local, as far as a zone was downloaded. What is saved is on this device's disk when the call returns, also
-/// while offline, is seen here at once, and is sent when it can be. What the server refuses then is kept and listed:
-/// ``conflicts``.
+/// Reads are local, once a zone was downloaded. A save is on this device's disk when the call returns, also while
+/// offline; it is visible here at once, and sent when there is a connection. Changes that the server rejects are kept
+/// and listed: ``conflicts``.
 ///
-/// A handle is one account's: once another is signed in, each call of it fails with `.notSignedIn`. A zone's records are
-/// followed from the first call that names it, or means all of them.
+/// A handle belongs to one account: once another is signed in, each call throws `.notSignedIn`. A zone's records are
+/// followed from the first call that names the zone, or that concerns all zones.
 ///
-/// Without a zone a call is of the whole database: of all of its zones, those among them of which this device has read
-/// nothing yet. A query is of one zone, as in CloudKit.
+/// A call without a zone concerns all zones of the database, also those that this device has not read yet. A query
+/// searches one zone, as in CloudKit.
 public final class RecordDatabase: SyncedStore {
-    /// The container's id.
+    /// The container's name.
     public let container: String
-    /// As which app it is used.
+    /// The app that uses it.
     public let app: AppID
-    /// Whether it is the container's public one, which has the default zone alone.
+    /// Whether it is the container's public database, which has only the default zone.
     public let isPublic: Bool
     let session: Session
     let account: AccountID
     private let opened = Mutex<Set<String>>([])
-    /// The database's zones, as any other thing that a device keeps in step. Of a public one, what waits to be sent where
-    /// no copy is kept.
+    /// The scope of the list of zones. For a public database without a copy, the scope of pending changes.
     public var scope: Scope {
         let place = isPublic ? RecordPlace.publicOutbox(container) : .database(container)
         return Scope(id: ScopeID(app: app, service: .records, name: place.name), session: session, account: account)
@@ -41,7 +40,7 @@ public final class RecordDatabase: SyncedStore {
         self.session = session
     }
 
-    /// A zone's records, as any other thing that a device keeps in step.
+    /// The scope of a zone's records.
     public func scope(of zone: String) -> Scope {
         let place =
             isPublic ? publicPlace(keepsCopy: (try? read { try keepsCopy($0) }) ?? false) : .zone(container, zone)
@@ -75,22 +74,22 @@ public final class RecordDatabase: SyncedStore {
 
     // MARK: Reading
 
-    /// The record of this name; nil: there is none.
+    /// The record of this name; nil: it is missing.
     ///
     /// - Parameters:
-    ///   - source: Where it is read.
-    ///   - desiredFields: Only these of its fields; nil: all.
-    ///   - timeout: How long the server is waited for; nil: as long as for any call.
+    ///   - source: Where the record is read.
+    ///   - desiredFields: The fields to read; nil: all.
+    ///   - timeout: How long to wait for the server; nil: as long as for any call.
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the zone was downloaded (wait, or ask the server);
-    ///   `.zoneNotFound`, `.invalidArguments` (a name that no record has), `.notSignedIn`, `.storageFailure`; of the
-    ///   server also `.networkUnavailable` and the like.
+    ///   `.zoneNotFound`, `.invalidArguments` (a malformed name), `.notSignedIn`, `.storageFailure`; from the server
+    ///   also `.networkUnavailable` and the like.
     public func record(
         _ id: RecordID, from source: RecordSource = .local, desiredFields: Set<String>? = nil, timeout: Duration? = nil
     ) async throws(CloudError) -> Record? {
         try await records([id], from: source, desiredFields: desiredFields, timeout: timeout)[id]
     }
 
-    /// Those of the records that there are.
+    /// The records that exist, by id.
     ///
     /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:timeout:)`` does.
     public func records(
@@ -123,14 +122,14 @@ public final class RecordDatabase: SyncedStore {
         }
     }
 
-    /// How many records a zone has here, with what waits to be sent.
+    /// Number of records of a zone on this device, with pending changes.
     ///
     /// - Throws: ``CloudError`` as ``record(_:from:desiredFields:timeout:)`` does.
     public func recordCount(zone: String) async throws(CloudError) -> Int {
         try read { try records(of: zone, $0).visibleCount() }
     }
 
-    /// The same of all zones.
+    /// Number of records of all zones on this device, with pending changes.
     ///
     /// - Throws: ``CloudError`` as ``RecordZones/list()`` and ``record(_:from:desiredFields:timeout:)`` do.
     public func recordCount() async throws(CloudError) -> Int {

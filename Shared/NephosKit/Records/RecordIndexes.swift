@@ -3,16 +3,16 @@ internal import NephosPredicates
 internal import NephosRecordRules
 internal import NephosWire
 
-/// Which fields of a type the server finds records by, in all zones of a database.
+/// An index of a record type: the fields by which the server finds records, in all zones of a database.
 public struct RecordIndex: Sendable, Hashable {
     /// A field of an index.
     public struct Field: Sendable, Hashable {
         /// A field's name, or one that every record has, such as `_creationDate`.
         public var name: String
         public var ascending: Bool
-        /// Capitals do not count in texts.
+        /// Whether case is ignored in texts.
         public var ignoresCase: Bool
-        /// Accents do not count in texts.
+        /// Whether accents are ignored in texts.
         public var ignoresAccents: Bool
 
         /// A field.
@@ -27,10 +27,11 @@ public struct RecordIndex: Sendable, Hashable {
     }
 
     public var type: String
-    /// 1 to 3; of lists, each value is in it. None: the words of all texts of a record, for `self CONTAINS`.
+    /// 1 to 3 fields; of a list, each value is in the index. None: the words of all texts of a record, for `self
+    /// CONTAINS`.
     public var fields: [Field]
-    /// Whether queries use it; false: records that were there before are being looked at. Of one that is to be made or
-    /// removed it does not count.
+    /// Whether queries use it; false: existing records are still being indexed. Ignored when an index is created or
+    /// removed.
     public internal(set) var isReady = true
 
     /// An index.
@@ -42,30 +43,30 @@ public struct RecordIndex: Sendable, Hashable {
 
 /// How the server answers a query.
 public struct RecordQueryPlan: Sendable, Hashable {
-    /// The ways that there are.
+    /// The server's methods.
     public enum Way: String, Sendable {
-        /// One record of the zone after the other.
+        /// Reads one record of the zone after the other.
         case scan
-        /// In the order of an index.
+        /// Reads in the order of an index.
         case index
-        /// What an index has found is put in order.
+        /// Sorts the records that an index has found.
         case indexSorted = "index_sorted"
-        /// All records of the zone are put in order.
+        /// Sorts all records of the zone.
         case scanSorted = "scan_sorted"
     }
 
     public var way: Way
     /// Nil: none.
     public var index: RecordIndex?
-    /// Places of the index that are read.
+    /// Number of ranges of the index that are read.
     public var ranges: Int
-    /// Parts of the predicate that the index answers, and that are tested of each record found.
+    /// Parts of the predicate that the index answers, and parts that are tested on each record found.
     public var answered: [String]
     public var tested: [String]
-    /// What the first call has read: rows of indexes, and records.
+    /// Rows of indexes, and records, that the first call has read.
     public var rows: Int
     public var examined: Int
-    /// The index that would serve the query best, if there is none such.
+    /// The index that would serve the query best, if it is missing.
     public var wanted: RecordIndex?
 }
 
@@ -86,12 +87,12 @@ public struct RecordIndexes: Sendable {
         return reply.indexes.map(RecordIndex.init)
     }
 
-    /// Makes and removes indexes, all or none; what is so already is no error. One of a type that there are records of is
-    /// made in the background.
+    /// Creates and removes indexes, all or none; repeating a change is no error. If records of the type exist, the
+    /// index is built in the background.
     ///
-    /// - Returns: All of the database, as they are now.
-    /// - Throws: ``CloudError`` `.invalidArguments` (a type or field that none can be called), `.limitExceeded` (too many:
-    ///   remove some), `.networkUnavailable` and the like, `.notSignedIn`. Nothing was done then.
+    /// - Returns: All indexes of the database.
+    /// - Throws: ``CloudError`` `.invalidArguments` (a malformed type or field), `.limitExceeded` (too many: remove
+    ///   some), `.networkUnavailable` and the like, `.notSignedIn`. Nothing was done then.
     @discardableResult
     public func modify(
         saving: [RecordIndex] = [], deleting: [RecordIndex] = [], timeout: Duration? = nil

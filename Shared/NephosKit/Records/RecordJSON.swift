@@ -6,13 +6,14 @@ internal import NephosPropertyLists
 ///
 ///     {"name":"a","type":"Note","fields":{"count":1,"size":1.0,"title":"one"}}
 ///
-/// An integer has no point and no exponent, a real always one. What JSON lacks is an object with one key:
-/// `{"$date":"2026-01-31T12:00:00.123456789Z"}`, `{"$data":base64}`, `{"$real":"inf"}` (of one that is no number its
-/// bits, `{"$real":"0x7ff8000000000000"}`), `{"$location":{"latitude":52.5,"longitude":13.4,"altitude":34.0}}`,
+/// An integer has no point and no exponent, a real always one. A type that JSON lacks is an object with one key:
+/// `{"$date":"2026-01-31T12:00:00.123456789Z"}`, `{"$data":base64}`, `{"$real":"inf"}` (for not-a-number the bits,
+/// `{"$real":"0x7ff8000000000000"}`), `{"$location":{"latitude":52.5,"longitude":13.4,"altitude":34.0}}`,
 /// `{"$reference":"b"}` or `{"$reference":"b","deletesSelf":true}`, `{"$encrypted":{"suite":1,"key":base64,
-/// "sealed":base64}}`, `{"$unknown":base64}`. An asset is what names its bytes, `{"$asset":{"bytes":70000,"id":hexadecimal,
-/// "depth":1}}` (depth 0 is left out); the bytes are beside the lines. A list is an array; an empty one says of what: `{"$list":"strings"}`.
-/// Beside `name`, `type` and `fields` a line has `zone` (none: the default zone) and `parent`, where there are.
+/// "sealed":base64}}`, `{"$unknown":base64}`. An asset is the id of its bytes,
+/// `{"$asset":{"bytes":70000,"id":hexadecimal, "depth":1}}` (depth 0 is left out); the bytes are beside the lines. A
+/// list is an array; an empty one names its type: `{"$list":"strings"}`. Beside `name`, `type` and `fields` a line has
+/// `zone` (none: the default zone) and `parent`, where there are.
 public enum RecordJSON {
     /// One line, fields in the order of their names.
     public static func line(_ record: Record) -> String {

@@ -1,30 +1,31 @@
 public import NephosCore
 internal import NephosWire
 
-/// Who may do what with records of a type of a public database. Whoever has several roles may do what any of them may.
+/// Permissions for records of one type in a public database. An account with several roles has the rights of all of
+/// them.
 public struct RecordTypeRoles: Sendable, Hashable {
-    /// What those may do who have a role.
+    /// The rights of a role.
     public struct Rights: OptionSet, Sendable, Hashable {
         public let rawValue: Int
         public init(rawValue: Int) { self.rawValue = rawValue }
 
-        /// Save one that is not there. For ``RecordTypeRoles/signedIn`` alone.
+        /// Save a new record. Only for ``RecordTypeRoles/signedIn``.
         public static let create = Rights(rawValue: 1)
         public static let read = Rights(rawValue: 2)
-        /// Save over it, and delete it; who may do that may read it too. Not for ``RecordTypeRoles/everyone``.
+        /// Change and delete a record; this includes reading it. Not for ``RecordTypeRoles/everyone``.
         public static let write = Rights(rawValue: 4)
     }
 
-    /// Nil: of every type of which nothing is said by itself.
+    /// The record type; nil: all types without their own roles.
     public var type: String?
-    /// The account that has saved the record first.
+    /// The account that created the record.
     public var creator: Rights
     /// Every account that has the app.
     public var signedIn: Rights
-    /// Also who has no account.
+    /// All readers, also without an account.
     public var everyone: Rights
 
-    /// Who may do what; where nothing else is said, as CloudKit has it.
+    /// Creates permissions, with CloudKit's defaults.
     public init(
         type: String?, creator: Rights = [.read, .write], signedIn: Rights = .create, everyone: Rights = .read
     ) {
@@ -37,18 +38,18 @@ public struct RecordTypeRoles: Sendable, Hashable {
 
 /// The roles of a public database, as the server has them.
 public struct RecordRoles: Sendable, Hashable {
-    /// By their types, the one of all others first.
+    /// The permissions by type, those of all other types first.
     public var types: [RecordTypeRoles]
-    /// What has become of who may read is being told to those who follow the database.
+    /// Whether a change of the right to read is still being delivered to the database's followers.
     public var isChanging: Bool
-    /// Whether this account is one of the container's administrators, who may do everything.
+    /// Whether this account is an administrator of the container. Administrators may do everything.
     public var isAdministrator: Bool
-    /// The app whose the database is, and on whose plan it counts.
+    /// The app that owns the database, and on whose plan it counts.
     public var owner: AppID
 }
 
 extension RecordDatabase {
-    /// Who may do what in the public database, as the server has it now.
+    /// The roles of the public database, from the server.
     ///
     /// - Throws: ``CloudError`` `.networkUnavailable` and the like, `.notSignedIn`.
     public func roles(timeout: Duration? = nil) async throws(CloudError) -> RecordRoles {
@@ -59,13 +60,13 @@ extension RecordDatabase {
         return RecordRoles(reply.roles)
     }
 
-    /// Says who may do what in the public database: all of it or nothing. For the container's administrators, whom the
+    /// Changes the roles of the public database, all or none. Only for the container's administrators, whom the
     /// operator names.
     ///
     /// - Parameters:
-    ///   - saving: In place of what was said of these types.
-    ///   - deleting: Types of which nothing is to be said by itself any more; nil: of all others.
-    /// - Throws: ``CloudError`` `.permissionFailure`, `.invalidArguments` (a right that none with the role can have),
+    ///   - saving: New permissions, which replace those of their types.
+    ///   - deleting: Types whose own permissions are removed; nil: the permissions of all other types.
+    /// - Throws: ``CloudError`` `.permissionFailure`, `.invalidArguments` (a right that the role cannot have),
     ///   `.limitExceeded` (200 types), `.networkUnavailable` and the like, `.notSignedIn`. Nothing was done then.
     @discardableResult
     public func modifyRoles(

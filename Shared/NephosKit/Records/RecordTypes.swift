@@ -3,59 +3,61 @@ public import NephosPredicates
 
 public import struct Foundation.Data
 
-/// What becomes of a save where the record has been saved by others since it was fetched. The numbers are those of
+/// The result of a save if others have saved the record since it was fetched. The numbers are those of
 /// `CKRecordSavePolicy`.
 public enum RecordSavePolicy: Int, Sendable, Hashable {
-    /// It becomes a conflict (``RecordConflict``), unless both have the same content.
+    /// The save becomes a conflict (``RecordConflict``), unless both have the same content.
     case ifServerRecordUnchanged = 0
-    /// The fields that were changed here are saved, and the others stay as they are on the server.
+    /// Fields changed here are saved; the others stay as they are on the server.
     case changedKeys = 1
-    /// All fields are saved; those that this device does not know stay.
+    /// All fields are saved; fields that this device does not know stay.
     case allKeys = 2
 }
 
 /// Where records are read.
 public enum RecordSource: Sendable, Hashable {
-    /// This device's copy, with what waits to be sent: at once, also while offline. Of a public database of which there
-    /// is none the server is asked.
+    /// This device's copy, with pending changes applied: at once, also while offline. For a public database without a
+    /// copy, the server.
     case local
-    /// As ``local``, but nobody is asked: where there is no copy, reading is refused with `.storeOutOfStep`.
+    /// As ``local``, but never the server: without a copy, reading throws `.storeOutOfStep`.
     case localOnly
-    /// The server, as it is now, without what waits here; also of a zone that was not downloaded yet.
+    /// The server's present state, without pending changes; also for a zone that was not downloaded yet.
     case server
 }
 
-/// What a change takes for granted of a record that it does not touch.
+/// A condition of a change on a record that it does not change.
 public struct RecordCondition: Sendable, Hashable {
     /// The record's name, in the zone that is changed.
     public var id: RecordID
-    /// Its change tag; nil: there is no such record.
+    /// Its change tag; nil: the record is missing.
     public var changeTag: Data?
 
-    /// The record is as it was fetched.
+    /// The record is unchanged since it was fetched.
     public static func unchanged(_ record: Record) -> RecordCondition {
         RecordCondition(id: record.id, changeTag: record.changeTag)
     }
 
-    /// There is no such record.
+    /// The record is missing.
     public static func absent(_ id: RecordID) -> RecordCondition { RecordCondition(id: id, changeTag: nil) }
 }
 
-/// Which records are meant, in which order.
+/// A query: a type, a predicate, and an order.
 public struct RecordQuery: Sendable, Hashable {
-    /// Of this type; nil: of all.
+    /// The record type; nil: all.
     public var type: String?
-    /// Which of them; nil: all. See `docs/predicates.md`; fields that every record has are `_recordName`,
+    /// The condition on records; nil: all. See `docs/predicates.md`; fields that every record has are `_recordName`,
     /// `_creationDate`, `_modificationDate`, `_creator`, `_modifier`, `_changeTag` and `_parent`.
     public var predicate: QueryPredicate?
-    /// The first decides; where it finds two alike the next, and at last their names. None: by their names.
+    /// The sort fields: the first decides, ties are ordered by the next, and at last by record name. None: by record
+    /// name.
     public var sort: [RecordSort]
-    /// So many at most; nil: all.
+    /// Maximum number of records; nil: all.
     public var limit: Int?
-    /// Only these fields of each; nil: all. A record that is saved so leaves its others as they are.
+    /// The fields to read; nil: all. Saving such a record leaves its other fields as they are.
     public var desiredFields: Set<String>?
-    /// The server goes through the whole zone where no index serves the query, however many calls that takes. It is meant
-    /// for development: with an index the same costs what is found. This device's copy needs none.
+    /// Whether the server may read the whole zone if no index serves the query, in as many calls as needed. Use it
+    /// during development: with an index, the cost depends only on the records found. This device's copy needs no
+    /// index.
     public var allowsScan = false
 
     /// A query.
@@ -71,14 +73,14 @@ public struct RecordQuery: Sendable, Hashable {
     }
 }
 
-/// By which field records come in order.
+/// A field by which records are sorted.
 public struct RecordSort: Sendable, Hashable {
     /// A field's name, or one that every record has, such as `_modificationDate`.
     public var field: String
     public var ascending: Bool
-    /// Capitals do not count in texts.
+    /// Whether case is ignored in texts.
     public var ignoresCase: Bool
-    /// Accents do not count in texts.
+    /// Whether accents are ignored in texts.
     public var ignoresAccents: Bool
 
     /// An order.
@@ -92,76 +94,76 @@ public struct RecordSort: Sendable, Hashable {
     }
 }
 
-/// What was saved on this device and on another without knowing of each other. It stays until it is resolved
-/// (``RecordConflicts/resolve(_:keeping:)``); until then the record is as the server has it.
+/// Two changes of one record, on this device and another, neither of which had seen the other. It stays until it is
+/// resolved (``RecordConflicts/resolve(_:keeping:)``); until then the record is the server's.
 public struct RecordConflict: Sendable, Hashable, Identifiable {
     /// Of the record.
     public var id: RecordID
-    /// What both were made from; nil: it was new, or this device does not have that any more.
+    /// The version that both changed; nil: the record was new, or this device no longer has that version.
     public var ancestor: Record?
-    /// What the server has; nil: it was deleted there.
+    /// The server's record; nil: it was deleted there.
     public var server: Record?
-    /// What was saved here; nil: it was deleted here.
+    /// This device's record; nil: it was deleted here.
     public var client: Record?
-    /// When it was found, by this device's clock.
+    /// When the conflict was found, by this device's clock.
     public var found: Timestamp
-    /// Why the server did not take it.
+    /// The reason why the server did not accept the change.
     public var error: CloudError
     /// Names it among all that this home has had.
     package let number: Int64
 }
 
-/// How a conflict ends.
+/// The resolution of a conflict.
 public enum RecordResolution: Sendable {
-    /// With what the server has: what was saved here is dropped.
+    /// Keep the server's record: this device's change is dropped.
     case server
-    /// With what was saved here, in the place of what the server has.
+    /// Keep this device's change: it replaces the server's record.
     case client
-    /// With this: both, merged.
+    /// Save this record instead, merged from both.
     case merged(Record)
 }
 
-/// A save or deletion that the server refused, for a reason that is no conflict. It is listed until it is dismissed, or
-/// done again: saved from ``record``, with the same content, or over it. Of one record there may be several.
+/// A save or deletion that the server rejected for another reason than a conflict. It is listed until it is dismissed
+/// or repeated: saved from ``record``, with the same content, or by a save based on it. One record may have several.
 public struct RefusedRecord: Sendable, Hashable, Identifiable {
     /// Of the record.
     public var id: RecordID
-    /// What was to be saved; nil: it was to be deleted.
+    /// The record that was to be saved; nil: it was to be deleted.
     public var record: Record?
-    /// When, by this device's clock.
+    /// When it was rejected, by this device's clock.
     public var refused: Timestamp
-    /// Why, with what to do.
+    /// The reason, and what to do.
     public var error: CloudError
     /// Names it among all that the device has been refused.
     package let number: Int64
 }
 
-/// What an app is told when records of a zone change from outside: as they are by now, read them.
+/// A notification that records of a zone changed from outside. Read the records for their present content.
 public struct RecordChanges: Sendable, Hashable {
     /// Why.
     public var reason: ChangeReason
     /// The zone's name.
     public var zone: String
-    /// Saved.
+    /// Saved records.
     public var changed: [RecordID] = []
-    /// Deleted.
+    /// Deleted records.
     public var deleted: [RecordID] = []
-    /// Of those: of which type they were, as far as the server has told.
+    /// The types of deleted records, as far as the server has sent them.
     public var deletedTypes: [RecordID: String] = [:]
-    /// So much that it is not listed: look at all.
+    /// Too much changed to list: read everything again.
     public var isAll = false
-    /// Why something was refused; nil: nothing was.
+    /// Why a change was rejected; nil: none was.
     public var error: CloudError?
 }
 
-/// What an app is told when a database's zones change from outside.
+/// A notification that zones of a database changed from outside.
 public struct RecordZoneChanges: Sendable, Hashable {
     /// Why.
     public var reason: ChangeReason
-    /// Names of zones that have come, or were made anew.
+    /// Names of zones that were created, or created again.
     public var changed: [String] = []
-    /// Names of zones that are gone, with all that was in them.
+    /// Names of zones that were deleted with all their records.
     public var deleted: [String] = []
-    /// So much that it is not listed: look at all.
+    /// Too much changed to list: read everything again.
     public var isAll = false
 }

@@ -9,10 +9,10 @@ public import struct Foundation.Date
 /// A point in time as records keep it: nanoseconds since 1970, from the year 1677 to 2262.
 public typealias RecordDate = PredicateDate
 
-/// What a field of a record holds.
+/// The value of a record's field.
 ///
-/// An integer and a real are two types, and a list has elements of one type. What another release has stored, and this
-/// one does not know, is ``unknown(_:)``: it is kept as it is.
+/// An integer and a real are two types, and a list has elements of one type. A value that another release has stored,
+/// and that this one does not know, is ``unknown(_:)`` and is kept as it is.
 public enum RecordValue: Sendable {
     case string(String)
     case integer(Int64)
@@ -28,12 +28,12 @@ public enum RecordValue: Sendable {
     case datas([Data])
     case locations([RecordLocation])
     case references([RecordReference])
-    /// Bytes that lie beside the record. No predicate looks into it.
+    /// Bytes beside the record. Predicates cannot read them.
     case asset(RecordAsset)
     case assets([RecordAsset])
-    /// Sealed by devices among themselves: neither the service nor a predicate looks into it.
+    /// A value encrypted by devices: neither the service nor a predicate can read it.
     case encrypted(EncryptedRecordValue)
-    /// Of a kind that this release does not know, as it is encoded.
+    /// A kind that this release does not know, in its encoded form.
     case unknown(Data)
 }
 
@@ -54,11 +54,11 @@ public struct RecordLocation: Hashable, Codable, Sendable {
     }
 }
 
-/// A reference to a record of the same zone, which need not be there.
+/// A reference to a record of the same zone, which need not exist.
 public struct RecordReference: Hashable, Codable, Sendable {
     /// The other record's name.
     public var record: String
-    /// The record that has the reference is deleted with the one that it names.
+    /// Whether the record that has the reference is deleted together with the one that it names.
     public var deletesSelf: Bool
 
     /// A reference.
@@ -68,16 +68,16 @@ public struct RecordReference: Hashable, Codable, Sendable {
     }
 }
 
-/// A value that devices have sealed.
+/// A value that devices have encrypted.
 public struct EncryptedRecordValue: Hashable, Sendable {
-    /// How; 1 is AES-256-GCM.
+    /// The algorithm; 1 is AES-256-GCM.
     public var suite: UInt32
-    /// With which key, in 1 to 64 bytes.
+    /// The id of the key, 1 to 64 bytes.
     public var keyID: Data
-    /// The sealed bytes.
+    /// The encrypted bytes.
     public var sealed: Data
 
-    /// A sealed value.
+    /// An encrypted value.
     public init(suite: UInt32 = 1, keyID: Data, sealed: Data) {
         self.suite = suite
         self.keyID = keyID

@@ -8,8 +8,8 @@ internal import SwiftProtobuf
 public struct RecordZones: Sendable {
     let database: RecordDatabase
 
-    /// All zones, the default zone first, and then by their names; with those that wait to be made, and without those that
-    /// wait to be deleted.
+    /// All zones, the default zone first, then by name; with zones whose creation is pending, and without zones whose
+    /// deletion is pending.
     ///
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the database was downloaded; `.notSignedIn`, `.storageFailure`.
     public func list() async throws(CloudError) -> [RecordZone] {
@@ -17,7 +17,7 @@ public struct RecordZones: Sendable {
         return try database.read { try downloaded(database.zones($0)).all() }
     }
 
-    /// The zone of this name; nil: there is none.
+    /// The zone of this name; nil: it is missing.
     ///
     /// - Throws: ``CloudError`` as ``list()`` does.
     public func zone(_ name: String) async throws(CloudError) -> RecordZone? {
@@ -32,18 +32,18 @@ public struct RecordZones: Sendable {
         return zones
     }
 
-    /// Makes a zone; nothing where there is one of the name. It can be used at once, also while offline.
+    /// Makes a zone; an existing one is no error. It can be used at once, also while offline.
     ///
-    /// If another device makes one of that name meanwhile, both are one: what was saved on either is in it.
+    /// If another device makes a zone of that name meanwhile, both become one zone, with the records of both.
     ///
-    /// - Parameter name: 1 to 255 printable ASCII characters, the first no underscore.
+    /// - Parameter name: 1 to 255 printable ASCII characters, the first not an underscore.
     /// - Throws: ``CloudError`` as ``modify(saving:deleting:)`` does.
     public func make(_ name: String) async throws(CloudError) { try await modify(saving: [name]) }
 
-    /// Deletes a zone with all its records, and what waits to be sent of it; nothing where there is none.
+    /// Deletes a zone with all its records and pending changes; a missing zone is no error.
     ///
-    /// It is the zone that is here now, or before the database was downloaded the one that is found then: another that
-    /// is made under its name until this is sent stays.
+    /// It deletes the zone that this device has now, or, before the first download, the zone found by it. Another zone
+    /// made under that name before the deletion is sent stays.
     ///
     /// - Throws: ``CloudError`` as ``modify(saving:deleting:)`` does.
     public func delete(_ name: String) async throws(CloudError) { try await modify(deleting: [name]) }
@@ -51,8 +51,8 @@ public struct RecordZones: Sendable {
     /// Makes and deletes zones, all or none.
     ///
     /// - Throws: ``CloudError`` `.invalidArguments` (a name that no zone can have, the default zone, a zone twice),
-    ///   `.limitExceeded` (more than 400 at once), `.notSignedIn`, `.storageFailure`. A database has 1000 zones at most:
-    ///   of more the server lists them as refused.
+    ///   `.limitExceeded` (more than 400 at once), `.notSignedIn`, `.storageFailure`. A database has 1000 zones at
+    ///   most: the server rejects more, and they are listed.
     public func modify(saving: [String] = [], deleting: [String] = []) async throws(CloudError) {
         if database.isPublic { throw RecordDatabase.noZones }
         let names = saving + deleting

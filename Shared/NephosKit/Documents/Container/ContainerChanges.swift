@@ -1,17 +1,17 @@
 internal import Foundation
 public import NephosCore
 
-/// What an app is told when items of a container change from outside.
+/// A notification that items of a container changed from outside.
 public struct ContainerChanges: Sendable, Hashable {
-    /// Why.
+    /// The reason.
     public var reason: ChangeReason
-    /// Items that were made or changed, as they are by now; also such as lie in the trash.
+    /// Items that were made or changed, in their present state; also items in the trash.
     public var changed: [DocumentEntry] = []
-    /// Items that are gone for good.
+    /// Items that were removed permanently.
     public var removed: [DocumentID] = []
-    /// So much that it is not listed: look at all.
+    /// Too much changed to list: read everything again.
     public var isAll = false
-    /// Why something was refused; nil: nothing was.
+    /// Why a change was rejected; nil: none was.
     public var error: CloudError?
 }
 

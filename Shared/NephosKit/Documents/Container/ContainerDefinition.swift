@@ -4,19 +4,19 @@ internal import NephosPredicates
 internal import NephosWire
 internal import SwiftProtobuf
 
-/// What a container is, as the operator has said before its first use.
+/// The rules of a container, which the operator sets before its first use.
 public struct ContainerDefinition: Hashable, Sendable {
-    /// What follows from what it is for: what is kept, for how long, and whether it counts on the plan.
+    /// The container's class: the data that is kept, for how long, and whether it counts on the plan.
     public var containerClass: ContainerClass
-    /// Whether names that differ in capitals or composition alone clash.
+    /// Whether two names clash that differ only in case or Unicode composition.
     public var foldsNames: Bool
-    /// Another app alone changes it.
+    /// Only another app may change it.
     public var isReadOnly: Bool
-    /// Bytes that its items count, with their contents, versions and those in the trash, when this device heard last.
+    /// Bytes that its items count, with contents, versions and the trash, by the last reply.
     public var countedBytes: UInt64
-    /// Bytes that all containers of the class may have together; nil: it counts on the plan.
+    /// The limit for all containers of the class together; nil: the container counts on the plan.
     public var classBytesMax: UInt64?
-    /// Days that something stays in the trash before it is removed for good, and that former versions are kept.
+    /// Days after which items in the trash are removed permanently, and days for which former versions are kept.
     public var trashDays: Int
     public var versionDays: Int
 }

@@ -3,57 +3,57 @@ internal import GRDB
 public import NephosCore
 internal import NephosWire
 
-/// Where a container, or a part of it, stands.
+/// The progress of a container, or of a part of it.
 public struct ContainerStatus: Sendable {
-    /// An item of which the server has not got something yet.
+    /// An item with a pending change.
     public struct Waiting: Sendable {
-        /// The item, as it is here.
+        /// The item on this device.
         public var item: DocumentEntry
-        /// Bytes of its content that may have to be sent; 0: the change alone.
+        /// Bytes of its content that may have to be sent; 0: only the change.
         public var bytes: UInt64
-        /// Why it waits: a sentence.
+        /// The reason, a sentence.
         public var reason: String
-        /// Who has to do something before it can go on.
+        /// The party that must act before it can continue.
         public var blocker: Blocker
-        /// When it is tried again, by this device's clock; nil: as soon as it can be.
+        /// The time of the next attempt, by this device's clock; nil: as soon as possible.
         public var nextAttempt: Timestamp?
     }
 
-    /// Where the container as a whole stands.
+    /// The progress of the container as a whole.
     public var scope: StoreStatus
-    /// Files and links that are not in the trash, and their bytes.
+    /// Number of files and links outside of the trash, and their bytes.
     public var fileCount = 0
     public var fileBytes: UInt64 = 0
-    /// Those of them whose newest content is on this device, and their bytes.
+    /// Number of these whose newest content is on this device, and their bytes.
     public var hereCount = 0
     public var hereBytes: UInt64 = 0
-    /// Those whose contents are fetched, or wait to be.
+    /// Items whose contents are being downloaded, or will be.
     public var downloading: [DocumentEntry] = []
-    /// Those to which another device is sending a content.
+    /// Items to which another device is uploading a content.
     public var incoming: [DocumentEntry] = []
-    /// Files that other devices are about to make.
+    /// New files that other devices are uploading.
     public var coming: [ComingDocument] = []
-    /// Folders that are not in the trash.
+    /// Number of folders outside of the trash.
     public var folderCount = 0
-    /// What was deleted by itself and lies in the trash still. It counts on the plan.
+    /// Number of items in the trash that were deleted themselves, not with a folder. They count on the plan.
     public var trashCount = 0
-    /// What waits, what is deleted among it, the first written first.
+    /// Items with pending changes, also deleted ones, the oldest change first.
     public var waiting: [Waiting] = []
     /// Files whose sync is paused.
     public var paused: [DocumentEntry] = []
-    /// What goes to the trash once another container has all of it; until then it is in both.
+    /// Items that move to another container: they go to the trash once it has everything, and are in both until then.
     public var leaving: [DocumentEntry] = []
-    /// What the server refused, and nobody has dismissed.
+    /// Rejected changes that were not dismissed.
     public var refused: [RefusedWrite] = []
-    /// Files of which two contents were written at once, and nobody has said which stays.
+    /// Files with an unresolved conflict.
     public var conflicts: [DocumentEntry] = []
-    /// Chunks of the container's contents that the server cannot read any more; of very many a part. See
-    /// ``UbiquityContainer/damagedItems(of:timeout:)``.
+    /// Chunks of the container's contents that the server can no longer read; if there are very many, a part of them.
+    /// See ``UbiquityContainer/damagedItems(of:timeout:)``.
     public var damagedChunkCount = 0
 
-    /// Items that are here as the server has told them.
+    /// Number of items without a pending change.
     public var inStepCount: Int { fileCount + folderCount - waiting.count { !$0.item.isTrashed } }
-    /// Contents that lost.
+    /// Number of contents that lost a conflict.
     public var conflictCount: Int { conflicts.reduce(0) { $0 + $1.conflictCount } }
     /// Bytes of contents that may have to be sent.
     public var waitingBytes: UInt64 { waiting.reduce(0) { $0.addingClamped($1.bytes) } }

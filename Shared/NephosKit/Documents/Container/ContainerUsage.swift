@@ -3,35 +3,35 @@ public import NephosCore
 internal import NephosWire
 internal import SwiftProtobuf
 
-/// What a container takes, and with what.
+/// The storage that a container uses, by kind of data.
 ///
-/// The device has all names and sizes, and adds them up by itself. What counts, the server knows: what two contents have
-/// alike counts once, and former versions are there alone.
+/// The device has all names and sizes, and adds them up. Only the server knows the bytes that count: it counts equal
+/// parts of contents once, and only it has former versions.
 public struct ContainerUsage: Hashable, Sendable {
     /// Some of the items.
     public struct Share: Hashable, Sendable {
         public var itemCount = 0
-        /// Of contents, conflicts and further ones among them, and what items count besides.
+        /// Bytes of contents, with conflicts and renditions, and the fixed bytes that each item counts.
         public var bytes: UInt64 = 0
     }
 
-    /// What lies in `Documents`: the person sees it, and deletes it item by item.
+    /// Items in `Documents`: the user sees them, and deletes them one by one.
     public var documents = Share()
-    /// Everything beside it: the app's own, which is deleted as a whole.
+    /// Items outside of `Documents`: the app's own data, which is deleted as a whole.
     public var hidden = Share()
-    /// What lies in the trash, with all that is in it.
+    /// Items in the trash, with the contents of folders.
     public var trash = Share()
-    /// Of all these, bytes of contents that are the same as another's: they are stored, and count, once.
+    /// Bytes among these of contents that equal another: they are stored, and count, once.
     public var sameBytes: UInt64 = 0
-    /// Bytes that count, when the server was asked last.
+    /// Bytes that count, by the server's last answer.
     public var countedBytes: UInt64 = 0
-    /// Of these, bytes that none of the items above accounts for: former versions, above all. It may be more, where items
-    /// have something alike.
+    /// Bytes among these that no item above accounts for, mainly former versions. It may be more if items have equal
+    /// parts.
     public var versionBytes: UInt64 {
         let known = documents.bytes.addingClamped(hidden.bytes).addingClamped(trash.bytes)
         return countedBytes - min(countedBytes, known)
     }
-    /// What the container is for.
+    /// The container's class.
     public var containerClass: ContainerClass
 }
 

@@ -2,16 +2,17 @@ internal import Foundation
 internal import NephosCore
 internal import NephosWire
 
-/// What was made by a copy.
+/// The result of a copy.
 public struct DocumentCopy: Hashable, Sendable {
     /// The copy.
     public var item: DocumentEntry
-    /// Items that were made, what is in a folder among them.
+    /// Number of items that were made, with those in folders.
     public var itemCount: Int
-    /// In how many steps the server, and so other devices, get them: more than one if there are more than some hundreds.
+    /// Number of steps in which the server, and so other devices, get them: more than one for more than some hundreds
+    /// of items.
     public var stepCount: Int
 
-    /// Items that one copy makes, at most.
+    /// Maximum number of items of one copy.
     public static let itemsMax = 100_000
 }
 

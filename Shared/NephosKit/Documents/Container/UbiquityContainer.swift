@@ -5,16 +5,16 @@ internal import NephosWire
 
 /// Files and folders that are the same on all of an account's devices.
 ///
-/// The names of all items are on this device, so reading them needs no network. A change is on this device's disk when the
-/// call returns, also while offline; it is seen here at once, and sent when it can be. Contents are downloaded when they
-/// are read. On a new device a change waits for the first download of the names, and a read before that throws
-/// `.storeOutOfStep`: wait for ``SyncedStore/ready(timeout:)``.
+/// The names of all items are on this device, so reading them needs no network. A change is on this device's disk when
+/// the call returns, also while offline; it is visible here at once, and sent when there is a connection. Contents are
+/// downloaded when they are read. On a new device a change waits for the first download of the names, and a read before
+/// that throws `.storeOutOfStep`: wait for ``SyncedStore/ready(timeout:)``.
 ///
 /// A handle belongs to one account: once another is signed in, each call of it throws `.notSignedIn`.
 ///
-/// A path that begins with `/` begins at the container's top; any other begins in `Documents`, the folder that people see:
-/// `Letters/a.txt`, `Documents/Letters/a.txt` and `/Documents/Letters/a.txt` are one. An item's id does for its path. It is
-/// the only address of an item whose name, or a name of whose folders, is not valid UTF-8.
+/// A path that begins with `/` begins at the container's top; any other begins in `Documents`, the folder that users
+/// see: `Letters/a.txt`, `Documents/Letters/a.txt` and `/Documents/Letters/a.txt` are one. An item's id works in place
+/// of its path. It is the only address of an item if its name, or a folder's on its path, is not valid UTF-8.
 ///
 /// Further calls are in groups, from ``localFiles`` to ``trash``.
 public final class UbiquityContainer: SyncedStore {
@@ -26,9 +26,9 @@ public final class UbiquityContainer: SyncedStore {
 
     /// The container's name, unique in the deployment.
     public var id: String { handle.id }
-    /// The app as which it is used.
+    /// The app that uses it.
     public var app: AppID { handle.app }
-    /// The container as one of the things that a device keeps in sync: progress, proof, events.
+    /// The container's scope: progress, proof, events.
     public var scope: Scope { handle.scope }
     /// The container's scope.
     public var syncedScopes: SyncedScopes { SyncedScopes(scope) }
@@ -53,7 +53,7 @@ public final class UbiquityContainer: SyncedStore {
     public var packages: DocumentPackages { handle.packages }
     /// Further contents of items, such as thumbnails: set, list, read, remove.
     public var renditions: DocumentRenditions { DocumentRenditions(handle: handle) }
-    /// Deleted items: list, restore, remove for good.
+    /// Deleted items: list, restore, remove permanently.
     public var trash: DocumentTrash { DocumentTrash(handle: handle) }
 
     /// Changes that wait to be sent.
@@ -61,7 +61,7 @@ public final class UbiquityContainer: SyncedStore {
 
     // MARK: List
 
-    /// The item at a path; nil: there is none.
+    /// The item at a path; nil: it is missing.
     ///
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the first download has finished; `.notSignedIn`;
     ///   `.invalidArguments` for a name that no item can have; `.storageFailure`.
@@ -78,7 +78,7 @@ public final class UbiquityContainer: SyncedStore {
         throw try handle.read { documents in try documents.noItem(at: documents.path(path)) }
     }
 
-    /// The item of this id, wherever it is, also in the trash; nil: there is none.
+    /// The item of this id, at any place, also in the trash; nil: it is missing.
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does.
     public func item(_ id: DocumentID) async throws(CloudError) -> DocumentEntry? { try handle.entry(id) }
@@ -98,7 +98,7 @@ public final class UbiquityContainer: SyncedStore {
         }
     }
 
-    /// All items in a folder, however deep, each folder before its contents; none that lies in the trash.
+    /// All items in a folder and its folders, each folder before its contents, without the trash.
     ///
     /// - Throws: ``CloudError`` as ``children(of:)`` does.
     public func items(in folder: some DocumentAddressing = "/") async throws(CloudError) -> [DocumentEntry] {
@@ -119,10 +119,10 @@ public final class UbiquityContainer: SyncedStore {
     /// - Parameters:
     ///   - predicate: Its fields are those of ``DocumentField``. Items in the trash are left out, unless it names
     ///     `isTrashed`.
-    ///   - scope: The folders in which it looks.
-    ///   - sorts: The order in which it is gathered; none: as items are found, which is soonest.
-    ///   - batchMax: Items of one event, at most; 1 to 10,000.
-    /// - Throws: ``QueryPredicateError``, with its place in the text and the cure.
+    ///   - scope: The folders to search.
+    ///   - sorts: The order of gathered items; none: as they are found, which is fastest.
+    ///   - batchMax: Maximum number of items of one event; 1 to 10,000.
+    /// - Throws: ``QueryPredicateError``, with its place in the text and the remedy.
     public func query(
         _ predicate: String, scope: DocumentQueryScope = .container, sortedBy sorts: [DocumentSort] = [],
         batchMax: Int = 500
@@ -130,7 +130,7 @@ public final class UbiquityContainer: SyncedStore {
         try query(QueryPredicate(parsing: predicate), scope: scope, sortedBy: sorts, batchMax: batchMax)
     }
 
-    /// The same of a predicate that was parsed before, or made by a program.
+    /// A live query with a predicate that was parsed before, or made by a program.
     ///
     /// - Throws: ``QueryPredicateError`` for fields that items do not have, and values of other types than theirs.
     public func query(
@@ -142,14 +142,14 @@ public final class UbiquityContainer: SyncedStore {
 
     // MARK: Read
 
-    /// Bytes of a content that is read into memory, at most: 64 MiB.
+    /// Maximum bytes of a content that one call reads into memory: 64 MiB.
     public static let readBytesMax = 64 << 20
 
     /// The content of a file, downloaded if it is not here.
     ///
     /// - Parameters:
     ///   - version: Nil: the newest.
-    ///   - timeout: How long no byte may come before it is given up.
+    ///   - timeout: How long no data may arrive.
     /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded` when it has more than ``readBytesMax`` (stream it, or get
     ///   it into a file); `.networkUnavailable` and the like (try again); else as ``item(at:)`` does.
     public func read(
@@ -158,10 +158,10 @@ public final class UbiquityContainer: SyncedStore {
         try await handle.reader.read(path, version: version, timeout: timeout)
     }
 
-    /// A part of the content of a file. Only the chunks that have some of it are downloaded, at most 1 MiB each, and the
-    /// lists that lead to them.
+    /// A part of the content of a file. Downloads only the chunks of that part, at most 1 MiB each, and the lists that
+    /// lead to them.
     ///
-    /// - Parameter range: Bytes of the content. Those beyond its end are left out.
+    /// - Parameter range: A range of bytes, cut off at the content's end.
     /// - Throws: ``CloudError`` `.limitExceeded` when the part has more than ``readBytesMax`` (read it in several); else as
     ///   ``read(_:version:timeout:)`` does.
     public func read(
@@ -173,12 +173,13 @@ public final class UbiquityContainer: SyncedStore {
 
     // MARK: Write
 
-    /// Puts a file of these bytes at a path: a new one, or a new version of the one that is there. The bytes stay in this
+    /// Puts a file of these bytes at a path: a new file, or a new version of an existing one. The bytes stay in this
     /// device's home until the server has them.
     ///
     /// - Parameters:
-    ///   - makesFolders: Whether missing folders of the path are made.
-    ///   - conditions: What must hold of any items, here and on the server; else the change is rejected.
+    ///   - makesFolders: Whether to make missing folders of the path.
+    ///   - conditions: Conditions on any items, checked here and on the server; if one does not hold, the change is
+    ///     rejected.
     /// - Throws: ``CloudError`` `.unknownItem` when the folder is missing; `.alreadyExists` when a folder is at the path;
     ///   `.constraintViolation` when a condition does not hold here; `.invalidArguments` for a name that ends in `.nosync`,
     ///   which stays on its device; `.limitExceeded` when it is too long; else as ``makeFolder(at:makesParents:)`` does.
@@ -189,11 +190,12 @@ public final class UbiquityContainer: SyncedStore {
         try await handle.imports.put(.data(data, at: path), makesFolders: makesFolders, conditions)
     }
 
-    /// Puts several, all or none of them. They are sent in order, in requests of some hundreds of changes.
+    /// Puts several items, all or none. They are sent in order, in requests of some hundreds of changes.
     ///
-    /// - Parameter conditions: What must hold; then all of it has to fit into one request.
+    /// - Parameter conditions: As for one item; then everything has to fit into one request.
     /// - Returns: The item of each.
-    /// - Throws: ``CloudError`` as the puts of one do; `.limitExceeded` when there are conditions, and it does not fit.
+    /// - Throws: ``CloudError`` as for one item; `.limitExceeded` when there are conditions, and the change does not
+    ///   fit.
     @discardableResult
     public func put(
         _ sources: [DocumentSource], makesFolders: Bool = false, conditions: [DocumentCondition] = []
@@ -208,8 +210,9 @@ public final class UbiquityContainer: SyncedStore {
         DocumentAttributes(try handle.item(at: path).wire.attributes)
     }
 
-    /// Changes attributes of an item; the others stay. No content is sent. Each merges by itself: of two devices that set
-    /// different ones both win, of one that both set the last. All tags of an item are one attribute.
+    /// Changes attributes of an item; the others stay. No content is sent. Each attribute merges on its own: if two
+    /// devices set different attributes, both stay; if they set the same one, the last stays. All tags of an item are
+    /// one attribute.
     ///
     /// - Throws: ``CloudError`` `.unknownItem`; `.invalidArguments` for the folders that every container has;
     ///   `.limitExceeded` when there would be too many, or too long ones (remove some first); `.constraintViolation` when a
@@ -227,9 +230,9 @@ public final class UbiquityContainer: SyncedStore {
 
     // MARK: Arrange
 
-    /// Makes a folder. An existing one is returned.
+    /// Makes a folder, or returns the existing one.
     ///
-    /// - Parameter makesParents: Whether missing folders of the path are made too.
+    /// - Parameter makesParents: Whether to make missing folders of the path too.
     /// - Throws: ``CloudError`` `.unknownItem` when its folder is missing; `.alreadyExists` when a file has the name;
     ///   `.serviceBusy` when too much waits to be sent; `.permissionFailure` in a read-only container; else as
     ///   ``item(at:)`` does.
@@ -246,8 +249,9 @@ public final class UbiquityContainer: SyncedStore {
     ///
     /// - Parameters:
     ///   - target: The new path. An existing folder takes the item in, under its name.
-    ///   - replaces: Whether a file at the target goes to the trash; else it is in the way.
-    ///   - conditions: What must hold of any items, here and on the server; else the change is rejected.
+    ///   - replaces: Whether to move a file at the target to the trash; otherwise the call throws.
+    ///   - conditions: Conditions on any items, checked here and on the server; if one does not hold, the change is
+    ///     rejected.
     /// - Throws: ``CloudError`` `.unknownItem`; `.alreadyExists`; `.invalidArguments` when a folder would be in itself, or
     ///   too deep; `.constraintViolation` when a condition does not hold here; else as ``makeFolder(at:makesParents:)``
     ///   does.
@@ -264,8 +268,9 @@ public final class UbiquityContainer: SyncedStore {
     }
 
     /// Moves an item into another container: copies it, and once the server has all of the copy, moves the original to
-    /// this container's trash. Until then the item is in both (``ContainerStatus/leaving``). The original stays where something of it could not be copied, or was changed meanwhile by any device; that is among
-    /// what was rejected then. An interrupted move goes on by itself.
+    /// this container's trash. Until then the item is in both (``ContainerStatus/leaving``). If a part could not be
+    /// copied, or any device has changed it meanwhile, the original stays, and is listed as rejected. An interrupted
+    /// move continues by itself.
     ///
     /// - Throws: ``CloudError`` `.limitExceeded` when more than 1000 items of a folder wait to be sent; else as
     ///   ``copy(_:to:in:replaces:)`` does.
@@ -282,14 +287,14 @@ public final class UbiquityContainer: SyncedStore {
             .move(source, to: target, replaces: replaces)
     }
 
-    /// Copies an item, a folder with all that is in it, and its renditions; not its versions and conflicts. No bytes are
-    /// sent. On this device all of it is there at once; the server gets more than some hundreds of items in several steps,
-    /// folders first.
+    /// Copies an item with its renditions, and a folder with everything in it; versions and conflicts are not copied.
+    /// No bytes are sent. On this device the copy is complete at once; the server gets more than some hundreds of items
+    /// in several steps, folders first.
     ///
     /// - Parameters:
     ///   - target: The copy's path. An existing folder takes the copy in, under its name.
-    ///   - replaces: Whether a file that is there gets the content as a new version, and the renditions; else it is in the
-    ///     way.
+    ///   - replaces: Whether an existing file gets the content as a new version, and the renditions; otherwise the call
+    ///     throws.
     /// - Throws: ``CloudError`` `.unknownItem`; `.alreadyExists`; `.invalidArguments` when a folder would be copied into
     ///   itself, or too deep; `.limitExceeded` beyond ``DocumentCopy/itemsMax`` (copy the folder's items one by one), and
     ///   when the target would have too many renditions; else as ``makeFolder(at:makesParents:)`` does.
@@ -316,10 +321,10 @@ public final class UbiquityContainer: SyncedStore {
             .copy(source, to: target, replaces: replaces)
     }
 
-    /// Moves items to the trash, as one batch. A file that another device has changed meanwhile stays, and so does a folder
-    /// with such a change in it; that is among what was rejected then.
+    /// Moves items to the trash, as one batch. A file that another device has changed meanwhile stays, and so does a
+    /// folder with such a change in it; the change is then listed as rejected.
     ///
-    /// - Parameter conditions: What must hold besides, of any items; else the change is rejected.
+    /// - Parameter conditions: Further conditions on any items; if one does not hold, the change is rejected.
     /// - Returns: The batch, for ``DocumentTrash/restore(_:)`` and ``DocumentTrash/remove(_:)``.
     /// - Throws: ``CloudError`` `.unknownItem` (nothing was changed); `.constraintViolation` when a condition does not hold
     ///   here, or a paused file has an unsent change; `.limitExceeded` for conditions with more than some hundreds of items;
@@ -333,15 +338,15 @@ public final class UbiquityContainer: SyncedStore {
 
     // MARK: Status
 
-    /// The container's class and rules, as this device has heard last.
+    /// The container's class and rules, by the last reply.
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does; `.incompatibleVersion` for a class that this release does not know.
     public var definition: ContainerDefinition {
         get throws(CloudError) { try handle.read { try $0.definition() } }
     }
 
-    /// How far this device has the container, for ``DocumentCondition/unchanged(_:since:)``: anything read after this call
-    /// is of this state, or a newer one.
+    /// The state of this device's copy, for ``DocumentCondition/unchanged(_:since:)``: later reads are of this state,
+    /// or a newer one.
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does.
     public func head() async throws(CloudError) -> ChangeToken { try handle.read { try $0.rows.state().head } }
@@ -349,7 +354,7 @@ public final class UbiquityContainer: SyncedStore {
     /// Changes from outside, from now on. This device's own are not among them, except those that were rejected. For a list
     /// that stays up to date use a query (``query(_:scope:sortedBy:batchMax:)-(String,_,_,_)``).
     ///
-    /// A listener that lags behind by 10,000 gets the newest.
+    /// A listener that is 10,000 changes behind gets only the newest.
     public var changes: some AsyncSequence<ContainerChanges, Never> & Sendable {
         scope.events.compactMap { [handle] event in
             guard case .change(let change) = event else { return nil }
@@ -357,38 +362,38 @@ public final class UbiquityContainer: SyncedStore {
         }
     }
 
-    /// Asks for the server's changes, and sends now what waits for its next attempt. Returns at once.
+    /// Asks for the server's changes, and sends pending changes now. Returns at once.
     public func synchronize() { syncedScopes.synchronize() }
 
-    /// What is in sync and what is not, and why. Needs no network.
+    /// The container's progress, and why changes are pending. Needs no network.
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does.
     public func status() async throws(CloudError) -> ContainerStatus { try await status(of: "/") }
 
-    /// The same of an item and its contents.
+    /// The progress of an item and its contents.
     ///
     /// - Throws: ``CloudError`` as ``item(at:)`` does; `.unknownItem` when there is no such item.
     public func status(of path: some DocumentAddressing) async throws(CloudError) -> ContainerStatus {
         try await ContainerStatus(of: path, in: handle)
     }
 
-    /// The room that the container takes.
+    /// The storage that the container uses.
     ///
-    /// - Parameter timeout: How long the server may take to say what counts now; nil: it is not asked.
-    /// - Throws: ``CloudError`` as ``item(at:)`` does; what keeps the server from answering.
+    /// - Parameter timeout: How long to wait for the bytes that count now; nil: the server is not asked.
+    /// - Throws: ``CloudError`` as ``item(at:)`` does; a network error.
     public func usage(timeout: Duration? = nil) async throws(CloudError) -> ContainerUsage {
         try await ContainerUsage(of: handle, timeout: timeout)
     }
 
-    /// The files of which the server has lost some content: the newest, a conflict's or a rendition. The server is asked
-    /// about all chunks here, unless it has lost nothing.
+    /// The files of which the server has lost a part: of the newest content, a conflict's or a rendition. Asks the
+    /// server about all of their chunks, unless it has lost none.
     ///
     /// A device that has such a content sends it again by itself. Otherwise put the file again, as it was or changed.
     /// Damaged former versions have no item here.
     ///
     /// - Parameters:
-    ///   - path: Of this item and its contents; `/`: of all.
-    ///   - timeout: How long the server is asked in all: about each long file by itself.
+    ///   - path: An item, with its contents; `/`: all items.
+    ///   - timeout: Maximum time in all; the server is asked about each long file separately.
     /// - Throws: ``CloudError`` as ``item(at:)`` does; `.deadlineExceeded` when there are too many for that time (ask about
     ///   a folder, or for longer); `.networkUnavailable` and the like.
     public func damagedItems(
