@@ -448,7 +448,8 @@ import Testing
         #expect(sync.problem == nobody)
         // The next pull is planned already.
         #expect(sync.refused(nobody) == [])
-        #expect(sync.connected() == [.stopWaiting(.pull), .read(sync.pull.reading?.request ?? .init()), .turn, .changed])
+        #expect(
+            sync.connected() == [.stopWaiting(.pull), .read(sync.pull.reading?.request ?? .init()), .turn, .changed])
     }
 
     @Test func whatNeedsAPersonIsNotCoveredUp() {

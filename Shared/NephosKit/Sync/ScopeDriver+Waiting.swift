@@ -127,7 +127,8 @@ extension ScopeDriver {
         }
         return StoreStatus(
             initialSyncFinished: state.synced || isGone, head: state.head, digest: state.digest, pending: described,
-            refused: refused, problem: problem, agrees: isGone || (isDelegated ? told.agrees : sync.comparison == .agreed),
+            refused: refused, problem: problem,
+            agrees: isGone || (isDelegated ? told.agrees : sync.comparison == .agreed),
             budget: isDelegated ? told.budget : sync.outbox.pacing.budget,
             isFollowing: isGone || (isDelegated ? told.isFollowing : engine.router.isFollowing(self)),
             followingProblem: isDelegated ? told.followingError : engine.router.problem(of: self),

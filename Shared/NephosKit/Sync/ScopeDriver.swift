@@ -130,7 +130,9 @@ final class ScopeDriver {
                 if error.code.retry == .never, error.retryAfter == nil { pause = ScopeSync.unblockPause }
             case .success(let token):
                 // This token did not tell; the next one may.
-                guard case .toldByToken(let absence)? = engine.session.map({ self.model.address(in: $0) }) else { break }
+                guard case .toldByToken(let absence)? = engine.session.map({ self.model.address(in: $0) }) else {
+                    break
+                }
                 pause = engine.failed(&learnRetry)
                 note(absence)
                 engine.tokens.discard(token, of: app)
@@ -311,7 +313,9 @@ final class ScopeDriver {
             engine.home.leader.changed(self)
             settleWaiters()
         case .fetched:
-            do throws(CloudError) { engine.onEvent(.didFetchChanges(key, try status())) } catch { perform(sync.applyFailed(error)) }
+            do throws(CloudError) { engine.onEvent(.didFetchChanges(key, try status())) } catch {
+                perform(sync.applyFailed(error))
+            }
             engine.home.leader.fetched(self)
         case .look: settleWaiters()
         case .finish(let number, let error): finish(number, error)
