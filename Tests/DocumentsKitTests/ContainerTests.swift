@@ -273,14 +273,13 @@ import Testing
         } then: { two in
             let refused = try await two.container.scope.status().refused
             #expect(refused.map(\.key) == ["/Documents/x"] && refused.first?.error.code == .limitExceeded)
-            let command = try #require(refused.first?.recovery)
-            let file = try #require(command.split(separator: " ").first { $0.contains("/content/") })
+            let file = try #require(refused.first?.keptFile)
             #expect(
-                try Data(contentsOf: URL(fileURLWithPath: String(file))) == Data("\(DocumentLimits.conflictsMax)".utf8))
+                try Data(contentsOf: URL(fileURLWithPath: file)) == Data("\(DocumentLimits.conflictsMax)".utf8))
             _ = try await two.container.scope.dismissRefused()
             _ = try await two.container.scope.status()
             try await two.settle()
-            #expect(!FileManager.default.fileExists(atPath: String(file)))
+            #expect(!FileManager.default.fileExists(atPath: file))
         }
     }
 

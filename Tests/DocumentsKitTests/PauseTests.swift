@@ -226,8 +226,8 @@ import Testing
             #expect(try await one.text("dropped") == "theirs")
             let refused = try #require(try await one.container.scope.status().refused.first)
             #expect(refused.key == "/Documents/dropped" && refused.error.code == .operationCancelled)
-            let file = try #require(refused.recovery?.split(separator: " ").dropLast().last)
-            #expect(try String(contentsOfFile: String(file), encoding: .utf8) == "mine")
+            let file = try #require(refused.keptFile)
+            #expect(try String(contentsOfFile: file, encoding: .utf8) == "mine")
 
             try await one.container.pauses.resume("failed")
             try await one.settle()

@@ -104,7 +104,7 @@ import Testing
             try await one.settle()
             let refused = try #require(try await one.container.status().refused.first)
             #expect(refused.key == "/Documents/x" && refused.error.code == .constraintViolation)
-            #expect(refused.recovery?.contains(file) == true)
+            #expect(refused.keptFile == file)
             #expect(try Data(contentsOf: URL(fileURLWithPath: file)) == other)
         }
     }

@@ -19,7 +19,7 @@ struct DocumentsCommand: AsyncParsableCommand {
             List.self, Tree.self, Find.self, Put.self, Get.self, Diff.self, Cat.self, Copy.self, Move.self,
             MakeFolder.self,
             Remove.self,
-            Trash.self, Undo.self, Versions.self, Conflicts.self, Resolve.self, Restore.self, Status.self,
+            Trash.self, Undo.self, Versions.self, Conflicts.self, Resolve.self, Restore.self, Retry.self, Status.self,
             Publish.self, Links.self, Unpublish.self,
             Download.self, Evict.self, Cache.self, Pause.self, Resume.self, Renditions.self, Attributes.self,
             SetAttributes.self,

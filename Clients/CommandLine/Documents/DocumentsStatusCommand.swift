@@ -73,6 +73,7 @@ private struct ContainerReport: Encodable {
         var error: String
         var reason: String
         var recovery: String?
+        var keptFile: String?
     }
 
     private enum Keys: String, CodingKey {
@@ -155,7 +156,8 @@ private struct ContainerReport: Encodable {
             status.refused.map { refused in
                 Refused(
                     path: refused.key.rawValue, at: refused.at.milliseconds, error: refused.error.code.description,
-                    reason: refused.error.sentence, recovery: refused.recovery)
+                    reason: refused.error.sentence, recovery: refused.recovery,
+                    keptFile: refused.keptFile)
             }, forKey: .refused)
         try container.encode(status.leaving.map(DocumentRow.init), forKey: .leaving)
         try container.encode(status.paused.map(DocumentRow.init), forKey: .paused)

@@ -28,6 +28,8 @@ struct WhyCommand: AsyncParsableCommand {
         var value: PropertyValue?
         /// How to write that again.
         var recovery: String?
+        /// The file that has its content.
+        var keptFile: String?
 
         var json: PropertyValue {
             var fields: [ItemName: PropertyValue] = [
@@ -38,6 +40,7 @@ struct WhyCommand: AsyncParsableCommand {
             fields["error"] = error.map { .string($0) }
             fields["value"] = value
             fields["recovery"] = recovery.map { .string($0) }
+            fields["kept_file"] = keptFile.map { .string($0) }
             return .dictionary(fields)
         }
     }
@@ -69,7 +72,8 @@ struct WhyCommand: AsyncParsableCommand {
                     keys: [refused.key], state: refused.isDropped ? "dropped" : "refused",
                     reason: refused.error.sentence,
                     blocker: refused.blocker.rawValue, attempts: refused.isDropped ? 0 : 1,
-                    operation: "-", error: refused.error.sentence, value: refused.value, recovery: refused.recovery)
+                    operation: "-", error: refused.error.sentence, value: refused.value, recovery: refused.recovery,
+                    keptFile: refused.keptFile)
             }
             leftBehind = status.leftBehind
             guard let name = name.map(scope.itemName(typed:)) else { return }
@@ -170,6 +174,7 @@ struct WhyCommand: AsyncParsableCommand {
         if let value = item.value {
             lines.append("  value         \(self.item == nil ? value.line : inLine(value.text))")
         }
+        if let file = item.keptFile { lines.append("  kept in       \(inLine(file))") }
         if let recovery = item.recovery {
             let isForRoom = item.blocker == Blocker.quota.rawValue
             lines.append("  set it again  \(isForRoom ? "make room (nephos storage), then: " : "")\(inLine(recovery))")

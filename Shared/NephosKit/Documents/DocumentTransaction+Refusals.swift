@@ -58,6 +58,24 @@ extension DocumentTransaction {
         return number
     }
 
+    /// What sends a rejected change again, made from the same version as before. The rejection is not listed any more.
+    ///
+    /// - Returns: Nil: the change, or its content, is not on this device.
+    func takeRefused(_ refusal: Refusal) throws -> (change: WireDocumentChange, content: StagedContent?)? {
+        guard let change = refusal.change else { return nil }
+        guard let content = change.content, !content.isInline else {
+            try removeRefusal(refusal)
+            return (change, nil)
+        }
+        guard let version = refusal.version else { return nil }
+        let chunks = try chunks(of: version)
+        var staged = StagedContent(
+            version: version, length: content.length, chunks: chunks, modified: content.modified)
+        staged.nodes = chunks.isEmpty ? [] : try CutChunk.nodes(of: chunks)
+        try removeRefusal(refusal)
+        return (change, staged)
+    }
+
     func hasRefusals() throws -> Bool { try !rows.undecided.isEmpty(.rejected) }
 
     func refusals() throws -> [Refusal] { try rows.undecided.all(.rejected).map(Refusal.init) }

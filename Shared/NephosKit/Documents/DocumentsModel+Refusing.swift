@@ -216,26 +216,13 @@ extension DocumentsModel {
         let (folder, options) = (try? ContentFolder(home: engine.local.home), options)
         return try refusals.map { refusal in
             var write = RefusedWrite(key: ItemName(refusal.path), at: refusal.at, error: refusal.error)
-            if let version = refusal.version, let folder {
-                write.recovery =
-                    try "nephos docs put\(options)\(Self.option(of: refusal, documents)) "
-                    + ShellCommand.arguments([folder.file(version), refusal.path])
+            write.keptFile = refusal.version.flatMap { folder?.file($0) }
+            let hasContent = refusal.change?.content != nil
+            if refusal.change != nil, !hasContent || write.keptFile != nil {
+                write.recovery = "nephos docs retry\(options) " + ShellCommand.arguments([refusal.path])
             }
             return write
         }
-    }
-
-    /// As what the content is put again.
-    private static func option(of refusal: DocumentTransaction.Refusal, _ documents: DocumentTransaction) throws
-        -> String
-    {
-        if let name = refusal.change?.renditionName {
-            return " --rendition=\(ShellCommand.word(String(decoding: name, as: UTF8.self)))"
-        }
-        if case .create(let create)? = refusal.change?.kind { return create.kind == .package ? " --package" : "" }
-        guard let id = DocumentID(refusal.item.rawValue) else { return "" }
-        let kind = try documents.document(id)?.wire.kind ?? documents.lastKind(of: id)
-        return kind == .package ? " --package" : ""
     }
 
     func dismissRefusals(_ names: [ItemName]?, in rows: ScopeTransaction) throws -> [ItemName] {

@@ -30,6 +30,9 @@ public struct RefusedWrite: Sendable {
     /// How a person writes it again, once what was in the way is gone, as it is typed into a shell; nil: its value is
     /// not kept. Of records: of all that was refused in the zone.
     public var recovery: String?
+    /// The file in this device's home that has a rejected document's content, until the change is dismissed or sent again;
+    /// nil: none.
+    public var keptFile: String?
     /// What `nephos kv set --former` calls the value.
     package static let former = "refused"
     /// Read as a value only for whoever asks: a status is made often.

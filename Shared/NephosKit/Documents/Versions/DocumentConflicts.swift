@@ -82,4 +82,29 @@ public struct DocumentConflicts: ConflictList {
     public func dismissRejected(_ names: [ItemName]? = nil) async throws(CloudError) -> [ItemName] {
         try await handle.scope.dismissRefused(names)
     }
+
+    /// Sends rejected changes again, each as it was made: of a file that another device has changed meanwhile, both
+    /// contents are a conflict. Changes that cannot be sent again, such as several at once, stay listed.
+    ///
+    /// - Parameter names: Their ``RefusedWrite/key``s; nil: all of them.
+    /// - Returns: The names of those that are pending now.
+    /// - Throws: ``CloudError`` `.serviceBusy` when too many changes are pending; else as
+    ///   ``UbiquityContainer/item(at:)`` does.
+    @discardableResult
+    public func retryRejected(_ names: [ItemName]? = nil) async throws(CloudError) -> [ItemName] {
+        let retried = try await handle.change { draft in
+            var retried: [DocumentTransaction.Refusal] = []
+            for refusal in try draft.documents.refusals() where names?.contains(ItemName(refusal.path)) ?? true {
+                guard let (change, content) = try draft.documents.takeRefused(refusal) else { continue }
+                draft.add(change, bringing: content)
+                retried.append(refusal)
+            }
+            return retried
+        }
+        // The file of a short content is not needed any more: its request has the bytes.
+        let versions = retried.compactMap(\.version)
+        handle.scope.execute { $0.engine.removeContents(versions) }
+        var seen: Set<ItemName> = []
+        return retried.map { ItemName($0.path) }.filter { seen.insert($0).inserted }
+    }
 }

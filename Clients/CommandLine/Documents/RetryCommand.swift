@@ -1,0 +1,48 @@
+import ArgumentParser
+import NephosCore
+import NephosKit
+
+extension DocumentsCommand {
+    struct Retry: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Send rejected changes again, once the reason is gone.",
+            discussion: """
+                Each change is sent as it was made. If another device has changed the file meanwhile, both versions are kept \
+                as a conflict (docs resolve). nephos why lists rejected changes with the reason. Exit code 2: no change of \
+                this path was rejected.
+
+                Example: nephos docs retry Letters/a.txt
+                """)
+
+        @Argument(help: "Paths of rejected changes (default: all).") var paths: [String] = []
+        @OptionGroup var container: ContainerOptions
+        @OptionGroup var network: NetworkOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.withContainer(network) { container, _ in
+                let names = paths.map { ItemName(container.scope.itemName(typed: $0)) }
+                let rejected = try await container.conflicts.rejected().map(\.key)
+                if let missing = names.first(where: { !rejected.contains($0) }) {
+                    throw CloudError(
+                        .unknownItem, "No change of this path was rejected. See: nephos why",
+                        details: ["path": missing.rawValue])
+                }
+                let sent = try await SentDocuments(container)
+                let retried = try await container.conflicts.retryRejected(names.isEmpty ? nil : names)
+                let left = (names.isEmpty ? rejected : names).filter { !retried.contains($0) }
+                if let left = left.first {
+                    Standard.error("nephos: \(inLine(left.rawValue)) cannot be sent again. See: nephos why")
+                }
+                var items: [DocumentEntry] = []
+                for name in retried {
+                    if let item = try? await container.item(at: DocumentArgument(name.rawValue)) { items.append(item) }
+                }
+                let text = retried.map { inLine($0.rawValue) }
+                try await sent.wait(
+                    items, network, output, isPut: true,
+                    done: retried.isEmpty ? "There is nothing to send again." : "Sent again: \(listed(text)).")
+            }
+        }
+    }
+}
