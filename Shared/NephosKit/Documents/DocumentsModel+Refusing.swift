@@ -214,7 +214,7 @@ extension DocumentsModel {
         let refusals = try documents.refusals()
         guard !refusals.isEmpty else { return [] }
         let (folder, options) = (try? ContentFolder(home: engine.local.home), options)
-        return try refusals.map { refusal in
+        return refusals.map { refusal in
             var write = RefusedWrite(key: ItemName(refusal.path), at: refusal.at, error: refusal.error)
             write.keptFile = refusal.version.flatMap { folder?.file($0) }
             let hasContent = refusal.change?.content != nil
