@@ -461,7 +461,7 @@ import Testing
 
 extension UbiquityContainer {
     /// Commits a content over a base that nobody knows.
-    fileprivate func conflict(_ path: String, _ data: Data) async throws {
+    func conflict(_ path: String, _ data: Data) async throws {
         let path = try DocumentPath(path)
         try await handle.change { draft in
             let item = try draft.documents.item(at: path)

@@ -283,7 +283,7 @@ extension DocumentsModel {
 
     private static let listedMax = 5
 
-    /// Contents that lost and that nobody has resolved. They are in the items: the server is not asked.
+    /// Contents that lost and are not resolved. Items have them, so the server is not asked.
     func conflicts(
         of name: String?, withHistory: Bool, limit: Int, timeout: Duration?,
         _ completion: @escaping (Result<[ScopeConflict], CloudError>) -> Void
@@ -293,7 +293,7 @@ extension DocumentsModel {
                 try engine.local.read { database in
                     let documents = DocumentTransaction(ScopeTransaction(database, place(in: engine.session)))
                     guard try documents.rows.state().synced else { throw Self.notDownloaded }
-                    let found = try documents.all().filter { !$0.wire.conflicts.isEmpty }.flatMap { item in
+                    let found = try Self.itemsInConflict(documents).flatMap { item in
                         let path = try documents.path(of: item)?.path
                         return item.wire.conflicts.map { self.conflict($0, of: item, at: path) }
                     }
@@ -304,9 +304,14 @@ extension DocumentsModel {
     }
 
     func conflictCount(in rows: ScopeTransaction) throws -> Int {
-        var count = 0
-        try DocumentTransaction(rows).eachItem { count += $0.wire.conflicts.count }
-        return count
+        try Self.itemsInConflict(DocumentTransaction(rows)).reduce(0) { $0 + $1.wire.conflicts.count }
+    }
+
+    /// Conflicts of a file in the trash are listed again once it is out of there.
+    private static func itemsInConflict(_ documents: DocumentTransaction) throws -> [HeldDocument] {
+        var found: [HeldDocument] = []
+        try documents.eachItem { if !$0.wire.conflicts.isEmpty { found.append($0) } }
+        return try found.filter { try documents.entry($0)?.isTrashed != true }
     }
 
     static let notDownloaded = CloudError(
