@@ -28,7 +28,7 @@ import Testing
             phone.environment["NEPHOS_HOME"] = house.folder + "/phone"
             let early = try await phone.run("list")
             #expect(early.status == 1 && early.errors.contains("Sign in"), "\(early)")
-            let signIn = try await phone.run("sign-in", try await house.connection, house.accountName)
+            let signIn = try await phone.run("sign-in", house.connection, house.accountName)
             #expect(signIn.output == "This device is signed in.\n", "\(signIn)")
 
             let follow = try start(phone, "follow")
@@ -83,6 +83,52 @@ import Testing
 
             let missing = try await laptop.run(house.folder + "/missing")
             #expect(missing.status == 1 && !missing.errors.isEmpty, "\(missing)")
+        }
+    }
+
+    // MARK: Tutorial
+
+    /// Each block of commands on the page with the block of output after it.
+    private func steps(of page: String) -> [(commands: String, output: String)] {
+        page.matches(of: #/```sh\n([^`]+)```\n\n(?:[^`]+\n\n)?```\n([^`]+)```/#).map { (String($0.1), String($0.2)) }
+    }
+
+    @Test func tutorialPrintsTheOutputOnItsPage() async throws {
+        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent()
+        let page = try String(contentsOf: root.appendingPathComponent("docs/tutorial-app.md"), encoding: .utf8)
+        let steps = steps(of: page)
+        try #require(steps.count == 4)
+        let setup = try #require(page.firstMatch(of: #/```sh\n(export [^`]+phone\(\)[^`]+)```/#)?.1)
+        #expect(page.contains("```sh\nphone follow\n```"))
+        try await withHousehold { house in
+            try await house.start()
+            // The account that ops/run makes.
+            let password = house.deployment + "/demo.password"
+            try Data("correct horse battery".utf8).write(to: URL(fileURLWithPath: password))
+            let made = try await house.nephos.run("account", "create", "demo", "--password-file", password)
+            try #require(made.status == 0, "\(made.errors)")
+            // The reader's package, with the program that is built of the same source.
+            let package = house.folder + "/notes"
+            try FileManager.default.createDirectory(
+                atPath: package + "/.build/debug", withIntermediateDirectories: true)
+            try FileManager.default.createSymbolicLink(
+                atPath: package + "/.build/debug/notes", withDestinationPath: Program.folder + "/tutorial")
+            var shell = house.nephos
+            shell.environment["HOME"] = house.folder
+            shell.environment["PATH"] = Program.folder + ":/usr/bin:/bin"
+            let begin = "cd \(package); exec 2>&1\n\(setup)"
+
+            #expect(try await shell.run(shell: begin + steps[0].commands).output == steps[0].output)
+            let follow = try shell.start(
+                [], before: ["timeout", "60", "stdbuf", "-oL", "bash", "-c", begin + "phone follow"])
+            try await eventually("it follows") { follow.output == "Waiting for notes\n" }
+            #expect(try await shell.run(shell: begin + steps[1].commands).output == "")
+            try await eventually("the note comes") { follow.output == steps[1].output }
+            await end(follow)
+            for step in steps[2...] {
+                #expect(try await shell.run(shell: begin + step.commands).output == step.output)
+            }
         }
     }
 }
