@@ -61,6 +61,13 @@ func service(
 /// What a service needs that has state of its own.
 let storing: [Target.Dependency] = ["NephosStorage", "NephosBus", "NephosWire", protobuf]
 
+/// A program in `examples/`, as an app is: on NephosKit alone. It is no product, so nothing installs it.
+func example(_ name: String, _ folder: String) -> Target {
+    .executableTarget(
+        name: name, dependencies: ["NephosKit"], path: "examples/\(folder)", exclude: ["README.md"],
+        swiftSettings: strict)
+}
+
 /// A test target in `Tests/`.
 func tests(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
     .testTarget(name: name, dependencies: dependencies, path: "Tests/\(name)", swiftSettings: strict)
@@ -203,6 +210,9 @@ let package = Package(
                 path: "Clients/LoadTest",
                 swiftSettings: strict
             ),
+            example("notes", "Notes"),
+            example("photo-drop", "PhotoDrop"),
+            example("tutorial", "Tutorial"),
             // As an app is: on NephosKit alone.
             tests("AppTests", ["NephosKit"]),
             // As the tests of an app are: on the two products alone.
@@ -291,7 +301,10 @@ let package = Package(
                 ]),
             tests(
                 "CommandLineTests",
-                ["nephos", "NephosServiceKit", "NephosSimulation", "NephosCore", argumentParser, grdb]),
+                [
+                    "nephos", "notes", "photo-drop", "tutorial", "NephosServiceKit", "NephosSimulation", "NephosCore",
+                    argumentParser, grdb,
+                ]),
             // A service and its device model, as small as they can be.
             tests(
                 "NoteTests",

@@ -100,6 +100,18 @@ import Testing
         for library in libraries { #expect(guide.contains(library.0), "\(library.0)") }
     }
 
+    /// ``ExampleTests`` of the command line run the program as the page says.
+    @Test func tutorialShowsTheWholeProgramThatIsBuilt() throws {
+        let page = try blocks(in: "docs/tutorial-app.md")
+        let manifest = try #require(page.first)
+        #expect(manifest.hasPrefix(Self.manifestStart) && manifest.contains(".package(path: \"../nephos\")"))
+        #expect(manifest.contains(".product(name: \"NephosKit\", package: \"nephos\")"))
+        let source = try lines("examples/Tutorial/main.swift")
+        #expect(page.dropFirst().joined(separator: "\n\n") + "\n" == source.joined(separator: "\n"))
+        let code = source.filter { !$0.isEmpty && !$0.hasPrefix("///") }
+        #expect(code.count <= 60, "The page says 60 lines.")
+    }
+
     @Test func theExamplesOnThePageOfRecordsAreThoseThatAreBuilt() throws {
         let pieces = try pieces(of: "Tests/AppTests/RecordExamples.swift")
         let blocks = try blocks(in: "docs/records.md")
