@@ -62,4 +62,93 @@ import Testing
             #expect(try await one.container.conflicts.versions(of: "x").count == 2)
         }
     }
+
+    /// The file may be there already, or be a new one. An app saves again and again while there is no room.
+    @Test("Several rejected contents of one file become its versions", arguments: [true, false], [2_000, 300_000])
+    func retriedContentsBecomeVersions(_ isThere: Bool, _ length: Int) async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            let two = try await cloud.open()
+            if isThere { try await one.container.put(Data("before".utf8), at: "x") }
+            try await one.settle()
+            try cloud.setPlan(bytes: 1_000)
+            one.setOffline(true)
+            let contents = (1...3).map { SplitMix64.bytes(length, seed: UInt64($0)) }
+            for content in contents { try await one.container.put(content, at: "x") }
+            one.setOffline(false)
+            try await one.settle()
+            #expect(try await one.container.conflicts.rejected().count == 3)
+            try cloud.setPlan(bytes: 10_000_000)
+            #expect(try await one.container.conflicts.retryRejected() == ["/Documents/x"])
+            try await one.settle()
+            try await two.settle()
+            #expect(try await one.container.conflicts.rejected().isEmpty)
+            #expect(try await two.container.conflicts.list().isEmpty)
+            #expect(try await two.container.read("x") == contents[2])
+            let versions = try await two.container.versions.list(of: "x").count
+            #expect(versions == (isThere ? 4 : 3))
+        }
+    }
+
+    /// A large content is rejected, and a small one that comes after it makes the file.
+    @Test("A rejected content of a file that exists by now is kept as a conflict")
+    func retriedCreationKeepsBoth() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.settle()
+            try cloud.setPlan(bytes: 40_000)
+            one.setOffline(true)
+            let large = SplitMix64.bytes(300_000, seed: 1)
+            try await one.container.put(large, at: "x")
+            try await one.container.put(Data("small".utf8), at: "x")
+            one.setOffline(false)
+            try await one.settle()
+            #expect(try await one.text("x") == "small")
+            try cloud.setPlan(bytes: 10_000_000)
+            #expect(try await one.container.conflicts.retryRejected() == ["/Documents/x"])
+            try await one.settle()
+            let versions = try await one.container.conflicts.versions(of: "x").map(\.size)
+            #expect(versions.sorted() == [5, 300_000])
+        }
+    }
+
+    @Test("A change whose condition did not hold is not sent again")
+    func conditionalChangeStaysRejected() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            let two = try await cloud.open()
+            try await one.container.put(Data("1".utf8), at: "y")
+            try await one.settle()
+            try await two.settle()
+            two.setOffline(true)
+            let conditions = DocumentCondition.asRead(try #require(try await two.container.item(at: "y")))
+            try await two.container.put([.data(Data("2".utf8), at: "z")], conditions: conditions)
+            try await one.container.put(Data("3".utf8), at: "y")
+            try await one.settle()
+            two.setOffline(false)
+            try await two.settle()
+            let rejected = try #require(try await two.container.conflicts.rejected().first)
+            #expect(rejected.key == "/Documents/z" && rejected.recovery == nil && rejected.keptFile != nil)
+            #expect(try await two.container.conflicts.retryRejected(["/Documents/z"]) == [])
+            #expect(try await two.container.conflicts.rejected().count == 1)
+        }
+    }
+
+    @Test("A dropped change is sent again only by its name")
+    func droppedChangeNeedsItsName() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.container.put(Data("1".utf8), at: "x")
+            try await one.settle()
+            try await one.container.pauses.pause("x")
+            try await one.container.put(Data("2".utf8), at: "x")
+            try await one.container.pauses.resume("x", with: .dropLocalChanges)
+            try await one.settle()
+            #expect(try await one.text("x") == "1")
+            #expect(try await one.container.conflicts.retryRejected() == [])
+            #expect(try await one.container.conflicts.retryRejected(["/Documents/x"]) == ["/Documents/x"])
+            try await one.settle()
+            #expect(try await one.text("x") == "2")
+        }
+    }
 }

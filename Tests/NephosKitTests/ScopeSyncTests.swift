@@ -252,7 +252,7 @@ import Testing
         var sync = current()
         var pauses: [Duration] = []
         for _ in 0..<8 {
-            if pauses.isEmpty { _ = sync.pull(everything: true) } else { #expect(sync.due(.pull) == [.find]) }
+            if pauses.isEmpty { _ = sync.beginPull(everything: true) } else { #expect(sync.due(.pull) == [.find]) }
             _ = sync.found(token(5))
             _ = sync.page(page(6, complete: pauses.isEmpty))
             let actions = sync.applied(AppliedPages(needsEverything: true), wasListing: true)

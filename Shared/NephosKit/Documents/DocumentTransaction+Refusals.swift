@@ -20,6 +20,8 @@ extension DocumentTransaction {
         /// Which content it brought, and its root; empty: none.
         var brought: Data { change?.content?.version ?? Data() }
         var root: Data { change?.content?.root ?? Data() }
+        /// It was part of a change under conditions that did not hold: without those it must not be sent.
+        var isConditional: Bool { error.details["condition"] != nil }
         /// Whether it was to make the item.
         var makes: Bool { if case .create? = change?.kind { true } else { false } }
 
@@ -58,16 +60,16 @@ extension DocumentTransaction {
         return number
     }
 
-    /// What sends a rejected change again, made from the same version as before. The rejection is not listed any more.
+    /// Takes a rejected change out of the list, to be sent again.
     ///
-    /// - Returns: Nil: the change, or its content, is not on this device.
+    /// - Returns: Nil: it cannot be sent again. The change or its content is not on this device, or it had conditions.
     func takeRefused(_ refusal: Refusal) throws -> (change: WireDocumentChange, content: StagedContent?)? {
-        guard let change = refusal.change else { return nil }
+        guard let change = refusal.change, !refusal.isConditional else { return nil }
         guard let content = change.content, !content.isInline else {
             try removeRefusal(refusal)
             return (change, nil)
         }
-        guard let version = refusal.version else { return nil }
+        guard let version = refusal.version, try holdsContent(content.version) else { return nil }
         let chunks = try chunks(of: version)
         var staged = StagedContent(
             version: version, length: content.length, chunks: chunks, modified: content.modified)

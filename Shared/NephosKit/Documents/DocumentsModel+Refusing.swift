@@ -186,6 +186,8 @@ extension DocumentsModel {
                 guard var create = creation else { return true }
                 create.content = replace.content
                 create.content.base = Data()
+                // The server takes a second creation with the same place for a repeat of the first.
+                create.placeVersion = engine.makeDocumentID().wire
                 later.kind = .create(create)
                 creation = nil
                 return true
@@ -218,7 +220,7 @@ extension DocumentsModel {
             var write = RefusedWrite(key: ItemName(refusal.path), at: refusal.at, error: refusal.error)
             write.keptFile = refusal.version.flatMap { folder?.file($0) }
             let hasContent = refusal.change?.content != nil
-            if refusal.change != nil, !hasContent || write.keptFile != nil {
+            if refusal.change != nil, !refusal.isConditional, !hasContent || write.keptFile != nil {
                 write.recovery = "nephos docs retry\(options) " + ShellCommand.arguments([refusal.path])
             }
             return write

@@ -96,7 +96,9 @@ struct RefusedBatch {
             try $0.isFolder && $0.id != folder && documents.synced($0.id.name)?.body != nil
         }
         if let there { return there.id }
-        if let made = try (folders + changes).first(where: { try isFolder($0, named: name, in: above) }) {
+        if let made = try (folders + changes).first(where: {
+            try $0.item != folder.wire && isFolder($0, named: name, in: above)
+        }) {
             return DocumentID(bytes: made.item)
         }
         var create = WireCreateItem()

@@ -83,23 +83,27 @@ public struct DocumentConflicts: ConflictList {
         try await handle.scope.dismissRefused(names)
     }
 
-    /// Sends rejected changes again, each as it was made: of a file that another device has changed meanwhile, both
-    /// contents are a conflict. Changes that cannot be sent again, such as several at once, stay listed.
+    /// Sends rejected changes again. Several contents of one file become its versions, the newest last. If another device
+    /// has changed the file meanwhile, both contents are a conflict. Some changes cannot be sent again and stay listed:
+    /// those under conditions, and contents that are not on this device.
     ///
-    /// - Parameter names: Their ``RefusedWrite/key``s; nil: all of them.
+    /// - Parameter names: Their ``RefusedWrite/key``s; nil: all but those that the user dropped and those of files in the
+    ///   trash.
     /// - Returns: The names of those that are pending now.
     /// - Throws: ``CloudError`` `.serviceBusy` when too many changes are pending; else as
     ///   ``UbiquityContainer/item(at:)`` does.
     @discardableResult
     public func retryRejected(_ names: [ItemName]? = nil) async throws(CloudError) -> [ItemName] {
         let retried = try await handle.change { draft in
-            var retried: [DocumentTransaction.Refusal] = []
-            for refusal in try draft.documents.refusals() where names?.contains(ItemName(refusal.path)) ?? true {
-                guard let (change, content) = try draft.documents.takeRefused(refusal) else { continue }
-                draft.add(change, bringing: content)
-                retried.append(refusal)
-            }
-            return retried
+            let documents = draft.documents
+            return try draft.retry(
+                documents.refusals().filter { refusal in
+                    if let names { return names.contains(ItemName(refusal.path)) }
+                    // The user dropped the change, or deleted the file since: only a name asks for these.
+                    guard refusal.error.code != .operationCancelled else { return false }
+                    let item = try DocumentID(refusal.item.rawValue).flatMap(documents.document)
+                    return try item.map { try documents.entry($0)?.isTrashed != true } ?? true
+                })
         }
         // The file of a short content is not needed any more: its request has the bytes.
         let versions = retried.compactMap(\.version)
