@@ -40,7 +40,7 @@ import Testing
         "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
         "docs mkdir": ["d"], "docs rm": ["removed"], "docs pause": ["x"], "docs resume": ["x"],
         "records save": ["x", "a=1", "--type", "T"], "records delete": ["removed"],
-        "records resolve": ["x", "--keep", "server"], "records asset": ["x", "photo"],
+        "completions": ["bash"], "records resolve": ["x", "--keep", "server"], "records asset": ["x", "photo"],
         "settings set": ["NEPHOS_IDENTITY_LOG_LEVEL=info"], "settings unset": ["NEPHOS_IDENTITY_LOG_LEVEL"],
     ]
 
@@ -108,7 +108,7 @@ import Testing
     }
 
     @Test func theTableIsTheSameInTheHelpAndInTheManual() async throws {
-        let help = try await Program(name: "nephos").run("--help").output
+        let help = try await Program(name: "nephos").run("help", "exit-codes").output
             .split(whereSeparator: \.isWhitespace).joined(separator: " ")
         let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()

@@ -5,12 +5,12 @@ import NephosKit
 extension DocumentsCommand {
     struct Status: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What of the container is in step, what waits to be sent and why, what was refused or conflicts.",
+            abstract: "Show whether the files are in sync, and which are pending, rejected or in conflict.",
             discussion: """
-                Exit code 6: something waits, or was refused and not dismissed (nephos discard), or the copies differ, or \
-                the server cannot read a file's content any more, or a file is paused; of a PATH only what is in it counts. A conflict waits \
-                for a person, and is the same on all devices: it changes nothing in the exit code. Exit code 2: there \
-                is no such item.
+                Exit code 6: a change is pending, was rejected and not dismissed (nephos discard), or is on a \
+                paused file; or the copies differ; or the server lost content. With PATH only the items in it \
+                count. A conflict does not change the exit code, because it is the same on all devices. Exit \
+                code 2: there is no such item.
                 """)
 
         @Argument(help: "An item (default: the whole container).") var path = DocumentArgument("/")

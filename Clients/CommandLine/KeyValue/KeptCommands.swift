@@ -5,10 +5,10 @@ import NephosKit
 extension KeyValueCommand {
     struct Adopt: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Offer the keys that were set while nobody was signed in to the account that is signed in now.",
+            abstract: "Send keys that were set while no account was signed in to the present account.",
             discussion: """
-                They keep the times at which they were set: where the account has something newer, that stays, and \
-                what was set here is among nephos conflicts.
+                The keys keep the times at which they were set. If the account has a newer value, that value \
+                stays, and yours is listed in nephos conflicts.
                 """
         )
 

@@ -114,7 +114,7 @@ extension Session {
 struct StoreOptions: ParsableArguments {
     @OptionGroup var device: DeviceOptionGroup
 
-    @Option(name: .long, help: "The app (default: the one that signed in).")
+    @Option(name: .long, help: "The app (default: the signed-in app).")
     var app: String?
 
     /// - Parameters:
