@@ -459,7 +459,7 @@ import Testing
         "docs diff": (2, 4),
         "records ls": (0, 4), "records get": (0, 4), "records asset": (0, 4), "records query": (0, 4),
         "records conflicts": (0, 4),
-        "records refused": (0, 4), "records retry": (0, 0), "records export": (0, 4), "records zones list": (0, 4),
+        "records rejected": (0, 4), "records retry": (0, 0), "records export": (0, 4), "records zones list": (0, 4),
         "records save": (7, 4), "records delete": (7, 4), "records import": (7, 4), "records zones make": (7, 4),
         "records zones delete": (7, 4), "records changes": (7, 4), "records explain": (7, 4),
         "records index ls": (7, 4), "records index add": (7, 4), "records index remove": (7, 4),

@@ -122,7 +122,7 @@ struct AccountCommand: AsyncParsableCommand {
         func run() throws {
             let account = try AccountCommand.setLocked(name, true, deployment)
             try output.print(
-                Row(account), text: "Locked \(name). Its devices stay signed in, and are refused within seconds.")
+                Row(account), text: "Locked \(name). Its devices stay signed in, and are rejected within seconds.")
         }
     }
 

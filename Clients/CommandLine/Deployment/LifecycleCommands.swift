@@ -114,7 +114,7 @@ struct InitCommand: ParsableCommand {
                 "deployment": directory.path, "connection": connection,
                 "changed": changed.map(\.rawValue).joined(separator: " "),
             ],
-            text: (changed.isEmpty ? "" : "Handed out anew: \(UpCommand.list(changed)). Start them again.\n")
+            text: (changed.isEmpty ? "" : "Handed out again: \(UpCommand.list(changed)). Restart them.\n")
                 + "Devices sign in with:\n\(connection)")
     }
 }

@@ -130,7 +130,7 @@ struct RestoreCommand: ParsableCommand {
         ]
         if let outcome {
             if !outcome.aside.isEmpty {
-                lines.append("What was there before is in:")
+                lines.append("The former files are in:")
                 lines += outcome.aside.map { "  " + $0 }
             }
             lines.append("Start it with: nephos up, docker-compose up -d, or ops/install-systemd")

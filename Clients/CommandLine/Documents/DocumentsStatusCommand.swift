@@ -175,7 +175,7 @@ private struct ContainerReport: Encodable {
             "  in step    \(status.inStepCount)",
             "  waiting    \(status.waiting.count)"
                 + (status.waitingBytes > 0 ? " (\(describe(bytes: status.waitingBytes)) to be sent)" : ""),
-            "  refused    \(status.refused.count)",
+            "  rejected   \(status.refused.count)",
             "  conflicts  \(status.conflictCount)",
             "  here       \(Self.count(status.hereCount, "file")) (\(describe(bytes: status.hereBytes)))",
         ]
@@ -189,7 +189,7 @@ private struct ContainerReport: Encodable {
             return "\(inLine(waiting.item.path))\(bytes) \(what): \(waiting.reason)"
         }
         lines += Self.shown(status.refused) { write in
-            "\(inLine(write.key.rawValue)) was \(write.isDropped ? "dropped" : "refused"): \(write.error.sentence)"
+            "\(inLine(write.key.rawValue)) was \(write.isDropped ? "dropped" : "rejected"): \(write.error.sentence)"
         }
         lines += Self.shown(status.conflicts) { item in
             "\(inLine(item.path)) has \(Self.count(item.conflictCount, "conflict"))"
@@ -200,7 +200,7 @@ private struct ContainerReport: Encodable {
             let go = "go on with nephos docs resume"
             // It was to be resumed only without a conflict.
             return "\(inLine(item.path)) is paused\(waits): "
-                + (item.pauseProblem == nil ? go : "somebody else has changed it too; \(go), or with its --drop")
+                + (item.pauseProblem == nil ? go : "another device has changed it too; \(go), or with its --drop")
         }
         lines += Self.shown(status.leaving) { item in
             "\(inLine(item.path)) goes to the trash once another container has all of it"
@@ -221,7 +221,7 @@ private struct ContainerReport: Encodable {
         switch state {
         case .inSync where !status.paused.isEmpty: return "In step, but for what is paused."
         case .inSync where isOthersOutOfStep:
-            return "In step: what waits, was refused or is damaged is elsewhere in the container."
+            return "In sync: pending, rejected or damaged items are elsewhere in the container."
         case .pending where other == 0 && !held.isEmpty:
             return "In step, but for what is paused: changes of it wait here."
         case .pending where standing.cause == nil && !isWhole:
@@ -229,7 +229,7 @@ private struct ContainerReport: Encodable {
         case .refused where !isWhole:
             return "Incomplete: "
                 + (status.refused.allSatisfy(\.isDropped)
-                    ? "what was dropped here is kept until it is dismissed." : "the server refused changes.")
+                    ? "dropped changes are kept until you dismiss them." : "the server rejected changes.")
         default: return standing.headline
         }
     }

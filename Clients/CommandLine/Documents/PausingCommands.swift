@@ -51,7 +51,7 @@ extension DocumentsCommand {
         func validate() throws {
             guard !failOnConflict || !drop else {
                 throw ValidationError(
-                    "What was changed here is sent or dropped: --fail-on-conflict or --drop, not both.")
+                    "Local changes are sent or dropped: give --fail-on-conflict or --drop, not both.")
             }
         }
 
@@ -105,7 +105,7 @@ extension DocumentsCommand {
                 let path = ShellCommand.arguments([item.path])
                 throw CloudError(
                     .constraintViolation,
-                    "Somebody else has changed the file meanwhile, so it stays paused. Send it all the same, as a conflict: nephos docs resume \(path), or give up what was changed here, with --drop.",
+                    "Another device has changed the file meanwhile, so it stays paused. Send it anyway, as a conflict: nephos docs resume \(path), or give up what was changed here, with --drop.",
                     details: ["path": item.path])
             }
         }

@@ -137,7 +137,7 @@ extension DocumentsCommand {
                         .unknownItem, "There is no such link, or it has ended. See: nephos docs links",
                         details: ["link": link])
                 }
-                try output.print(Report(id: link), text: "Ended. Nobody gets anything through it any more.")
+                try output.print(Report(id: link), text: "The link has ended.")
             }
         }
     }

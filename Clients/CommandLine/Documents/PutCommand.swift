@@ -64,9 +64,9 @@ extension DocumentsCommand {
         func validate() throws {
             guard !paths.isEmpty else { throw ValidationError("Name a file.") }
             guard !move || !paths.contains("-") else {
-                throw ValidationError("What comes from standard input cannot be removed.")
+                throw ValidationError("Standard input cannot be removed.")
             }
-            guard paths != ["-"] else { throw ValidationError("What comes from standard input needs a name.") }
+            guard paths != ["-"] else { throw ValidationError("Standard input needs a name: give the target.") }
             guard rendition == nil || paths.count == 2 && !package && !recursive else {
                 throw ValidationError("With --rendition name one file, and the item that it belongs to.")
             }
@@ -116,7 +116,7 @@ extension DocumentsCommand {
                 for file in files {
                     if file == "-" {
                         guard !isFolder else {
-                            throw CloudError(.invalidArguments, "What comes from standard input needs a name.")
+                            throw CloudError(.invalidArguments, "Standard input needs a name: give the target.")
                         }
                         let item = try await putInput(at: place, of: container, onBegin)
                         items.append(item)

@@ -119,7 +119,7 @@ enum Examples {
         "records changes": ["nephos records changes --follow"],
         "records conflicts": ["nephos records conflicts"],
         "records resolve": ["nephos records resolve note1 --keep server"],
-        "records refused": ["nephos records refused"],
+        "records rejected": ["nephos records rejected"],
         "records retry": ["nephos records retry note1"],
         "records export": ["nephos records export --assets assets"],
         "records import": ["nephos records import notes.jsonl --assets assets"],

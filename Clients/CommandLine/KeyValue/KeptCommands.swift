@@ -23,7 +23,7 @@ extension KeyValueCommand {
                 let keys = offered.keys.sorted().map(\.rawValue)
                 guard !keys.isEmpty else {
                     return try output.print(
-                        ["keys": [String]()], text: "Nothing was set while nobody was signed in.")
+                        ["keys": [String]()], text: "No key was set while no account was signed in.")
                 }
                 do {
                     try await Sent.wait(
@@ -73,7 +73,7 @@ extension KeyValueCommand {
             if !adopted.isEmpty { error.details["adopted"] = adopted.joined(separator: ", ") }
             if !newer.isEmpty { error.details["superseded"] = newer.joined(separator: ", ") }
             error.details["not_adopted"] = refused.joined(separator: ", ")
-            error.details["kept"] = "What was not adopted stays here. Make room, and adopt again."
+            error.details["kept"] = "Keys that were not adopted stay here. Make room, and adopt again."
             return error
         }
     }

@@ -85,11 +85,11 @@ extension RecordsCommand {
 
     struct Refused: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List changes that the server rejected, other than conflicts.",
+            commandName: "rejected", abstract: "List changes that the server rejected, other than conflicts.",
             discussion: """
                 They stay here until you save the record again or dismiss them with nephos discard NAME. Once \
                 the cause is gone, send them again with nephos records retry.
-                """)
+                """, aliases: ["refused"])
 
         @OptionGroup var database: DatabaseOptions
         @Option(name: .long, help: "Only in this zone (default: all).") var zone: String?
@@ -113,7 +113,7 @@ extension RecordsCommand {
                 } else if output.json {
                     try StandardOutput.write("[" + found.map(\.row).joined(separator: ",") + "]\n")
                 } else if found.isEmpty {
-                    try StandardOutput.line("Nothing was refused.")
+                    try StandardOutput.line("No change was rejected.")
                 } else {
                     let rows = found.map { refused in
                         [
@@ -164,7 +164,7 @@ extension RecordsCommand {
                 let meant = Set(names.map { ItemName($0) })
                 if let missing = meant.subtracting(all.map { ItemName($0.id.name) }).min() {
                     throw CloudError(
-                        .unknownItem, "Nothing of this record was refused. See: nephos records refused",
+                        .unknownItem, "No change of this record was rejected. See: nephos records rejected",
                         details: ["record": missing.rawValue, "zone": zone.zone])
                 }
                 let found = names.isEmpty ? all : all.filter { meant.contains(ItemName($0.id.name)) }

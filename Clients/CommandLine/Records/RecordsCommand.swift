@@ -9,7 +9,7 @@ struct RecordsCommand: AsyncParsableCommand {
             Records are on this device. Each command asks the server for changes first, for at most a \
             second. If the server does not answer, you see this device's copy. Changes are saved on this \
             device at once and sent as soon as possible. Concurrent changes become conflicts (nephos records \
-            conflicts). Rejected changes are listed by nephos records refused.
+            conflicts). Rejected changes are listed by nephos records rejected.
 
             With --public a command uses the container's public database, which all accounts share. The \
             server is asked, unless a copy is kept here (nephos records copy keep). nephos records roles \

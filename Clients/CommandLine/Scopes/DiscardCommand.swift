@@ -47,12 +47,12 @@ struct DiscardCommand: AsyncParsableCommand {
                 !scopes.contains { scope in dismissed.contains { $0.rawValue == scope.itemName(typed: name) } }
             }
             if let missing {
-                throw CloudError(.unknownItem, "There is no refused write of this item.", details: ["item": missing])
+                throw CloudError(.unknownItem, "No change of this item was rejected.", details: ["item": missing])
             }
             try output.print(
                 ["dismissed": dismissed.map(\.rawValue)],
                 text: dismissed.isEmpty
-                    ? "No write was refused." : "Dismissed \(listed(dismissed.map { inLine($0.rawValue) })).")
+                    ? "No change was rejected." : "Dismissed \(listed(dismissed.map { inLine($0.rawValue) })).")
         }
     }
 
@@ -65,7 +65,7 @@ struct DiscardCommand: AsyncParsableCommand {
             guard having.count > 1 else { continue }
             throw CloudError(
                 .invalidArguments,
-                "More than one has a refused write of this name; nothing was dismissed. Say which with --app, --service or --name.",
+                "Several have a rejected change with this name; nothing was dismissed. Choose one with --app, --service or --name.",
                 details: ["key": name, "of": having.map(\.scope.label).joined(separator: ", ")])
         }
     }

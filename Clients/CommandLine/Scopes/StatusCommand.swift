@@ -150,7 +150,7 @@ private struct DeviceStatus: Encodable {
 
     func text(isVerbose: Bool) -> String {
         guard let account = device.account, let name = device.device else {
-            let nobody = "Nobody is signed in on this device (\(inLine(device.home)))."
+            let nobody = "No account is signed in on this device (\(inLine(device.home)))."
             return [nobody, left?.text].compactMap { $0 }.joined(separator: "\n")
         }
         // One thing that is kept in step says itself what holds it up; of several it is said once, before them.

@@ -163,7 +163,7 @@ struct WhyCommand: AsyncParsableCommand {
     /// - Parameter said: A reason that need not be said again.
     private func lines(_ item: Item, _ options: String, unless said: String?) -> [String] {
         let keys = item.keys.map { inLine($0.rawValue) }
-        var lines = ["\(listed(keys)): \(item.state)"]
+        var lines = ["\(listed(keys)): \(item.state == "refused" ? "rejected" : item.state)"]
         if item.reason != said { lines.append("  reason        \(item.reason)") }
         lines += ["  blocked by    \(item.blocker)", "  attempts      \(item.attempts)"]
         if let next = item.nextAttempt { lines.append("  next attempt  \(describe(next))") }

@@ -65,7 +65,7 @@ struct SignInCommand: AsyncParsableCommand {
             report.notOffered = waiting.map(\.rawValue)
             let options = ShellCommand.options(app: record.defaultApp, isDefault: true, home: home)
             text +=
-                "\nSet here while nobody was signed in, and not offered yet: \(listed(waiting.map { inLine($0.rawValue) })). Offer it with: nephos kv adopt\(options)"
+                "\nSet here while no account was signed in, and not sent yet: \(listed(waiting.map { inLine($0.rawValue) })). Send it with: nephos kv adopt\(options)"
         }
         text += Terminal.hint("\nNext, save something: nephos docs put FILE, or: nephos kv set KEY VALUE")
         try output.print(report, text: text)
@@ -78,7 +78,7 @@ extension SignInCommand {
         if try device.hasHome, let record = try await device.withSession({ try $0.account }) {
             return record.accountName
         }
-        throw ValidationError("Nobody is signed in on this device. Give the account's name: --account NAME")
+        throw ValidationError("No account is signed in on this device. Give the account's name: --account NAME")
     }
 
     /// The session of a device that is signed in already, with its server's new address; nil: sign in.
