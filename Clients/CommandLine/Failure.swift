@@ -31,7 +31,7 @@ enum ExitStatus: Int32, CaseIterable, Error {
         case .unreachable: "no connection, or no answer in time"
         case .outOfStep: "not in sync"
         case .locked: "the account is locked"
-        case .files: "a file of the server or the device is missing or damaged, or the disk is full"
+        case .files: "a file is missing or damaged, or the disk is full"
         case .usage: "wrong usage"
         case .output: "the output could not be written"
         case .interrupted: "interrupted"

@@ -8,14 +8,7 @@ struct NephosCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "nephos",
         abstract: "Your own iCloud: run a server, and keep data in sync on your devices.",
-        discussion: """
-            Start here:
-            On the server: nephos init, nephos up, nephos account create NAME
-            On each device: nephos sign-in CONNECTION --account NAME
-            Then: nephos docs put FILE, nephos kv set KEY VALUE, nephos status
-
-            More about a topic: nephos help TOPIC (\(HelpTopic.list)).
-            """,
+        discussion: "More about a topic: nephos help TOPIC (\(HelpTopic.list)).",
         version: serviceKitVersion,
         subcommands: [],
         groupedSubcommands: [

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Foundation
 import NephosCore
+import NephosZeroMQ
 
 /// Rows under a heading, each column as wide as its widest cell. A row is one line, whatever is in its cells.
 ///

@@ -1,3 +1,4 @@
+import ArgumentParser
 import Foundation
 import Testing
 
@@ -31,13 +32,14 @@ import Testing
     }
 
     @Test func eachExampleIsACommandThatParses() throws {
-        for (name, examples) in Examples.all {
+        for (name, examples) in Examples.all where !name.isEmpty {
             for example in examples {
                 let words = try #require(DocumentedCommandTests.commands(in: "    " + example).first).words
                 #expect(
                     words.starts(with: name.split(separator: " ").map(String.init)) || name == "storage"
                         || name == "devices")
-                do { _ = try NephosCommand.parseAsRoot(words) } catch {
+                let command = NamedCommand(in: words)
+                do { _ = try command.type.parse(Array(words.dropFirst(command.path.count - 1))) } catch {
                     Issue.record("\(example): \(NephosCommand.message(for: error))")
                 }
             }
@@ -83,7 +85,10 @@ import Testing
                 #expect(isKnown, "\(found)")
             }
         }
-        #expect(try await nephos.run("--help").output.contains(HelpTopic.list))
+        let root = try await nephos.run("--help").output
+        #expect(
+            HelpTopic.allCases.allSatisfy { root.contains($0.rawValue) } && root.contains("START HERE:\n  nephos init"),
+            "\(root)")
     }
 
     @Test func aSynonymRunsItsCommandAndNamesIt() async throws {

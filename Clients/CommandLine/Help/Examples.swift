@@ -2,11 +2,20 @@
 enum Examples {
     /// By the command without `nephos`.
     static let all: [String: [String]] = [
+        "": [
+            "nephos init                                      on the server: create it",
+            "nephos up                                        start it",
+            "nephos account create anna                       create an account",
+            "nephos status --connection                       print CONNECTION",
+            "nephos sign-in CONNECTION --account anna         on each device",
+            "nephos docs put FILE                             save a file",
+            "nephos status                                    see whether all is in sync",
+        ],
         // A server
         "init": ["nephos init", "nephos init --host 0.0.0.0 --advertise cloud.example.org"],
         "up": ["nephos up"],
         "down": ["nephos down"],
-        "logs": ["nephos logs --level warning", "nephos logs documents --no-follow --lines 100"],
+        "logs": ["nephos logs --level warning", "nephos logs --service documents --no-follow --lines 100"],
         "advertise": ["nephos advertise cloud.example.org"],
         "settings list": ["nephos settings list --all"],
         "settings set": ["nephos settings set NEPHOS_KEYVALUE_HEALTH_PORT=7491"],

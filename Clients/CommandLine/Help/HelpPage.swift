@@ -37,7 +37,8 @@ struct HelpPage {
             let usage = page.range(of: "\nUSAGE: "),
             let end = page.range(of: "\n\n", range: usage.upperBound..<page.endIndex)
         {
-            let heading = examples.count == 1 ? "EXAMPLE:" : "EXAMPLES:"
+            let isRoot = command.path.count == 1
+            let heading = isRoot ? "START HERE:" : examples.count == 1 ? "EXAMPLE:" : "EXAMPLES:"
             page.insert(
                 contentsOf: ([heading] + examples.map { "  \($0)" }).joined(separator: "\n") + "\n\n",
                 at: end.upperBound)
