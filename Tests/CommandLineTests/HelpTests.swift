@@ -39,7 +39,7 @@ import Testing
                     words.starts(with: name.split(separator: " ").map(String.init)) || name == "storage"
                         || name == "devices")
                 let command = NamedCommand(in: words)
-                do { _ = try command.type.parse(Array(words.dropFirst(command.path.count - 1))) } catch {
+                do { _ = try command.type.parseAsRoot(Array(words.dropFirst(command.path.count - 1))) } catch {
                     Issue.record("\(example): \(NephosCommand.message(for: error))")
                 }
             }
