@@ -277,6 +277,26 @@ import Testing
         }
     }
 
+    @Test func watchNamesTheDeviceAndItsChangesInWords() async throws {
+        try await withTenant { house in
+            let (a, b) = (try await house.anotherDevice("device-a"), try await house.anotherDevice("device-b"))
+            let file = house.folder + "/values.json"
+            try Data(#"{"one":1,"two":2}"#.utf8).write(to: URL(fileURLWithPath: file))
+            let watch = try b.start(["watch", "--exit-after", "3"])
+            try await eventually("it follows") { watch.output.contains("in sync at") }
+            for (words, line) in [
+                (["kv", "set", "theme", "night"], " device-a changed theme = night\n"),
+                (["kv", "import", file], " device-a changed 2 items:\n  one = 1\n  two = 2\n"),
+                (["kv", "delete", "theme"], " device-a deleted theme\n"),
+            ] {
+                #expect(try await a.run(words).status == 0)
+                try await eventually("\(line)") { watch.output.contains(line) || !isRunning(watch.pid) }
+                #expect(watch.output.contains(line), "\(watch.output)")
+            }
+            #expect(await watch.outcome().status == 0)
+        }
+    }
+
     /// What the store of nobody has is not what the file is to become.
     @Test func aMirrorEndsWhenTheDeviceSignsOut() async throws {
         try await withTenant { house in

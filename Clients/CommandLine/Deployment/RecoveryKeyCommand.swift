@@ -26,11 +26,11 @@ struct RecoveryKeyCommand: ParsableCommand {
     /// What is said of a key that was made just now.
     static func text(of key: RecoveryKey) -> String {
         """
-        The recovery key, which is shown this once and kept nowhere. Write it down:
+        The recovery key is shown only once and stored nowhere. Write it down:
 
             \(key.text)
 
-        Whoever has it and a backup has everything; without it no backup can be read.
+        With this key and a backup, anyone can read all data. Without it, a backup cannot be read.
         """
     }
 

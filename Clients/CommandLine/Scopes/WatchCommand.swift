@@ -170,20 +170,26 @@ struct WatchCommand: AsyncParsableCommand {
             let text = known[key].map { $0.value.map { " = \($0.line)" } ?? " (deleted)" }
             return inLine(key.rawValue) + (text ?? "")
         }
-        let event = Self.words(change.reason, change.device.map { inLine(name ?? $0.rawValue) })
+        let isDeletion =
+            change.reason == .serverChange && documents == nil && places.count == 1
+            && change.items.contains { $0.value == nil }
+        let device = change.device.map { inLine(name ?? $0.rawValue) } ?? "another device"
+        let event = Self.words(change.reason, device, isDeletion: isDeletion)
         var lines = ["\(Self.time) \(said.label)\(event)"]
         // One change fits into the line.
-        if places.count == 1 { lines[0] += (change.reason == .serverChange ? " " : ": ") + places[0] }
+        if places.count == 1 {
+            let place = isDeletion ? inLine(change.items[0].key.rawValue) : places[0]
+            lines[0] += (change.reason == .serverChange ? " " : ": ") + place
+        }
         if places.count > 1 { lines = ["\(lines[0]) \(places.count) items:"] + places.map { "  \($0)" } }
         if let error = change.error { lines.append("  \(error.sentence)") }
         try output.print(
             .dictionary(said.scope.names.merging(report) { $1 }), text: lines.joined(separator: "\n"))
     }
 
-    /// - Parameter device: The name of the device that made the change; nil: it is not known.
-    private static func words(_ reason: ChangeReason, _ device: String?) -> String {
+    private static func words(_ reason: ChangeReason, _ device: String, isDeletion: Bool) -> String {
         switch reason {
-        case .serverChange: "\(device ?? "another device") changed"
+        case .serverChange: "\(device) \(isDeletion ? "deleted" : "changed")"
         case .initialSyncChange: "first download finished"
         case .quotaViolationChange: "rejected by a limit"
         case .accountChange: "account changed"
