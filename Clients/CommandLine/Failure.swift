@@ -20,27 +20,24 @@ enum ExitStatus: Int32, CaseIterable, Error {
     /// As shells show SIGPIPE.
     case unread = 141
 
-    /// As `--help` and `docs/command-line.md` say it.
+    /// As `nephos help exit-codes` and `docs/command-line.md` say it.
     var meaning: String {
         switch self {
-        case .done: "done; for a write also: kept on this device, and sent later"
+        case .done: "done; a write may also be saved on this device and sent later"
         case .failed: "failed"
         case .notFound: "not found"
-        case .limit: "refused by a limit"
+        case .limit: "rejected by a limit"
         case .refused: "not signed in, revoked, or not permitted"
         case .unreachable: "no connection, or no answer in time"
         case .outOfStep: "not in sync"
         case .locked: "the account is locked"
-        case .files: "files of a deployment or a home are missing or damaged, or the disk is full"
+        case .files: "a file is missing or damaged, or the disk is full"
         case .usage: "wrong usage"
         case .output: "the output could not be written"
         case .interrupted: "interrupted"
-        case .unread: "nobody reads the output any more; the command ends quietly"
+        case .unread: "the reader of the output has ended"
         }
     }
-
-    /// All of them in one sentence.
-    static var sentence: String { allCases.map { "\($0.rawValue) \($0.meaning)" }.joined(separator: "; ") + "." }
 
     static func of(_ error: CloudError) -> ExitStatus {
         switch error.code {
@@ -255,10 +252,13 @@ extension NephosCommand {
     }
 
     private static func exitOfParser(_ error: any Error) -> Never {
-        let text = fullMessage(for: error)
-        let unknown = UnknownCommand(in: CommandLine.arguments.dropFirst(), of: NephosCommand.self)
+        let text = HelpPage(fullMessage(for: error), for: arguments).text.split(
+            separator: "\n", omittingEmptySubsequences: false
+        )
+        .map { HelpPage.shortUsage(String($0)) }.joined(separator: "\n")
+        let unknown = UnknownCommand(in: arguments, of: NephosCommand.self)
         // Whoever asks for the help of a command that there is not gets no other one's.
-        guard exitCode(for: error) != .success || unknown != nil && CommandLine.arguments.dropFirst().first == "help"
+        guard exitCode(for: error) != .success || unknown != nil && arguments.first == "help"
         else {
             // Help, the version, a completion script.
             do { try StandardOutput.write(text + "\n") } catch { exit(reporting: error) }

@@ -59,7 +59,7 @@ enum InputFile {
         }
         guard errno != EISDIR else {
             return CloudError(
-                .invalidArguments, "That is a folder, and no file is read from it. Name a file.",
+                .invalidArguments, "This is a folder. Name a file.",
                 details: ["file": file])
         }
         return NSError(domain: NSPOSIXErrorDomain, code: Int(errno), userInfo: [NSFilePathErrorKey: file])

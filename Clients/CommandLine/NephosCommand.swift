@@ -7,45 +7,43 @@ import NephosServiceKit
 struct NephosCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "nephos",
-        abstract: "Your own iCloud: a deployment, and the devices that use it.",
-        discussion: """
-            A device is a folder, its home: $NEPHOS_HOME, or ~/.nephos. Two devices on one machine are two homes.
-
-            Exit codes: \(ExitStatus.sentence)
-
-            Characters that cannot be seen, or that a terminal takes for commands, are printed as \\u{...}.
-            """,
+        abstract: "Your own iCloud: run a server, and keep data in sync on your devices.",
+        discussion: "More about a topic: nephos help TOPIC (\(HelpTopic.list)).",
         version: serviceKitVersion,
         subcommands: [],
         groupedSubcommands: [
             CommandGroup(
-                name: "Deployment",
+                name: "Your data",
+                subcommands: [
+                    DocumentsCommand.self, KeyValueCommand.self, RecordsCommand.self, WatchCommand.self,
+                ]),
+            CommandGroup(
+                name: "This device",
+                subcommands: [
+                    SignInCommand.self, SignOutCommand.self, StatusCommand.self, WhoAmICommand.self, WipeCommand.self,
+                ]),
+            CommandGroup(
+                name: "Your account",
+                subcommands: [AccountCommand.self, DevicesCommand.self, StorageCommand.self]),
+            CommandGroup(
+                name: "Conflicts and problems",
+                subcommands: [
+                    ConflictsCommand.self, HistoryCommand.self, WhyCommand.self, DiscardCommand.self,
+                    VerifyCommand.self,
+                ]),
+            CommandGroup(
+                name: "Run a server",
                 subcommands: [
                     InitCommand.self, UpCommand.self, DownCommand.self, LogsCommand.self, AdvertiseCommand.self,
                     SettingsCommand.self,
                 ]),
             CommandGroup(
-                name: "Administration",
+                name: "Manage a server",
                 subcommands: [
                     AppCommand.self, ContainerCommand.self, PlanCommand.self, SecretsCommand.self, BackupCommand.self,
                     RestoreCommand.self, RecoveryKeyCommand.self, ScrubCommand.self,
                 ]),
-            CommandGroup(
-                name: "Account",
-                subcommands: [AccountCommand.self, DevicesCommand.self, StorageCommand.self]),
-            CommandGroup(
-                name: "Device",
-                subcommands: [
-                    SignInCommand.self, SignOutCommand.self, WhoAmICommand.self, StatusCommand.self, WipeCommand.self,
-                ]),
-            CommandGroup(
-                name: "Data",
-                subcommands: [
-                    KeyValueCommand.self, DocumentsCommand.self, RecordsCommand.self, WatchCommand.self,
-                    WhyCommand.self, VerifyCommand.self,
-                    ConflictsCommand.self, HistoryCommand.self,
-                    DiscardCommand.self,
-                ]),
+            CommandGroup(name: "Shell", subcommands: [CompletionsCommand.self]),
         ]
     )
 
@@ -55,7 +53,9 @@ struct NephosCommand: AsyncParsableCommand {
         // any instant, since every change is one transaction on disk.
         do {
             try requireText()
-            var command = try parseAsRoot()
+            if let name = expanded.stoodFor, !arguments.contains("--json") { Standard.error("This runs \(name).") }
+            if let topic = HelpTopic(in: arguments) { return try explain(topic) }
+            var command = try parseAsRoot(arguments)
             if var command = command as? any AsyncParsableCommand {
                 try await command.run()
             } else {
@@ -64,6 +64,19 @@ struct NephosCommand: AsyncParsableCommand {
         } catch {
             exit(reporting: error)
         }
+    }
+
+    private static let expanded = Synonyms.expand(Array(CommandLine.arguments.dropFirst()))
+    /// The typed arguments, with the command that a synonym stands for.
+    static var arguments: [String] { expanded.arguments }
+
+    /// The topic, and the page of the command that is called so.
+    private static func explain(_ topic: HelpTopic) throws {
+        var text = topic.text
+        if let command = subcommand(topic.rawValue) {
+            text += "\n\n" + HelpPage(helpMessage(for: command, columns: Terminal.width), for: [topic.rawValue]).text
+        }
+        try StandardOutput.write(text + "\n")
     }
 
     /// Swift puts other characters where the bytes are no text, and what is stored would not be what was meant.

@@ -5,7 +5,7 @@ import NephosKit
 
 /// What every command takes: how to print.
 struct OutputOptions: ParsableArguments {
-    @Flag(name: .long, help: "Print JSON: one document, or one object a line for what goes on.")
+    @Flag(name: .long, help: "Print JSON: one document, or one object a line for continuous output.")
     var json = false
 
     /// Prints the value as JSON, or else the text.

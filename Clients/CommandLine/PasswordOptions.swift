@@ -4,7 +4,7 @@ import NephosCore
 
 /// Where a password comes from; never from the command line itself, which others can see.
 struct PasswordOptions: ParsableArguments {
-    @Option(name: .long, help: "Read the password from this file's first line.", completion: .file())
+    @Option(name: .long, help: "Read the password from the first line of this file.", completion: .file())
     var passwordFile: String?
 
     @Flag(name: .long, help: "Read the password from standard input.")

@@ -15,7 +15,9 @@ enum StandardOutput {
     }
 
     /// A line of text that may have other people's words in it.
-    static func line(_ text: String) throws { try write(printable(text, keepsLines: true) + "\n") }
+    static func line(_ text: String) throws {
+        try write(Colour.rendered(text) { printable($0, keepsLines: true) } + "\n")
+    }
 }
 
 /// Standard output took no more.

@@ -1,10 +1,26 @@
+import ArgumentParser
 import Foundation
+import NephosCore
+import NephosZeroMQ
 
 /// Rows under a heading, each column as wide as its widest cell. A row is one line, whatever is in its cells.
 ///
-/// On a terminal a row fits its width: long cells are cut in the middle, with a mark. Elsewhere nothing is cut.
+/// On a terminal a row fits its width: long cells are cut in the middle, with a mark, unless `--wide` is given. Elsewhere
+/// nothing is cut.
 func table(_ heading: [String], _ rows: [[String]]) -> String {
-    Table([heading] + rows.map { $0.map { printable($0, keepsLines: false) } }).text(width: Terminal.width)
+    let isWide = CommandLine.arguments.contains("--wide")
+    return Table([heading] + rows.map { $0.map { printable($0, keepsLines: false) } })
+        .text(width: isWide ? nil : Terminal.width, stateColumn: heading.firstIndex(of: "STATE"))
+}
+
+/// Options of commands with tables.
+struct TableOptions: ParsableArguments {
+    @Flag(help: "Do not shorten the cells of tables on a terminal.") var wide = false
+}
+
+/// A time in a table: how long ago it was on a terminal, the date and time for scripts and after a week.
+func tableTime(_ time: Timestamp, now: Timestamp = SystemClock().now) -> String {
+    Terminal.isOutput && now.since(time) < .seconds(7 * 86_400) ? describe(time, before: now) : describe(time)
 }
 
 /// Columns of text, measured in the cells of a terminal.
@@ -18,13 +34,16 @@ struct Table {
     init(_ rows: [[String]]) { self.rows = rows }
 
     /// - Parameter width: Cells of a line at most; nil: any number.
-    func text(width: Int?) -> String {
+    /// - Parameter stateColumn: The column whose words have colours.
+    func text(width: Int?, stateColumn: Int? = nil) -> String {
         let natural = (rows.first ?? []).indices.map { column in rows.map { $0[column].cellCount }.max() ?? 0 }
         let widths = width.map { Self.widths(natural, in: $0) } ?? natural
         return rows.map { row in
             let cells = row.enumerated().map { column, cell in
-                let cell = cell.cut(toCells: widths[column])
-                return column == row.count - 1 ? cell : cell.padded(toCells: widths[column])
+                let cut = cell.cut(toCells: widths[column])
+                let shown = column == row.count - 1 ? cut : cut.padded(toCells: widths[column])
+                guard column == stateColumn, let colour = Colour.of(state: cell) else { return shown }
+                return colour(shown)
             }
             return cells.joined(separator: String(repeating: " ", count: Self.gap))
         }.joined(separator: "\n")

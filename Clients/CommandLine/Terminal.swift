@@ -5,14 +5,21 @@ import NephosCore
 enum Terminal {
     private static let bytesMax = 4096
 
-    /// Cells of a line, where standard output is a terminal: `$COLUMNS`, else what the terminal says. Nil: it is none.
+    /// Whether standard output is a terminal.
+    static var isOutput: Bool { isatty(STDOUT_FILENO) == 1 }
+
+    /// The text on a terminal; empty for scripts.
+    static func hint(_ text: @autoclosure () throws -> String) rethrows -> String { isOutput ? try text() : "" }
+
+    /// Cells of a line, where standard output is a terminal: `$COLUMNS`, else what the terminal says,
+    /// else 80. Nil: it is none.
     static var width: Int? {
-        guard isatty(STDOUT_FILENO) == 1 else { return nil }
+        guard isOutput else { return nil }
         if let columns = ProcessInfo.processInfo.environment["COLUMNS"].flatMap({ Int($0) }), columns > 0 {
             return columns
         }
         var size = winsize()
-        guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return nil }
+        guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return 80 }
         return Int(size.ws_col)
     }
 

@@ -10,7 +10,7 @@ struct WaitOptions: ParsableArguments {
     @Option(
         name: .long,
         help:
-            "Seconds to wait for the server (default: 10; up, advertise and the rotation of keys: 30, of master keys: 600; status: 2; kv mirror: as long as it takes)."
+            "Seconds to wait for the server (default: 10)."
     )
     var timeout: Double?
 

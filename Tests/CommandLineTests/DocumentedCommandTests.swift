@@ -9,12 +9,13 @@ import Testing
     private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .deletingLastPathComponent()
 
-    /// The pages with commands for people. docs/command-line.md has a generated table besides, and its own check.
+    /// The pages with commands. The table of docs/commands.md is generated, and has its own check.
     static let pages: [String] = {
         let runbooks = (try? FileManager.default.contentsOfDirectory(atPath: root.path + "/ops/runbooks")) ?? []
         return [
-            "README.md", "docs/getting-started.md", "docs/concepts.md", "docs/operation.md", "docs/metrics.md",
-            "docs/records.md", "docs/cloudkit.md", "docs/sdk.md", "docs/security.md", "docs/settings.md",
+            "README.md", "docs/getting-started.md", "docs/concepts.md", "docs/command-line.md", "docs/operation.md",
+            "docs/metrics.md", "docs/records.md", "docs/cloudkit.md", "docs/sdk.md", "docs/security.md",
+            "docs/settings.md", "docs/tutorial-app.md",
         ] + runbooks.sorted().map { "ops/runbooks/" + $0 }
     }()
 

@@ -40,7 +40,7 @@ import Testing
         "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
         "docs mkdir": ["d"], "docs rm": ["removed"], "docs pause": ["x"], "docs resume": ["x"],
         "records save": ["x", "a=1", "--type", "T"], "records delete": ["removed"],
-        "records resolve": ["x", "--keep", "server"], "records asset": ["x", "photo"],
+        "completions": ["bash"], "records resolve": ["x", "--keep", "server"], "records asset": ["x", "photo"],
         "settings set": ["NEPHOS_IDENTITY_LOG_LEVEL=info"], "settings unset": ["NEPHOS_IDENTITY_LOG_LEVEL"],
     ]
 
@@ -108,7 +108,7 @@ import Testing
     }
 
     @Test func theTableIsTheSameInTheHelpAndInTheManual() async throws {
-        let help = try await Program(name: "nephos").run("--help").output
+        let help = try await Program(name: "nephos").run("help", "exit-codes").output
             .split(whereSeparator: \.isWhitespace).joined(separator: " ")
         let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
@@ -459,7 +459,7 @@ import Testing
         "docs diff": (2, 4),
         "records ls": (0, 4), "records get": (0, 4), "records asset": (0, 4), "records query": (0, 4),
         "records conflicts": (0, 4),
-        "records refused": (0, 4), "records retry": (0, 0), "records export": (0, 4), "records zones list": (0, 4),
+        "records rejected": (0, 4), "records retry": (0, 0), "records export": (0, 4), "records zones list": (0, 4),
         "records save": (7, 4), "records delete": (7, 4), "records import": (7, 4), "records zones make": (7, 4),
         "records zones delete": (7, 4), "records changes": (7, 4), "records explain": (7, 4),
         "records index ls": (7, 4), "records index add": (7, 4), "records index remove": (7, 4),

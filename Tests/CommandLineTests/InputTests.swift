@@ -62,7 +62,7 @@ import Testing
             try Data(lines.joined(separator: "\n").utf8).write(to: URL(fileURLWithPath: file))
             let made = try await house.person.run("records", "import", file, "--timeout", "60")
             #expect(made.status == 0 && made.output.contains("Imported"), "\(made)")
-            #expect(try await house.person.run("records", "refused").output == "Nothing was refused.\n")
+            #expect(try await house.person.run("records", "refused").output == "No change was rejected.\n")
             let other = try await house.anotherDevice("other")
             let exported = try await other.run("records", "export").output
             #expect(exported.split(separator: "\n").count == 609, "\(exported.count)")

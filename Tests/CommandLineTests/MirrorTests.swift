@@ -78,7 +78,7 @@ import Testing
             }
             #expect(taken)
             for pid in [notifications, keyValue] { kill(pid, SIGCONT) }
-            try await eventually("it says so") { mirror.output.contains("refused") && mirror.output.contains("mine") }
+            try await eventually("it says so") { mirror.output.contains("rejected") && mirror.output.contains("mine") }
             mirror.signal(SIGINT)
             _ = await mirror.outcome()
         }

@@ -123,7 +123,7 @@ import Testing
             #expect(adopted.status == 0 && adopted.output == outcome, "\(adopted)")
             #expect(try await early.run("conflicts", "old").output.contains("old = 2\n"))
             #expect(try await house.person.run("kv", "get", "here", "--fresh").output == "2\n")
-            #expect(try await early.run("kv", "adopt").output == "Nothing was set while nobody was signed in.\n")
+            #expect(try await early.run("kv", "adopt").output == "No key was set while no account was signed in.\n")
         }
     }
 

@@ -49,11 +49,11 @@ import Testing
             // With its child, or not at all.
             let alone = try await one.run("records", "delete", "a")
             #expect(alone.status == 1 && alone.errors.contains("has children"), "\(alone)")
-            #expect(try await one.run("why").output.contains("a: refused"))
+            #expect(try await one.run("why").output.contains("a: rejected"))
             let refused = try await one.run("records", "refused")
             #expect(refused.output.contains("(deletion)") && refused.output.contains("has children"), "\(refused)")
             #expect(try await one.run("discard", "a").status == 0)
-            #expect(try await one.run("records", "refused").output == "Nothing was refused.\n")
+            #expect(try await one.run("records", "refused").output == "No change was rejected.\n")
             #expect(try await one.run("records", "delete", "b", "nobody").status == 2)
             #expect(try await one.run("records", "delete", "b", "a").status == 0)
             #expect(try await other.run("records", "ls").output == "There are no records.\n")
@@ -96,7 +96,7 @@ import Testing
             #expect(try await one.run("records", "save", "nowhere", "--type", "T").status == 0)
             let again = try await one.run("records", "retry")
             #expect(again.status == 0 && again.output == "Saved a, b.\n", "\(again)")
-            #expect(try await one.run("records", "refused").output == "Nothing was refused.\n")
+            #expect(try await one.run("records", "refused").output == "No change was rejected.\n")
             #expect(try await one.run("records", "retry").output == "There is nothing to save again.\n")
         }
     }
@@ -114,7 +114,7 @@ import Testing
             // What is taken is not told as refused, and what was refused before stays.
             let saved = try await one.run("records", "save", "a", "n=5")
             #expect(saved.status == 0 && saved.output == "Saved a.\n", "\(saved)")
-            #expect(saved.errors.contains("What was refused of it before is listed still"), "\(saved)")
+            #expect(saved.errors.contains("An earlier rejected change of it is still listed"), "\(saved)")
             #expect(try await one.run("records", "retry", "b").status == 2)
             // What they were refused for is cured.
             #expect(try await one.run("records", "save", "nowhere", "--type", "T").status == 0)
@@ -122,7 +122,7 @@ import Testing
             #expect(why.output.contains("nephos records retry"), "\(why)")
             let again = try await one.run("records", "retry", "a")
             #expect(again.status == 1 && again.errors.contains("nephos records conflicts"), "\(again)")
-            #expect(try await one.run("records", "refused").output == "Nothing was refused.\n")
+            #expect(try await one.run("records", "refused").output == "No change was rejected.\n")
             let conflicts = try await one.run("records", "conflicts", "--json").output
             for field in ["first", "second"] { #expect(conflicts.contains(#""\#(field)":1"#), "\(conflicts)") }
             #expect(try await one.run("records", "get", "a").output.contains("5"))
@@ -367,11 +367,11 @@ import Testing
             let refused = try await other.run("records", "refused")
             #expect(refused.output.contains("work/b"), "\(refused)")
             let status = try await other.run("status")
-            #expect(status.status == 6 && status.output.contains("The server refused: b"), "\(status)")
+            #expect(status.status == 6 && status.output.contains("The server rejected: b"), "\(status)")
             let why = try await other.run("why", "b")
-            #expect(why.status == 6 && why.output.contains("b: refused"), "\(why)")
+            #expect(why.status == 6 && why.output.contains("b: rejected"), "\(why)")
             #expect(try await other.run("discard", "b").status == 0)
-            #expect(try await other.run("records", "refused").output == "Nothing was refused.\n")
+            #expect(try await other.run("records", "refused").output == "No change was rejected.\n")
             #expect(try await other.run("verify").status == 0)
         }
     }

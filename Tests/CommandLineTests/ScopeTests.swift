@@ -46,8 +46,8 @@ import Testing
             }
             #expect(try await elsewhere.run("sign-out", "--keep-unsent").status == 0)
             let nobody = try await elsewhere.run("status")
-            #expect(nobody.status == 4 && nobody.output.contains("Nobody is signed in"), "\(nobody)")
-            #expect(try await house.person.run("status").output.contains("Nobody is signed in"))
+            #expect(nobody.status == 4 && nobody.output.contains("No account is signed in"), "\(nobody)")
+            #expect(try await house.person.run("status").output.contains("No account is signed in"))
         }
     }
 

@@ -36,7 +36,9 @@ import Testing
                 #expect(!outcome.errors.contains("unexpected"), "\(command): \(outcome.errors)")
                 #expect(!outcome.output.contains("In sync"), "\(command): \(outcome.output)")
                 #expect(outcome.output.contains("mine"), "\(command): \(outcome.output)")
-                #expect(outcome.output.contains("refused"), "\(command): \(outcome.output)")
+                #expect(
+                    outcome.output.contains(command.contains("--json") ? "refused" : "rejected"),
+                    "\(command): \(outcome.output)")
             }
             let watch = try house.person.start(["watch"])
             defer { watch.signal(SIGKILL) }

@@ -54,4 +54,30 @@ import Testing
             }
         }
     }
+
+    @Test func aTerminalShowsAgesColoursAndWholeCellsOnRequest() async throws {
+        try await withTenant { house in
+            let name = String(repeating: "long-", count: 30)
+            #expect(try await house.person.run("devices", "rename", "d", name).status == 0)
+            func shown(_ words: [String], _ environment: [String: String] = [:]) async throws -> String {
+                let screen = try Screen(columns: 60)
+                defer { screen.close() }
+                var person = house.person
+                person.environment.merge(["TERM": "xterm", "NO_COLOR": ""].merging(environment) { $1 }) { $1 }
+                let outcome = try await person.run(words, before: ["bash", "-c", #"exec "$0" "$@" >"# + screen.name])
+                #expect(outcome.status == 0, "\(outcome)")
+                try await eventually("it is written") { screen.text.contains("dev_") }
+                return screen.text
+            }
+            let devices = try await shown(["devices"])
+            #expect(devices.contains("\u{1b}[32mthis device\u{1b}[0m") && devices.contains("just now"), "\(devices)")
+            #expect(devices.contains("…") && !devices.contains(name), "\(devices)")
+            #expect(try await shown(["devices", "list", "--wide"]).contains(name))
+            #expect(try await !shown(["devices"], ["NO_COLOR": "1"]).contains("\u{1b}[3"))
+            #expect(try await !shown(["devices"], ["TERM": "dumb"]).contains("\u{1b}[3"))
+            // A script reads whole cells, dates and no colours.
+            let plain = try await house.person.run("devices").output
+            #expect(plain.contains(name) && plain.contains(/20\d\d-\d\d-\d\d/) && !plain.contains("\u{1b}"), "\(plain)")
+        }
+    }
 }

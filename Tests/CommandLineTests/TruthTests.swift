@@ -217,7 +217,7 @@ import Testing
         try await withTenant { house in
             let second = try await signInSecond(house)
             #expect(try await second.run("kv", "sync").status == 0)
-            #expect(try await house.nephos.run("devices", "--help").output.contains("renewed its access"))
+            #expect(try await house.nephos.run("devices", "--help").output.contains("renews its access"))
             #expect(
                 try await house.person.run("devices", "revoke", "second").status == 0)
             while try await second.run("kv", "sync").status == 0 {}
@@ -274,6 +274,26 @@ import Testing
             #expect(readme.contains("told:\n" + form(watched.output)), "\(watched)")
             let get = try await b.run("kv", "get", "greeting")
             #expect(readme.contains("kv get greeting\n" + form(get.output)), "\(get)")
+        }
+    }
+
+    @Test func watchNamesTheDeviceAndItsChangesInWords() async throws {
+        try await withTenant { house in
+            let (a, b) = (try await house.anotherDevice("device-a"), try await house.anotherDevice("device-b"))
+            let file = house.folder + "/values.json"
+            try Data(#"{"one":1,"two":2}"#.utf8).write(to: URL(fileURLWithPath: file))
+            let watch = try b.start(["watch", "--exit-after", "3"])
+            try await eventually("it follows") { watch.output.contains("in sync at") }
+            for (words, line) in [
+                (["kv", "set", "theme", "night"], " device-a changed theme = night\n"),
+                (["kv", "import", file], " device-a changed 2 items:\n  one = 1\n  two = 2\n"),
+                (["kv", "delete", "theme"], " device-a deleted theme\n"),
+            ] {
+                #expect(try await a.run(words).status == 0)
+                try await eventually("\(line)") { watch.output.contains(line) || !isRunning(watch.pid) }
+                #expect(watch.output.contains(line), "\(watch.output)")
+            }
+            #expect(await watch.outcome().status == 0)
         }
     }
 

@@ -15,6 +15,9 @@ import Testing
         (["records", "zones", "mkae", "a"], "nephos records zones mkae", "Did you mean: nephos records zones make"),
         // Whoever asks for its help as well.
         (["help", "dosc"], "nephos dosc", "Did you mean: nephos docs"),
+        // It is a command somewhere else.
+        (["links"], "nephos links", "Did you mean: nephos docs links"),
+        (["tree", "Letters"], "nephos tree", "Did you mean: nephos docs tree"),
         (["xyzzy", "--json-nothing"], "nephos xyzzy", "See: nephos --help"),
         (["kv", "a\u{1b}b", "--home", "x"], #"nephos kv "#, "See: nephos kv --help"),
     ])

@@ -9,7 +9,7 @@ import Testing
         let leaves = try await CommandDump.leaves(of: Program(name: "nephos"), values: [:])
         #expect(leaves.count > 30)
         // They are about what is here, and ask nobody.
-        let local = ["whoami", "docs evict", "docs cache", "docs pause", "backup verify", "backup list"]
+        let local = ["whoami", "completions", "docs evict", "docs cache", "docs pause", "backup verify", "backup list"]
         for leaf in leaves where !local.contains(leaf.name) {
             #expect(leaf.options.contains("timeout"), "\(leaf.name)")
         }

@@ -7,12 +7,14 @@ import NephosZeroMQ
 
 struct AccountCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "account", abstract: "Accounts: the operator's work on them, and a person's on their own.",
+        commandName: "account",
+        abstract: "Change the password, read the history of the account, close it; create and manage accounts.",
         subcommands: [],
         groupedSubcommands: [
-            CommandGroup(name: "A person", subcommands: [Audit.self, Password.self, Close.self]),
+            CommandGroup(name: "Your account", subcommands: [Audit.self, Password.self, Close.self]),
             CommandGroup(
-                name: "The operator", subcommands: [Create.self, List.self, Lock.self, Unlock.self, SetPassword.self]),
+                name: "As the operator",
+                subcommands: [Create.self, List.self, Lock.self, Unlock.self, SetPassword.self]),
         ])
 
     private struct Row: Encodable {
@@ -40,7 +42,9 @@ struct AccountCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(abstract: "Create an account.")
 
         @Argument(help: "The name to sign in with.") var name: String
-        @Option(help: "How much it may store (default: standard). See: nephos plan list") var plan: String?
+        @Option(
+            help: "The plan, which sets how much the account may store (default: standard). List them: nephos plan list"
+        ) var plan: String?
         @OptionGroup var password: PasswordOptions
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
@@ -59,15 +63,20 @@ struct AccountCommand: AsyncParsableCommand {
             }
             request.password = try given ?? password.asked(PasswordLimits.prompt, isNew: true)
             let reply = try connection.call(.identity, request, returning: WireCreateAccountReply.self)
-            try output.print(["account": name, "account_id": reply.accountID], text: "Created the account \(name).")
+            let next = try Terminal.hint(
+                "\nNext, on a device: nephos sign-in \(connection.connectionString) --account \(ShellCommand.word(name))"
+            )
+            try output.print(
+                ["account": name, "account_id": reply.accountID], text: "Created the account \(name).\(next)")
         }
     }
 
     struct List: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List the accounts, with what they store and when they were last used.")
+            abstract: "List the accounts, with what they store and their last use.")
 
         @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func run() throws {
@@ -92,9 +101,10 @@ struct AccountCommand: AsyncParsableCommand {
                     ["ACCOUNT", "CREATED", "DEVICES", "PLAN", "USED", "LAST USED", "STATE"],
                     rows.map {
                         [
-                            $0.account, describe(Timestamp(milliseconds: $0.createdAt)), "\($0.devices)", $0.plan,
+                            $0.account, tableTime(Timestamp(milliseconds: $0.createdAt), now: now), "\($0.devices)",
+                            $0.plan,
                             describe(bytes: $0.usedBytes ?? 0),
-                            $0.lastUsedAt.map { describe(Timestamp(milliseconds: $0), before: now) } ?? "never",
+                            $0.lastUsedAt.map { tableTime(Timestamp(milliseconds: $0), now: now) } ?? "never",
                             $0.locked ? "locked" : "active",
                         ]
                     }))
@@ -103,7 +113,7 @@ struct AccountCommand: AsyncParsableCommand {
 
     struct Lock: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Withhold an account: its devices are refused until it is unlocked.")
+            abstract: "Lock an account: its devices stay signed in and are rejected.")
 
         @Argument(help: "The account's name.") var name: String
         @OptionGroup var deployment: DeploymentOptions
@@ -112,12 +122,12 @@ struct AccountCommand: AsyncParsableCommand {
         func run() throws {
             let account = try AccountCommand.setLocked(name, true, deployment)
             try output.print(
-                Row(account), text: "Locked \(name). Its devices stay signed in, and are refused within seconds.")
+                Row(account), text: "Locked \(name). Its devices stay signed in, and are rejected within seconds.")
         }
     }
 
     struct Unlock: ParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Give a locked account back.")
+        static let configuration = CommandConfiguration(abstract: "Unlock an account.")
 
         @Argument(help: "The account's name.") var name: String
         @OptionGroup var deployment: DeploymentOptions
@@ -139,10 +149,10 @@ struct AccountCommand: AsyncParsableCommand {
 
     struct SetPassword: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Set an account's password, for someone who has forgotten it.")
+            abstract: "Set a new password for an account.")
 
         @Argument(help: "The account's name.") var name: String
-        @Flag(help: "End the sign-in of all its devices.") var signOut = false
+        @Flag(help: "Sign out all its devices.") var signOut = false
         @OptionGroup var password: PasswordOptions
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
@@ -164,10 +174,10 @@ struct AccountCommand: AsyncParsableCommand {
 
     struct Password: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Change the password of the account that is signed in.")
+            abstract: "Change the password of the signed-in account.")
 
-        @Flag(help: "Every other device has to sign in again.") var signOutOthers = false
-        @Option(help: "Read the present password from this file's first line.", completion: .file())
+        @Flag(help: "Sign out all other devices.") var signOutOthers = false
+        @Option(help: "Read the current password from the first line of this file.", completion: .file())
         var currentPasswordFile: String?
         @OptionGroup var password: PasswordOptions
         @OptionGroup var wait: WaitOptions
@@ -209,10 +219,11 @@ struct AccountCommand: AsyncParsableCommand {
 
     struct Audit: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What happened to the account: sign-ins, refusals, revocations, changes.")
+            abstract: "Show sign-ins, rejected sign-ins, revoked devices and other changes of the account.")
 
-        @Option(name: .shortAndLong, help: "How many entries, at most 1000.") var limit = 50
+        @Option(name: .shortAndLong, help: "Entries to show, at most 1000.") var limit = 50
         @OptionGroup var speaker: SpeakerOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         private struct Report: Encodable {
@@ -242,7 +253,7 @@ struct AccountCommand: AsyncParsableCommand {
                     byOperator: $0.byOperator, details: $0.details)
             }
             let rows = reply.entries.map(AuditEntry.init).map { entry in
-                [describe(entry.time), entry.sentence, entry.who]
+                [tableTime(entry.time), entry.sentence, entry.who]
             }
             try output.print(
                 reports,
@@ -253,15 +264,15 @@ struct AccountCommand: AsyncParsableCommand {
 
     struct Close: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Close an account for good: its keys are destroyed in every service, what it stored is removed.",
+            abstract: "Close an account forever: its keys are destroyed, its data is removed.",
             discussion: """
-                A person closes the account that is signed in, and gives its password. The operator names the account, \
-                and sees when each service is done.
+                You close your own account with its password. The operator closes any account by its name, and \
+                sees when each service has finished.
                 """)
 
-        @Argument(help: "As the operator: the account's name.") var name: String?
-        @Flag(help: "Do not ask whether it is meant.") var yes = false
-        @Option(help: "As the operator: seconds to wait for the services.") var wait = 30
+        @Argument(help: "The account's name (operator only).") var name: String?
+        @Flag(help: "Close it without asking.") var yes = false
+        @Option(help: "Seconds to wait for the services (operator only).") var wait = 30
         @OptionGroup var password: PasswordOptions
         @OptionGroup var device: DeviceOptionGroup
         @OptionGroup var deployment: DeploymentOptions

@@ -6,11 +6,11 @@ import NephosWire
 
 struct DevicesCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "devices", abstract: "The account's devices.", discussion: lastSeen,
+        commandName: "devices", abstract: "List, rename and revoke the account's devices.", discussion: lastSeen,
         subcommands: [List.self, Rename.self, Revoke.self, AllowSignIn.self], defaultSubcommand: List.self)
 
     private static let lastSeen =
-        "LAST SEEN is when a device last signed in or renewed its access: every ten minutes while it is in use, not at every request."
+        "LAST SEEN is the time of the last sign-in or renewal. A device in use renews its access every ten minutes."
 
     private struct Row: Encodable {
         var id: String
@@ -37,7 +37,7 @@ struct DevicesCommand: AsyncParsableCommand {
 
         func cells(_ now: Timestamp) -> [String] {
             let state = revoked ? "revoked" : thisDevice ? "this device" : "active"
-            let seen = describe(Timestamp(milliseconds: lastSeen), before: now)
+            let seen = tableTime(Timestamp(milliseconds: lastSeen), now: now)
             return [name, policyClass.rawValue, state, seen, String(id.prefix(12))]
         }
     }
@@ -80,6 +80,7 @@ struct DevicesCommand: AsyncParsableCommand {
             abstract: "List the account's devices.", discussion: lastSeen)
 
         @OptionGroup var speaker: SpeakerOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
@@ -92,9 +93,9 @@ struct DevicesCommand: AsyncParsableCommand {
     }
 
     struct Rename: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Give a device another name.")
+        static let configuration = CommandConfiguration(abstract: "Rename a device.")
 
-        @Argument(help: "The device's name, or the beginning of its id.") var target: String
+        @Argument(help: "The device's name, or the start of its id.") var target: String
         @Argument(help: "The new name.") var name: String
         @OptionGroup var speaker: SpeakerOptions
         @OptionGroup var output: OutputOptions
@@ -116,11 +117,11 @@ struct DevicesCommand: AsyncParsableCommand {
 
     struct AllowSignIn: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Make a code with which a new device may try to sign in at once.",
+            abstract: "Create a code that lets a new device sign in at once.",
             discussion: """
-                For when somebody guesses at the account's password, and a new device is told to wait for it. The \
-                code is good for one attempt within ten minutes, and does not stand for the password:
-                nephos sign-in ... --code CODE
+                After many wrong passwords the server makes new devices wait. A code from a signed-in device \
+                skips this wait. It is good for one attempt within ten minutes. The new device needs the \
+                password too: nephos sign-in ... --code CODE
                 """)
 
         @OptionGroup var speaker: SpeakerOptions
@@ -150,7 +151,7 @@ struct DevicesCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Revoke a device: within seconds it can neither read nor write.")
 
-        @Argument(help: "The device's name, or the beginning of its id.") var target: String
+        @Argument(help: "The device's name, or the start of its id.") var target: String
         @OptionGroup var speaker: SpeakerOptions
         @OptionGroup var output: OutputOptions
 

@@ -7,7 +7,7 @@ import SwiftProtobuf
 /// Who speaks for an account: one of its devices, or with `--account` the operator.
 struct SpeakerOptions: ParsableArguments {
     @OptionGroup var device: DeviceOptionGroup
-    @Option(help: "As the operator, this account (default: the one that is signed in on this device).")
+    @Option(help: "The account, as the operator (default: the signed-in account).")
     var account: String?
     @OptionGroup var deployment: DeploymentOptions
 

@@ -6,22 +6,23 @@ import NephosWire
 /// How full the plan is, and with what; and what makes room.
 struct StorageCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "storage", abstract: "How full the account's plan is, with what, and what makes room.",
+        commandName: "storage", abstract: "Show how full the plan is, and make room.",
         subcommands: [Show.self, Delete.self], defaultSubcommand: Show.self)
 }
 
 extension StorageCommand {
     struct Show: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Show how full the plan is, what each service has, and what lies in the containers of each app.",
+            abstract: "Show how full the plan is, by service and container.",
             discussion: """
-                DOCUMENTS is what lies in the folder Documents; HIDDEN is what apps keep beside it; VERSIONS is what former \
-                versions take, about: what says of large files of which pieces they consist is in it. SAME is what is in there more than once: the same contents \
-                count once, so that less may count than the others say in sum.
+                DOCUMENTS: the folder Documents. HIDDEN: files that apps keep outside it. VERSIONS: former \
+                versions (an estimate, with the chunk lists of large files). SAME: repeated contents. The same \
+                content counts once, so the total may be less than the sum.
                 """)
 
         @OptionGroup var speaker: SpeakerOptions
-        @Option(help: "As the operator: this app's public databases.") var app: String?
+        @Option(help: "The app whose public databases to show (operator only).") var app: String?
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         private struct Report: Encodable {

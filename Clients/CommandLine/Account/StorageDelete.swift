@@ -6,20 +6,21 @@ import NephosKit
 extension StorageCommand {
     struct Delete: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Make room: delete what a container has, on all devices.",
+            abstract: "Make room: delete data of a container on all devices.",
             discussion: """
-                What is deleted goes to the trash as one batch, counts until it is removed for good, and is brought back by \
-                nephos docs undo. With --now it is removed for good at once, and nothing brings it back. What an app \
-                keeps beside Documents is deleted as a whole, since nobody else knows what rests on what.
+                Deleted items go to the trash as one batch. They count on the plan until they are removed \
+                forever; nephos docs undo restores them. With --now they are removed forever at once. An app's \
+                files outside Documents are deleted all together, because only the app knows how they depend on \
+                each other.
                 """)
 
-        @Flag(help: "What the app keeps beside Documents, all of it.") var hidden = false
-        @Option(help: "An item in Documents; a folder with all that is in it.") var documents: DocumentArgument?
-        @Flag(help: "All that lies in the trash; it is removed for good.") var trash = false
-        @Flag(help: "All former versions of what the container has; they are removed for good.") var versions = false
-        @Flag(help: "With --versions: of all containers that this device uses.") var all = false
-        @Flag(help: "Remove it for good, and not to the trash.") var now = false
-        @Flag(help: "Do not ask whether it is meant.") var yes = false
+        @Flag(help: "All files that the app keeps outside Documents.") var hidden = false
+        @Option(help: "An item in Documents; a folder with all its content.") var documents: DocumentArgument?
+        @Flag(help: "Everything in the trash. This cannot be undone.") var trash = false
+        @Flag(help: "All former versions in the container. This cannot be undone.") var versions = false
+        @Flag(help: "With --versions: in all containers that this device uses.") var all = false
+        @Flag(help: "Remove it forever instead of moving it to the trash.") var now = false
+        @Flag(help: "Delete without asking.") var yes = false
         @OptionGroup var container: DocumentsCommand.ContainerOptions
         @OptionGroup var network: DocumentsCommand.NetworkOptions
         @OptionGroup var output: OutputOptions

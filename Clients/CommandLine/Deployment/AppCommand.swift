@@ -5,7 +5,7 @@ import NephosWire
 
 struct AppCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "app", abstract: "Apps of a deployment: what each may use (needs the operator's secret).",
+        commandName: "app", abstract: "Create apps and set the services that each may use.",
         subcommands: [Create.self, Update.self, Remove.self, List.self, Token.self])
 
     private struct Row: Encodable {
@@ -42,11 +42,14 @@ struct AppCommand: ParsableCommand {
     /// What a new app is entitled to.
     struct Entitlements: ParsableArguments {
         @Argument(help: "The app's id: a team's prefix and a name, such as A1B2C3.com.example.notes.") var id: String
-        @Option(help: "A name for people (default: the id).") var name: String?
+        @Option(help: "A name for people to read (default: the id).") var name: String?
         @Option(
-            help: "The key-value store's id (default: the app's id). Apps of a team that name the same one share it.")
+            help:
+                "The key-value store's id (default: the app's id). Apps of one team that name the same id share the store."
+        )
         var store: String?
-        @Option(name: .customLong("container"), help: "A container's id; repeat for more. The first is the default.")
+        @Option(
+            name: .customLong("container"), help: "A container's id; repeat for more. The first one is the default.")
         var containers: [String] = []
         @Option(
             name: .customLong("capability"),
@@ -83,18 +86,18 @@ struct AppCommand: ParsableCommand {
 
     struct Update: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Change of an app what is named here, and nothing else. Running services heed it within seconds.")
+            abstract: "Change an app. Running services apply the change within seconds.")
 
         @Argument(help: "The app's id.") var id: String
-        @Option(help: "Another name for people.") var name: String?
-        @Option(help: "Another key-value store's id.") var store: String?
+        @Option(help: "The new name for people to read.") var name: String?
+        @Option(help: "The new key-value store's id.") var store: String?
         @Option(
-            name: .customLong("container"), help: "A container's id, in place of all that it lists; repeat for more.")
+            name: .customLong("container"), help: "A container's id; repeat for more. They replace the app's list.")
         var containers: [String] = []
-        @Flag(help: "It is to list no container.") var noContainers = false
+        @Flag(help: "Remove all containers from the app's list.") var noContainers = false
         @Option(
             name: .customLong("capability"),
-            help: "key-value, documents or records, in place of all that it has; repeat for more.")
+            help: "key-value, documents or records; repeat for more. They replace the app's list.")
         var capabilities: [Capability] = []
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
@@ -124,7 +127,7 @@ struct AppCommand: ParsableCommand {
 
     struct Remove: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Take all entitlements from an app. What it stored stays.")
+            abstract: "Take all entitlements from an app. Its data stays.")
 
         @Argument(help: "The app's id.") var id: String
         @OptionGroup var deployment: DeploymentOptions
@@ -143,6 +146,7 @@ struct AppCommand: ParsableCommand {
         static let configuration = CommandConfiguration(abstract: "List the apps.")
 
         @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func run() throws {

@@ -6,11 +6,12 @@ import NephosWire
 extension AppCommand {
     struct Token: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What an app ships, so that devices without an account read a container's public database.",
+            abstract: "Create and revoke tokens that let devices without an account read a public database.",
             discussion: """
-                With it a device gets access tokens that are bound to its key, live for minutes, and are good for what \
-                everyone may read of one container, and nothing else. Whoever has the app can read it from there, so it is \
-                no secret of yours: revoke it when it is misused, and ship another.
+                You ship the token with your app. A device exchanges it for access tokens that are bound to its \
+                key and live for minutes. They allow reading the records of one container that everyone may \
+                read, and nothing else. The token is not a secret, because everyone who has the app can extract \
+                it. If it is misused, revoke it and ship another one.
                 """,
             subcommands: [CreateToken.self, ListTokens.self, Revoke.self])
 
@@ -33,10 +34,10 @@ extension AppCommand {
 
         struct CreateToken: ParsableCommand {
             static let configuration = CommandConfiguration(
-                commandName: "create", abstract: "Make a token of an app. It is shown once.")
+                commandName: "create", abstract: "Create a token for an app. It is shown once.")
 
             @Argument(help: "The app's id.") var app: String
-            @Option(help: "One of its containers (default: its first).") var container: String?
+            @Option(help: "One of the app's containers (default: the first).") var container: String?
             @OptionGroup var deployment: DeploymentOptions
             @OptionGroup var output: OutputOptions
 
@@ -52,10 +53,11 @@ extension AppCommand {
 
         struct ListTokens: ParsableCommand {
             static let configuration = CommandConfiguration(
-                commandName: "list", abstract: "List an app's tokens that were not revoked.")
+                commandName: "list", abstract: "List an app's valid tokens.")
 
             @Argument(help: "The app's id.") var app: String
             @OptionGroup var deployment: DeploymentOptions
+            @OptionGroup var columns: TableOptions
             @OptionGroup var output: OutputOptions
 
             func run() throws {
@@ -81,9 +83,9 @@ extension AppCommand {
 
         struct Revoke: ParsableCommand {
             static let configuration = CommandConfiguration(
-                abstract: "Revoke a token: who was let in by it is refused within seconds.")
+                abstract: "Revoke a token: devices that use it are rejected within seconds.")
 
-            @Argument(help: "The token's id, as listed.") var id: String
+            @Argument(help: "The token's id (nephos app token list).") var id: String
             @OptionGroup var deployment: DeploymentOptions
             @OptionGroup var output: OutputOptions
 

@@ -7,27 +7,29 @@ import NephosZeroMQ
 
 struct BackupCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "backup", abstract: "Copy a deployment into a folder, from which nephos restore brings it back.",
+        commandName: "backup", abstract: "Back up a deployment into a folder.",
         discussion: """
-            The services may run. A snapshot is the databases of one moment, the content that they name, and the \
-            deployment's secrets, sealed to its recovery key. Content is copied once, however many snapshots name it.
+            The services may run meanwhile. A snapshot holds the databases of one moment, the content that \
+            they name, and the deployment's secrets, encrypted for its recovery key. Content is copied once \
+            for all snapshots. nephos restore restores a snapshot.
             """,
         subcommands: [Make.self, Verify.self, List.self], defaultSubcommand: Make.self)
 
     struct Make: ParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "make", abstract: "Make a snapshot, read it back, and thin out those before.")
+            commandName: "make", abstract: "Create a snapshot, read it back, and remove old ones.")
 
         @Argument(
-            help: "The folder for backups: empty, or one of this deployment. Better on another disk.",
+            help: "The folder for backups: empty, or with backups of this deployment. Use another disk.",
             completion: .directory)
         var folder: String
         @Option(
             help:
-                "How many are kept: of the last ones, and of how many days, weeks and months the newest, as last=3,daily=7,weekly=4,monthly=6 (the default), or all."
+                "Snapshots to keep: the last ones, and the newest of each day, week and month (default: last=3,daily=7,weekly=4,monthly=6), or all."
         )
         var keep: String?
-        @Flag(help: "Leave the deployment's secrets out. Keep a copy of them elsewhere: nothing can be read without.")
+        @Flag(
+            help: "Leave out the deployment's secrets. Keep a copy elsewhere: without them the backup cannot be read.")
         var withoutKeys = false
         @OptionGroup var data: DataOptions
         @OptionGroup var deployment: DeploymentOptions
@@ -121,10 +123,10 @@ struct BackupCommand: ParsableCommand {
 
     struct Verify: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Read snapshots through, and compare them with what was written. It needs no key.")
+            abstract: "Read snapshots and check that they are intact. Needs no key.")
 
         @Argument(help: "The folder of backups.", completion: .directory) var folder: String
-        @Option(help: "Only this one, by its name (default: all).") var snapshot: String?
+        @Option(help: "Only this snapshot, by name (default: all).") var snapshot: String?
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
@@ -174,9 +176,10 @@ struct BackupCommand: ParsableCommand {
     }
 
     struct List: ParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "List the snapshots, the oldest first.")
+        static let configuration = CommandConfiguration(abstract: "List the snapshots, oldest first.")
 
         @Argument(help: "The folder of backups.", completion: .directory) var folder: String
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws { try requireNamed(folder: folder) }
@@ -204,7 +207,7 @@ struct BackupCommand: ParsableCommand {
             }
             let lines = zip(snapshots, rows).map { snapshot, row in
                 [
-                    row.snapshot, snapshot.manifest.map { describe($0.time, before: now) } ?? "-",
+                    row.snapshot, snapshot.manifest.map { tableTime($0.time, now: now) } ?? "-",
                     row.databaseBytes.map { size($0) } ?? "-", row.segmentBytes.map { size($0) } ?? "-",
                     snapshot.manifest == nil ? "-" : row.recoveryKey ?? "none", row.state,
                 ]
@@ -229,7 +232,7 @@ private func size(_ bytes: Int) -> String { describe(bytes: UInt64(clamping: byt
 struct DataOptions: ParsableArguments {
     @Option(
         help:
-            "The folder that has a folder of data for each service (default: $NEPHOS_DATA_ROOT, or data in the deployment's).",
+            "The folder with the services' data folders (default: $NEPHOS_DATA_ROOT, or data in the deployment's folder).",
         completion: .directory)
     var data: String?
 

@@ -5,7 +5,7 @@ import NephosWire
 struct ContainerCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "container",
-        abstract: "Containers of a deployment: what each is for (needs the operator's secret).",
+        abstract: "Set the class, owner and limits of containers.",
         subcommands: [Save.self, List.self])
 
     /// What a container is for.
@@ -56,47 +56,46 @@ struct ContainerCommand: ParsableCommand {
 
     struct Save: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Say what a container is. What is not named stays as it is.",
+            abstract: "Set properties of a container. Properties that you do not name stay unchanged.",
             discussion: """
-                Class and names hold for accounts that have not begun to use the container; those that have keep theirs \
-                for ever. Who may change it holds for all, within seconds; so does how long former versions are kept, and \
-                what comes into the trash from then on.
+                Class and names apply to accounts that have not used the container yet. Accounts that have used \
+                it keep theirs. All other properties apply to every account within seconds.
 
-                documents: files of a person; counts on the plan. backup: counts too, keeps 10 versions of a content, and \
-                has no folder Documents. stream: the newest 1000 files, for 30 days, of 50 MB at most; counts on a bound of \
-                its own. library: is kept until it is removed, and counts on a bound of its own. What lies in the trash is \
-                removed after 30 days (stream: 7), former versions after a year.
+                documents: a person's files; counts on the plan. backup: counts on the plan, keeps 10 versions, \
+                has no folder Documents. stream: the newest 1000 files of at most 50 MB for 30 days; has its own \
+                limit. library: kept until removed; has its own limit. The trash keeps items for 30 days \
+                (stream: 7), and versions are kept for a year.
 
-                The owner is the app on whose plan the public database of records counts: the first app that has listed \
-                the container, unless it is said. Say it before the database is used: what was saved under another owner \
-                stays there, and is seen again once that is the owner again.
+                The public database of records counts on its owner's plan. The owner is the first app that \
+                listed the container, unless you set another one. Set it before the database is used: records \
+                saved under another owner stay there, and are visible again only under that owner.
                 """)
 
         @Argument(
             help:
-                "The container's id: a team's prefix and a name, such as A1B2C3.com.example.notes; or default, the default app's."
+                "The container's id: a team's prefix and a name, such as A1B2C3.com.example.notes; or default for the default app's container."
         )
         var id: String
-        @Option(name: .customLong("class"), help: "documents, backup, stream or library (at first: documents).")
+        @Option(name: .customLong("class"), help: "documents, backup, stream or library (initially documents).")
         var containerClass: Class?
         @Option(
-            help: "folded: names that differ in capitals alone clash; bytes: only equal ones do (at first: folded).")
+            help: "folded: names that differ only in case collide; bytes: only equal names do (initially folded).")
         var names: Names?
-        @Option(help: "The only app that changes it; others that list it read (at first: each app that lists it).")
+        @Option(help: "The only app that may change it; other apps read it (initially every app that lists it).")
         var writer: String?
-        @Flag(help: "Each app that lists it is to change it.") var noWriter = false
-        @Option(help: "Days that something stays in the trash, 1 to 3650; 0, and at first: as the class has it.")
+        @Flag(help: "Let every app that lists it change it.") var noWriter = false
+        @Option(help: "Days to keep items in the trash, 1 to 3650; 0 for the default of the class.")
         var trashDays: Int?
-        @Option(help: "Days that former versions are kept, 1 to 3650; 0, and at first: as the class has it.")
+        @Option(help: "Days to keep former versions, 1 to 3650; 0 for the default of the class.")
         var versionDays: Int?
-        @Option(help: "The app whose the public database of records is.") var owner: String?
+        @Option(help: "The app that owns the public database of records.") var owner: String?
         @Option(
             name: .customLong("administrator"),
             help:
-                "An account that may do everything in the public database; repeat for more. In place of those named before."
+                "An account that may do everything in the public database; repeat for more. They replace the list."
         )
         var administrators: [String] = []
-        @Flag(help: "Nobody is to be an administrator.") var noAdministrators = false
+        @Flag(help: "Remove all administrators.") var noAdministrators = false
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
@@ -162,9 +161,10 @@ struct ContainerCommand: ParsableCommand {
 
     struct List: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List the containers that apps list, or of which something was said.")
+            abstract: "List the containers that apps list or that have properties.")
 
         @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func run() throws {

@@ -10,6 +10,9 @@ struct DeploymentDirectory {
     /// How long a command waits for the services; nil: as long as it thinks right.
     var timeout: Duration?
 
+    /// How long services may take to start.
+    static let restartTimeout: Duration = .seconds(30)
+
     /// `$NEPHOS_DEPLOYMENT`, or `~/.nephos/deployment`.
     static var standardPath: String {
         ProcessInfo.processInfo.environment["NEPHOS_DEPLOYMENT"]

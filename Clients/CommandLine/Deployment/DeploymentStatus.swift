@@ -190,7 +190,7 @@ struct DeploymentStatus: Encodable {
             return
                 (silent
                 + (ended.isEmpty
-                    ? [] : ["What has ended is started again by itself. Why it ended:"] + ended))
+                    ? [] : ["Services that end are restarted. They ended because:"] + ended))
                 .joined(separator: "\n")
         }
         if !directory.running.isEmpty {

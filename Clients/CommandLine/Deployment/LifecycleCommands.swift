@@ -9,42 +9,41 @@ import NephosZeroMQ
 
 struct InitCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "init", abstract: "Make a deployment: roster, keys and one secret file for each service.")
+        commandName: "init", abstract: "Create a deployment: its keys, secrets and list of services.")
 
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var output: OutputOptions
 
-    @Option(help: "The address of this machine that the services listen at; 0.0.0.0 or :: for all of them.")
+    @Option(help: "The address that the services listen at; 0.0.0.0 or :: for all addresses of this machine.")
     var host = "127.0.0.1"
 
-    @Option(help: "The name or address that devices reach this machine by (default: --host).")
+    @Option(help: "The name or address that devices connect to (default: --host).")
     var advertise: String?
 
-    @Option(help: "The first of thirteen ports: two for each service, one for subscriptions, and two for content.")
+    @Option(help: "The first of thirteen ports: two for each service, one for subscriptions, two for content.")
     var port = 7400
 
     @Flag(
-        help: """
-            Each service on a host named like it (identity, keyvalue, documents, records, notifications), as under docker \
-            compose; --advertise then says where devices reach them (an empty one: as it is, or at 127.0.0.1).
-            """)
+        help:
+            "Give each service its own host, named after it (identity, keyvalue, documents, records, notifications), as docker compose does. Devices connect to --advertise (if empty: to the former address, or 127.0.0.1)."
+    )
     var hostPerService = false
 
     @Flag(
         help:
-            "Leave a deployment that is there as it is, but for --advertise and --hand-out; for what runs at each start."
+            "Keep an existing deployment, except for --advertise and --hand-out. For scripts that run at each start."
     )
     var ifMissing = false
 
     @Option(
         help:
-            "Also give each service a folder of its own in this one, with the roster and its own secrets and nothing else.",
+            "Also write a folder for each service into this folder, with the roster and that service's secrets only.",
         completion: .directory)
     var handOut: String?
 
     @Option(
         help:
-            "The public half of a recovery key that was made elsewhere (nephos recovery-key new --only-print), so that none is made and printed here (default: $NEPHOS_RECOVERY_KEY)."
+            "The public half of an existing recovery key (nephos recovery-key new --only-print); then none is created (default: $NEPHOS_RECOVERY_KEY)."
     )
     var recoveryKey: String?
 
@@ -89,10 +88,10 @@ struct InitCommand: ParsableCommand {
         told["recovery_key"] = recovery?.text
         try output.print(
             told,
-            text: "Made a deployment in \(directory.path).\n"
+            text: "Created a deployment in \(directory.path).\n"
                 + (recovery.map { RecoveryKeyCommand.text(of: $0) + "\n\n" } ?? "")
                 + (hostPerService || handOut != nil
-                    ? "Devices sign in with:\n\(connection)" : "Start it with: nephos up"))
+                    ? "Devices sign in with:\n\(connection)" : "Next, start it: nephos up"))
     }
 
     /// What backups are sealed to: what was given, or a key that is printed once.
@@ -115,18 +114,19 @@ struct InitCommand: ParsableCommand {
                 "deployment": directory.path, "connection": connection,
                 "changed": changed.map(\.rawValue).joined(separator: " "),
             ],
-            text: (changed.isEmpty ? "" : "Handed out anew: \(UpCommand.list(changed)). Start them again.\n")
+            text: (changed.isEmpty ? "" : "Handed out again: \(UpCommand.list(changed)). Restart them.\n")
                 + "Devices sign in with:\n\(connection)")
     }
 }
 
-struct AdvertiseCommand: ParsableCommand {
+struct AdvertiseCommand: ParsableCommand, OwnTimeout {
+    static let standardTimeout: Duration? = DeploymentDirectory.restartTimeout
     static let configuration = CommandConfiguration(
-        commandName: "advertise", abstract: "Change the name or address that devices reach this machine by.",
+        commandName: "advertise", abstract: "Change the name or address that devices connect to.",
         discussion: """
-            Devices that are used learn the new address within ten minutes, as long as the former one still works. New \
-            devices sign in with the connection string that this prints. So does a device that no longer finds the \
-            server; it is not asked for a password.
+            Devices in use learn the new address within ten minutes, as long as the old one works. New \
+            devices sign in with the connection string that this command prints. A device that no longer \
+            finds the server signs in again with it, without a password.
             """)
 
     @Argument(help: "A host name or an address.") var host: String
@@ -160,17 +160,18 @@ struct AdvertiseCommand: ParsableCommand {
     }
 }
 
-struct UpCommand: ParsableCommand {
+struct UpCommand: ParsableCommand, OwnTimeout {
+    static let standardTimeout: Duration? = DeploymentDirectory.restartTimeout
     static let configuration = CommandConfiguration(
-        commandName: "up", abstract: "Start the five services, and keep them running.")
+        commandName: "up", abstract: "Start the five services and keep them running.")
 
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var output: OutputOptions
 
-    @Flag(help: "Stay in the foreground; end with Ctrl-C.")
+    @Flag(help: "Stay in the foreground until Ctrl-C.")
     var foreground = false
 
-    @Flag(help: "With --foreground: end when standard input does, for a program that runs a deployment for itself.")
+    @Flag(help: "With --foreground: also end when standard input ends, for programs that start a deployment.")
     var supervised = false
 
     func validate() throws {
@@ -205,7 +206,15 @@ struct UpCommand: ParsableCommand {
             ["state": "running", "deployment": directory.path],
             text: isNew
                 ? "The five services are up. Logs: nephos logs. Stop them with: nephos down"
+                    + Terminal.hint(nextStep(directory))
                 : "It is running already. See: nephos status")
+    }
+
+    /// A deployment without accounts needs one.
+    private func nextStep(_ directory: DeploymentDirectory) -> String {
+        let reply = try? OperatorConnection(directory: directory)
+            .call(.identity, WireListAccounts(), returning: WireListAccountsReply.self)
+        return reply?.accounts.isEmpty == true ? "\nNext, create an account: nephos account create NAME" : ""
     }
 
     /// - Returns: False when another one runs it already.
@@ -241,7 +250,7 @@ struct UpCommand: ParsableCommand {
 
     /// - Parameter started: The supervisor that was started, and its log from then on; nil: one that ran before.
     private func waitUntilHealthy(_ directory: DeploymentDirectory, started: (pid: pid_t, log: LogTail)?) throws {
-        let deadline = ContinuousClock.now + (directory.timeout ?? .seconds(30))
+        let deadline = ContinuousClock.now + (directory.timeout ?? DeploymentDirectory.restartTimeout)
         var waitingFor: ServiceName?
         let connection = try OperatorConnection(directory: directory)
         while ContinuousClock.now < deadline {

@@ -7,30 +7,29 @@ struct LogsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "logs",
         abstract:
-            "What the services of nephos up log, and why one ended: the last lines, and what comes, until Ctrl-C.",
+            "Show the services' logs, and follow them until Ctrl-C.",
         discussion: """
-            Of all services and of their supervisor, by time. Under systemd the journal has it (journalctl -u \
-            'nephos@*'), under docker compose the engine (docker-compose logs).
+            The lines of all services and of their supervisor are sorted by time. They also tell why a \
+            service ended. Under systemd use journalctl -u 'nephos@*', under docker compose use \
+            docker-compose logs.
             """)
 
     @Option(
         name: .customLong("service"),
-        help: """
-            Only identity, keyvalue, documents, records, notifications or supervisor; repeat for more (default: all of \
-            them).
-            """)
+        help:
+            "Only identity, keyvalue, documents, records, notifications or supervisor; repeat for more (default: all).")
     var services: [String] = []
 
-    @Flag(inversion: .prefixedNo, help: "Go on with what comes, or end after what there is.")
+    @Flag(inversion: .prefixedNo, help: "Follow the logs, or end after the present lines.")
     var follow = true
 
-    @Option(help: "The last so many lines first.")
+    @Option(help: "Begin with this many of the last lines.")
     var lines = 100
 
-    @Option(help: "Nothing below trace, debug, info, notice, warning, error or critical.")
+    @Option(help: "The lowest level: trace, debug, info, notice, warning, error or critical.")
     var level: String?
 
-    @Option(help: "What is about this request, and what it has caused in other services.")
+    @Option(help: "Only lines of this request and of its consequences in other services.")
     var request: String?
 
     @OptionGroup var deployment: DeploymentOptions

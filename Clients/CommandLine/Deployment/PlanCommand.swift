@@ -5,7 +5,7 @@ import NephosWire
 
 struct PlanCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "plan", abstract: "How much accounts and apps may store (needs the operator's secret).",
+        commandName: "plan", abstract: "Set how much accounts and apps may store.",
         subcommands: [List.self, Save.self, Assign.self], defaultSubcommand: List.self)
 
     /// A size as it is typed: `5GB`, `200 MB`, `1073741824`, `64MiB`.
@@ -36,9 +36,10 @@ struct PlanCommand: ParsableCommand {
 
     struct List: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List the plans, and how many accounts and apps have each.")
+            abstract: "List the plans, and how many accounts and apps use each.")
 
         @OptionGroup var deployment: DeploymentOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func run() throws {
@@ -56,10 +57,10 @@ struct PlanCommand: ParsableCommand {
     }
 
     struct Save: ParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Make a plan, or change its size.")
+        static let configuration = CommandConfiguration(abstract: "Create a plan, or change its size.")
 
         @Argument(help: "The plan's name.") var plan: String
-        @Argument(help: "Its size, such as 200GB or 64MiB; 0: it stores nothing.") var size: Size
+        @Argument(help: "The size, such as 200GB or 64MiB; 0 stores nothing.") var size: Size
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
@@ -76,7 +77,7 @@ struct PlanCommand: ParsableCommand {
 
     struct Assign: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Give an account, or an app for its public databases, another plan.")
+            abstract: "Assign a plan to an account, or to an app for its public databases.")
 
         @Argument(help: "The plan's name.") var plan: String
         @Option(help: "The account.") var account: String?

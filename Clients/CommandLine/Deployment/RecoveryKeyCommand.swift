@@ -7,10 +7,11 @@ import NephosServiceKit
 struct RecoveryKeyCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "recovery-key",
-        abstract: "The key that a deployment's secrets are sealed to when it is backed up.",
+        abstract: "Manage the key that opens a backup's secrets.",
         discussion: """
-            Its public half is in the deployment's folder, and seals. The recovery key itself opens; it is printed once, \
-            belongs on paper, away from the host and from the backups, and is kept nowhere.
+            Each backup encrypts the deployment's secrets with the public half of the recovery key, which \
+            lies in the deployment's folder. Only the recovery key opens them. It is printed once and stored \
+            nowhere: write it on paper, and keep it away from the server and the backups.
             """,
         subcommands: [New.self, Set.self, Show.self])
 
@@ -25,11 +26,11 @@ struct RecoveryKeyCommand: ParsableCommand {
     /// What is said of a key that was made just now.
     static func text(of key: RecoveryKey) -> String {
         """
-        The recovery key, which is shown this once and kept nowhere. Write it down:
+        The recovery key is shown only once and stored nowhere. Write it down:
 
             \(key.text)
 
-        Whoever has it and a backup has everything; without it no backup can be read.
+        With this key and a backup, anyone can read all data. Without it, a backup cannot be read.
         """
     }
 
@@ -41,9 +42,9 @@ struct RecoveryKeyCommand: ParsableCommand {
 
     struct New: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Make another one, and print it once. Snapshots from before still need the one before.")
+            abstract: "Create a new recovery key and print it once. Older snapshots need the older key.")
 
-        @Flag(help: "Only print it and its public half, for a deployment elsewhere; nothing is changed.")
+        @Flag(help: "Print a key and its public half for a deployment elsewhere, and change nothing.")
         var onlyPrint = false
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
@@ -72,9 +73,9 @@ struct RecoveryKeyCommand: ParsableCommand {
 
     struct Set: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Use a key that was made elsewhere: nephos recovery-key new --only-print")
+            abstract: "Use an existing key (see nephos recovery-key new --only-print).")
 
-        @Argument(help: "Its public half.") var key: String
+        @Argument(help: "The key's public half.") var key: String
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
@@ -93,7 +94,7 @@ struct RecoveryKeyCommand: ParsableCommand {
     }
 
     struct Show: ParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Show the public half, and the key's short name.")
+        static let configuration = CommandConfiguration(abstract: "Show the public half and the short name of the key.")
 
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions

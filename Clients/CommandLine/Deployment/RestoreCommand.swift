@@ -7,23 +7,23 @@ import NephosZeroMQ
 
 struct RestoreCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "restore", abstract: "Bring a deployment back from a snapshot that nephos backup has made.",
+        commandName: "restore", abstract: "Restore a deployment from a snapshot of nephos backup.",
         discussion: """
-            Everything is checked before anything is touched. What is there already is moved aside, and only with \
-            --in-place. Killed in the middle, it is run again; until then no service starts. Devices offer what they have \
-            that is newer than the snapshot, when the services start.
+            The snapshot is checked before any file changes. Existing files are moved aside, and only with \
+            --in-place. If the restore is interrupted, run it again; no service starts until it has \
+            finished. After the start, devices send again what they have and the snapshot lacks.
             """)
 
     @Argument(help: "The folder of backups.", completion: .directory) var folder: String
-    @Option(help: "Which one, by its name (default: the newest that is whole).") var snapshot: String?
-    @Flag(help: "Move aside what is there, and put the snapshot in its place.") var inPlace = false
-    @Flag(help: "Check everything, say what would be done, and do nothing.") var dryRun = false
-    @Flag(help: "The deployment's files on this host stay; the recovery key is not needed.") var keepKeys = false
-    @Flag(help: "Read the recovery key from standard input (default: it is asked for).") var recoveryKeyStdin = false
-    @Option(help: "The address that the services listen at on this machine (default: as it was).") var host: String?
-    @Option(help: "The first of thirteen ports (default: as it was).") var port: Int?
-    @Flag(help: "Each service on a host named like it, as under docker compose.") var hostPerService = false
-    @Option(help: "The name or address that devices reach this machine by (default: as it was).") var advertise: String?
+    @Option(help: "The snapshot's name (default: the newest intact one).") var snapshot: String?
+    @Flag(help: "Move existing files aside and put the snapshot in their place.") var inPlace = false
+    @Flag(help: "Check everything and show the plan; change nothing.") var dryRun = false
+    @Flag(help: "Keep the deployment's keys of this host; the recovery key is not needed.") var keepKeys = false
+    @Flag(help: "Read the recovery key from standard input (default: ask for it).") var recoveryKeyStdin = false
+    @Option(help: "The address that the services listen at on this machine (default: as before).") var host: String?
+    @Option(help: "The first of thirteen ports (default: as before).") var port: Int?
+    @Flag(help: "Give each service its own host, named after it, as docker compose does.") var hostPerService = false
+    @Option(help: "The name or address that devices connect to (default: as before).") var advertise: String?
     @OptionGroup var data: DataOptions
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var output: OutputOptions
@@ -130,7 +130,7 @@ struct RestoreCommand: ParsableCommand {
         ]
         if let outcome {
             if !outcome.aside.isEmpty {
-                lines.append("What was there before is in:")
+                lines.append("The former files are in:")
                 lines += outcome.aside.map { "  " + $0 }
             }
             lines.append("Start it with: nephos up, docker-compose up -d, or ops/install-systemd")

@@ -8,13 +8,13 @@ import NephosWire
 
 struct ScrubCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "scrub", abstract: "Have the services read all content now, and say what their disks have lost.",
+        commandName: "scrub", abstract: "Check all stored content for disk damage now.",
         discussion: """
-            They do that by themselves within seven days, slowly. What is lost is asked for from devices that have it. \
-            Ended by Ctrl-C, the services read on.
+            The services read all content within seven days by themselves. They fetch lost content from \
+            devices that have it. After Ctrl-C the services continue.
             """)
 
-    @Option(help: "Of this service alone: documents or records (default: both).") var service: String?
+    @Option(help: "Only this service: documents or records (default: both).") var service: String?
     @OptionGroup var data: DataOptions
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var output: OutputOptions

@@ -7,8 +7,8 @@ import NephosZeroMQ
 
 struct SecretsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "secrets", abstract: "Replace a deployment's keys, while devices stay signed in.",
-        discussion: "What each key is for, and what its loss would mean: docs/security.md.",
+        commandName: "secrets", abstract: "Replace a deployment's keys; devices stay signed in.",
+        discussion: "docs/security.md lists each key and the consequences of its loss.",
         subcommands: [
             RotateSigningKey.self, RotateMasterKeys.self, RotateServiceKeys.self, RotateOperatorKey.self,
         ])
@@ -41,21 +41,23 @@ struct SecretsCommand: ParsableCommand {
         }
     }
 
-    struct RotateMasterKeys: ParsableCommand {
+    struct RotateMasterKeys: ParsableCommand, OwnTimeout {
+        private static let waits: Duration = .seconds(600)
+        static let standardTimeout: Duration? = waits
         static let configuration = CommandConfiguration(
-            abstract: "Wrap all accounts' keys with new master keys, one service after another.",
+            abstract: "Encrypt all accounts' keys with new master keys, one service after another.",
             discussion: """
-                Each service is started again with its new key beside the old one, wraps what the old one wraps, and \
-                then the old one is removed from its secret file. Interrupted, it can be run again. A backup from \
-                before needs the secret files from before: keep them with it.
+                Each service restarts with both keys, encrypts the accounts' keys again, and then forgets the \
+                old master key. If it is interrupted, run it again. An older backup needs the older secret \
+                files: keep them with it.
 
-                Where something else than `nephos up` runs the services, it stops after the first step: start them \
-                again yourself, and run it with --restarted.
+                If the services do not run under `nephos up`, the command stops after the first step. Restart \
+                the services yourself, then run it with --restarted.
                 """)
 
         @Option(name: .customLong("service"), help: "Only this service; repeat for more (default: all).")
         var services: [String] = []
-        @Flag(help: "The services were started again after the first step.") var restarted = false
+        @Flag(help: "The services have been restarted after the first step.") var restarted = false
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
@@ -98,7 +100,7 @@ struct SecretsCommand: ParsableCommand {
         /// - Throws: ``CloudError`` `.constraintViolation` when it runs with the key from before, which it needs then.
         private func wait(for service: ServiceName, toUse key: String) throws {
             let connection = try OperatorConnection(directory: deployment.directory)
-            let deadline = ContinuousClock.now + (deployment.directory.timeout ?? .seconds(600))
+            let deadline = ContinuousClock.now + (deployment.directory.timeout ?? Self.waits)
             while ContinuousClock.now < deadline {
                 let health = try? connection.call(
                     service, WireCheckHealth(), returning: WireCheckHealthReply.self,
@@ -124,18 +126,21 @@ struct SecretsCommand: ParsableCommand {
         }
     }
 
-    struct RotateServiceKeys: ParsableCommand {
+    struct RotateServiceKeys: ParsableCommand, OwnTimeout {
+        static let standardTimeout: Duration? = DeploymentDirectory.restartTimeout
         static let configuration = CommandConfiguration(
-            abstract: "Replace the services' CURVE keys: announce the next ones, and switch to them later.",
+            abstract: "Replace the services' CURVE keys: announce new keys, then switch to them.",
             discussion: """
-                Devices learn an announced key when they renew their tokens, every ten minutes while they are used. \
-                So the switch is refused until identity runs with the announced keys for an hour; --force is for a key that somebody else may know. After the \
-                switch a device that was away the whole time says that it met another key, and needs the new \
-                connection string: sign in again, what is on it stays.
+                Devices in use learn an announced key within ten minutes. The switch is possible once identity \
+                has announced the keys for an hour. Use --force only if another person may know a key. A device \
+                that was away meanwhile finds another key and reports it. Sign it in again with the new \
+                connection string; its data stays.
                 """)
 
-        @Flag(name: .customLong("switch"), help: "Make the announced keys the services' own.") var switches = false
-        @Flag(name: .customLong("force"), help: "Switch at once, whoever is cut off by it.") var isForced = false
+        @Flag(name: .customLong("switch"), help: "Switch to the announced keys.") var switches = false
+        @Flag(
+            name: .customLong("force"),
+            help: "Switch at once; devices that do not know the new keys must sign in again.") var isForced = false
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
@@ -182,9 +187,10 @@ struct SecretsCommand: ParsableCommand {
         }
     }
 
-    struct RotateOperatorKey: ParsableCommand {
+    struct RotateOperatorKey: ParsableCommand, OwnTimeout {
+        static let standardTimeout: Duration? = DeploymentDirectory.restartTimeout
         static let configuration = CommandConfiguration(
-            abstract: "Replace the operator's key. The one before it is worth nothing at once.")
+            abstract: "Replace the operator's key. The old key stops working at once.")
 
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
@@ -214,7 +220,7 @@ extension DeploymentDirectory {
         let logs = services.map { LogTail(log(of: $0)) }
         for service in services { try runFolder.signal(.service(service), SIGTERM) }
         let connection = try OperatorConnection(directory: self)
-        let deadline = ContinuousClock.now + (timeout ?? .seconds(30))
+        let deadline = ContinuousClock.now + (timeout ?? Self.restartTimeout)
         while ContinuousClock.now < deadline {
             usleep(100_000)
             if endsAtFailure, let failure = logs.lazy.compactMap(\.failure).first { throw failure }

@@ -6,20 +6,20 @@ import NephosServiceKit
 struct SettingsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "settings",
-        abstract: "Show or change the deployment's settings, such as ports for metrics and published links.",
+        abstract: "Show or change settings, such as ports for metrics and published links.",
         discussion: """
-            Settings are kept in the file "settings" of the deployment's folder, and so survive nephos down and up. \
-            docs/settings.md explains each name. An environment variable of the same name takes precedence when the \
-            services start.
+            The file "settings" in the deployment's folder holds them, so they survive nephos down and up. \
+            docs/settings.md explains each name. An environment variable of the same name takes precedence \
+            when the services start.
 
             Example: nephos settings set NEPHOS_KEYVALUE_HEALTH_PORT=7491
             """,
         subcommands: [List.self, Set.self, Unset.self], defaultSubcommand: List.self)
 
     struct List: ParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "List the settings that are set.")
+        static let configuration = CommandConfiguration(abstract: "List the settings that differ from the defaults.")
 
-        @Flag(help: "List every name that can be set.") var all = false
+        @Flag(help: "List every setting.") var all = false
         @OptionGroup var deployment: DeploymentOptions
         @OptionGroup var output: OutputOptions
 
@@ -37,10 +37,11 @@ struct SettingsCommand: ParsableCommand {
         }
     }
 
-    struct Set: ParsableCommand {
+    struct Set: ParsableCommand, OwnTimeout {
+        static let standardTimeout: Duration? = DeploymentDirectory.restartTimeout
         static let configuration = CommandConfiguration(
             abstract: "Set one or more settings, and restart the services that read them.",
-            discussion: "If a service refuses the new value, the settings stay as they were.")
+            discussion: "If a service rejects the new value, the settings stay as they were.")
 
         @Argument(help: "NAME=VALUE, such as NEPHOS_KEYVALUE_HEALTH_PORT=7491.") var settings: [String]
         @OptionGroup var deployment: DeploymentOptions
@@ -64,9 +65,10 @@ struct SettingsCommand: ParsableCommand {
         }
     }
 
-    struct Unset: ParsableCommand {
+    struct Unset: ParsableCommand, OwnTimeout {
+        static let standardTimeout: Duration? = DeploymentDirectory.restartTimeout
         static let configuration = CommandConfiguration(
-            abstract: "Remove settings, so that their defaults apply, and restart the services that read them.")
+            abstract: "Remove settings and restart the services that read them. The defaults apply again.")
 
         @Argument(help: "The name of a setting.") var names: [String]
         @OptionGroup var deployment: DeploymentOptions

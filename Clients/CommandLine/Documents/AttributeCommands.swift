@@ -6,10 +6,10 @@ import NephosKit
 extension DocumentsCommand {
     struct Attributes: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What is said of an item beside its content: tags, favourite, extended attributes.",
+            abstract: "Show an item's tags, favourite rank and extended attributes.",
             discussion: """
-                They are set with nephos docs set. Values of extended attributes that are text are shown as that; with \
-                --json there is of each also base64, whatever it is.
+                Change them with nephos docs set. Extended attributes are shown as text if they are text. With \
+                --json each also appears in base64.
                 """)
 
         @Argument(help: "The item.") var path: DocumentArgument
@@ -72,14 +72,11 @@ extension DocumentsCommand {
 
     struct SetAttributes: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "set", abstract: "Change what is said of items beside their contents.",
+            commandName: "set", abstract: "Change the tags, favourite rank and extended attributes of items.",
             discussion: """
-                What is not named stays as it is, and no content is sent. An extended attribute whose name begins with \
-                user. is kept with the file wherever it is got to, and one that a file has is put with it; what a file \
-                does not have any more stays with the item until it is removed here.
-
-                  nephos docs set Letters/a.txt --tag urgent --untag draft --favourite 1
-                  nephos docs set photo.jpg --attribute user.colour=red --do-not-back-up yes
+                Properties that you do not name stay unchanged, and no content is sent. Extended attributes with \
+                names that begin with user. are copied with the file by get and put. An attribute that was \
+                removed from the local file stays with the item until you remove it here.
                 """)
 
         /// `yes` or `no`.
@@ -98,15 +95,15 @@ extension DocumentsCommand {
         }
 
         @Argument(help: "The items.") var paths: [DocumentArgument]
-        @Option(help: "Give them a tag; several times for several.") var tag: [String] = []
-        @Option(help: "Take a tag away.") var untag: [String] = []
-        @Option(help: "Where they stand among the favourites, the lowest first; no: they are none.")
+        @Option(help: "Add a tag; repeat for more.") var tag: [String] = []
+        @Option(help: "Remove a tag; repeat for more.") var untag: [String] = []
+        @Option(help: "The rank among the favourites, lowest first; no: not a favourite.")
         var favourite: Favourite?
-        @Option(help: "Set an extended attribute to a text: user.colour=red.") var attribute: [Assignment] = []
-        @Option(help: "The same, to bytes in base64.") var attributeData: [Assignment] = []
-        @Option(help: "Take an extended attribute away.") var removeAttribute: [String] = []
-        @Option(help: "Whether they are left out of backups: yes or no.") var doNotBackUp: Answer?
-        @Option(help: "When they were made: 2026-01-31T12:00:00Z.") var created: String?
+        @Option(help: "Set an extended attribute to text: user.colour=red.") var attribute: [Assignment] = []
+        @Option(help: "Set an extended attribute to bytes in base64.") var attributeData: [Assignment] = []
+        @Option(help: "Remove an extended attribute.") var removeAttribute: [String] = []
+        @Option(help: "Leave the items out of backups: yes or no.") var doNotBackUp: Answer?
+        @Option(help: "The creation date: 2026-01-31T12:00:00Z.") var created: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions

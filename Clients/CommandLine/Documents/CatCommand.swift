@@ -5,17 +5,17 @@ import NephosKit
 extension DocumentsCommand {
     struct Cat: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Print files, one after the other, or a part of each.",
+            abstract: "Print the content of files, or a part of it.",
             discussion: """
-                Of a part only what it touches is fetched. What lies in a package is named as if that were a folder: \
-                nephos docs cat Letters/a.bundle/Contents/a.txt
+                Only the needed parts are downloaded. Name a file in a package like a file in a folder: nephos \
+                docs cat Letters/a.bundle/Contents/a.txt
                 """)
 
-        @Argument(help: "The files, or members of packages.") var paths: [DocumentArgument]
-        @Option(name: .long, help: "Not the newest version but this one, of nephos docs versions; of one file.")
+        @Argument(help: "The files, or files in packages.") var paths: [DocumentArgument]
+        @Option(name: .long, help: "This version of one file (nephos docs versions) instead of the newest.")
         var versionID: String?
-        @Option(help: "Where in each file to begin, in bytes.") var offset: UInt64 = 0
-        @Option(help: "How many bytes of each, at most (default: all).") var length: UInt64?
+        @Option(help: "Start at this byte of each file.") var offset: UInt64 = 0
+        @Option(help: "Print at most this many bytes of each file (default: all).") var length: UInt64?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var transfer: TransferOptions

@@ -7,17 +7,18 @@ extension DocumentsCommand {
         static let configuration = CommandConfiguration(
             commandName: "mv", abstract: "Move or rename items.",
             discussion: """
-                A folder that is there takes them in. The content is not sent again.
+                If the target is an existing folder, the items move into it. Their content is not sent again.
 
-                Into another container (--to-container) they are copied, and go to the trash of their own once the server \
-                has all of the copy. What was changed meanwhile, or could not be copied, stays: nephos why says so.
+                With --to-container the items are copied into another container. The originals go to the trash \
+                once the server has the whole copy. Items that changed meanwhile, or could not be copied, stay; \
+                nephos why lists them.
                 """)
 
-        @Argument(help: "What is moved.") var source: DocumentArgument
-        @Argument(help: "What else is moved, and at the end where to.") var others: [DocumentArgument]
+        @Argument(help: "The item to move.") var source: DocumentArgument
+        @Argument(help: "More items to move, and the target at the end.") var others: [DocumentArgument]
         @Flag(
             name: [.customShort("f"), .long],
-            help: "A file that is in the way goes to the trash; in another container it gets a new version.")
+            help: "Move an existing file at the target to the trash; in another container it gets a new version.")
         var force = false
         @OptionGroup var target: TargetOptions
         @OptionGroup var container: ContainerOptions
@@ -66,18 +67,19 @@ extension DocumentsCommand {
     struct Copy: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             commandName: "cp",
-            abstract: "Copy items within the container, or into another. Their contents are not sent again.",
+            abstract: "Copy items in a container or to another one, without sending their content again.",
             discussion: """
-                A folder that is there takes them in. Up to 500 items reach the other devices as a whole; more of them \
-                in several steps, folders first, which go on by themselves after whatever cuts them off.
+                If the target is an existing folder, the items are copied into it. Up to 500 items reach other \
+                devices in one step. More items take several steps, folders first, which continue after an \
+                interruption.
                 """)
 
-        @Argument(help: "What is copied.") var source: DocumentArgument
-        @Argument(help: "What else is copied, and at the end where to.") var others: [DocumentArgument]
-        @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
+        @Argument(help: "The item to copy.") var source: DocumentArgument
+        @Argument(help: "More items to copy, and the target at the end.") var others: [DocumentArgument]
+        @Flag(name: [.customShort("r"), .long], help: "Copy folders with all their content.") var recursive = false
         @Flag(
             name: [.customShort("f"), .long],
-            help: "A file that is in the way gets the content as a new version.")
+            help: "Give an existing file at the target a new version.")
         var force = false
         @OptionGroup var target: TargetOptions
         @OptionGroup var container: ContainerOptions
@@ -122,10 +124,10 @@ extension DocumentsCommand {
 
     struct MakeFolder: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "mkdir", abstract: "Make folders; one that is there stays as it is.")
+            commandName: "mkdir", abstract: "Create folders. An existing folder is not an error.")
 
         @Argument(help: "The folders.") var paths: [String]
-        @Flag(name: [.customShort("p"), .long], help: "Make also those that they are in.") var parents = false
+        @Flag(name: [.customShort("p"), .long], help: "Also create missing parent folders.") var parents = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
@@ -156,18 +158,19 @@ extension DocumentsCommand {
 
     struct Remove: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "rm", abstract: "Move items to the trash, on all devices; nephos docs undo brings them back.",
+            commandName: "rm", abstract: "Move items to the trash on all devices.",
             discussion: """
-                What is deleted with one command lies in the trash as one batch, and is brought back as one. It still \
-                counts on the plan until it is removed for good (--for-good), or its time in the trash is over.
+                The items of one command form one batch in the trash; nephos docs undo restores it. They count \
+                on the plan until you remove them with --for-good, or their time in the trash ends.
 
-                A file that another device has changed since, and a folder in which something has changed, stays: \
-                nephos why says so.
+                A file that another device has changed meanwhile stays, and so does a folder with such a change; \
+                nephos why lists them.
                 """)
 
         @Argument(help: "The items; with --for-good, batches of nephos docs trash.") var paths: [DocumentArgument]
-        @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
-        @Flag(help: "Remove batches from the trash for good: nothing brings them back.") var forGood = false
+        @Flag(name: [.customShort("r"), .long], help: "Also delete folders, with all their content.") var recursive =
+            false
+        @Flag(help: "Remove batches from the trash forever. This cannot be undone.") var forGood = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
@@ -216,16 +219,16 @@ extension DocumentsCommand {
 
     struct Undo: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Bring back what was deleted with one command.",
+            abstract: "Restore the items that one command deleted.",
             discussion: """
-                Where something has taken a name meanwhile, what comes back gets another. What was moved to another \
-                container comes back only by its batch. With --only one file comes back out of a deleted folder, and the rest \
-                stays in the trash.
+                If a name is taken meanwhile, the restored item gets another name. Items that were moved to \
+                another container need their batch. With --only one file of a deleted folder is restored, and \
+                the rest stays in the trash.
                 """)
 
-        @Argument(help: "The batch, as nephos docs trash lists it (default: what was deleted last).")
+        @Argument(help: "The batch (nephos docs trash; default: the newest).")
         var batch: String?
-        @Option(help: "Only the item that was at this path, as nephos docs trash BATCH lists it.") var only: String?
+        @Option(help: "Restore only the item with this path (nephos docs trash BATCH).") var only: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions

@@ -5,26 +5,27 @@ import NephosKit
 extension DocumentsCommand {
     struct Diff: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Compare files here with what is in the container.",
+            abstract: "Compare local files with the container, or two versions of a file.",
             discussion: """
-                Each file or item that differs is listed with what is known of it: changed here (docs put sends it), changed \
-                there (docs get brings it), changed on both sides or never got (a conflict), only here, only there, or deleted \
-                there after it was got. Nothing is changed. Exit code 6: something differs.
+                The list shows each difference: changed here (docs put sends it), changed there (docs get \
+                fetches it), changed on both sides or never fetched (a conflict), only here, only there, or \
+                deleted there. The command changes nothing. Exit code 6: something differs.
 
-                With --versions or --version-id, two versions of a text in the container are compared line by line: each \
-                version that lost a conflict with the current one; without a conflict, the version before with the \
-                current one. One --version-id is compared with the current version, two with each other. Lines with - are \
-                in the first version alone, lines with + in the second.
+                With --versions or --version-id two versions of a text are compared line by line. By default \
+                each version that lost a conflict is compared with the current one; without a conflict, the \
+                previous version is. One --version-id is compared with the current version, two with each other. \
+                Lines with - are only in the first version, lines with + only in the second.
                 """)
 
-        @Argument(help: "The file or folder here; with --versions the file in the container.", completion: .file())
+        @Argument(help: "The local file or folder; with --versions the file in the container.", completion: .file())
         var local: String
-        @Argument(help: "The item or folder to compare it with (default: the one of its name in Documents).")
+        @Argument(help: "The item or folder to compare with (default: the same name in Documents).")
         var path: DocumentArgument?
-        @Flag(name: [.customShort("r"), .long], help: "Also a folder, with all that is in it.") var recursive = false
-        @Flag(help: "Read every file, also those that are as they were when they were got or put.") var checksum = false
+        @Flag(name: [.customShort("r"), .long], help: "Also compare folders, with all their content.") var recursive =
+            false
+        @Flag(help: "Read every file, even if its size and times are unchanged.") var checksum = false
         @Flag(help: "Compare versions that the server keeps.") var versions = false
-        @Option(name: .long, help: "A version to compare, of nephos docs versions; at most two.")
+        @Option(name: .long, help: "A version (nephos docs versions); at most two.")
         var versionID: [String] = []
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions

@@ -4,16 +4,16 @@ import NephosKit
 
 struct DocumentsCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "docs", abstract: "The files of an app's containers.",
+        commandName: "docs", abstract: "Copy, list, share and restore files of an app's containers.",
         discussion: """
-            A path is in the folder Documents, which the person sees, whether it says so or not: Letters/a.txt, \
-            Documents/Letters/a.txt and /Documents/Letters/a.txt are one. What begins with / begins at the container's \
-            top; what lies there beside Documents is private to the app. id: and an item's id (--json shows it, and a list \
-            of what has a name that is no text) do for its path.
+            Paths begin in the folder Documents, which people see: Letters/a.txt, Documents/Letters/a.txt \
+            and /Documents/Letters/a.txt name the same file. A leading / means the top of the container; \
+            items outside Documents are private to the app. You can use id: and an item's id (see --json) in \
+            place of a path.
 
-            Names are on this device: the server is asked for changes first, for a second at most, and what this device \
-            has is shown if it does not answer. Contents are fetched when they are asked for. What changes something is \
-            kept on this device at once, and sent when it can be.
+            Each command asks the server for changes first, for at most a second. If the server does not \
+            answer, you see this device's copy. Content is downloaded when you ask for it. Changes are saved \
+            on this device at once and sent as soon as possible.
             """,
         subcommands: [
             List.self, Tree.self, Find.self, Put.self, Get.self, Diff.self, Cat.self, Copy.self, Move.self,
@@ -43,7 +43,7 @@ struct DocumentsCommand: AsyncParsableCommand {
         }
 
         @Option(
-            name: .long, help: "Bytes a second that contents are sent or fetched with, at most, such as 500K or 2M.")
+            name: .long, help: "The highest speed in bytes a second, such as 500K or 2M.")
         var limitRate: Rate?
 
         var limits: TransferLimits? {
@@ -53,7 +53,7 @@ struct DocumentsCommand: AsyncParsableCommand {
 
     /// Where something goes that a command copies or moves.
     struct TargetOptions: ParsableArguments {
-        @Option(name: .long, help: "The container that it goes to, of the same app (default: the one that it is in).")
+        @Option(name: .long, help: "The target container of the same app (default: the same container).")
         var toContainer: String?
 
         /// - Returns: Nil: the one that it is in.
@@ -71,8 +71,8 @@ struct DocumentsCommand: AsyncParsableCommand {
     struct ContainerOptions: ParsableArguments {
         @OptionGroup var device: DeviceOptionGroup
 
-        @Option(name: .long, help: "The app (default: the one that signed in).") var app: String?
-        @Option(name: .long, help: "The container (default: the first that the app lists).") var container: String?
+        @Option(name: .long, help: "The app (default: the signed-in app).") var app: String?
+        @Option(name: .long, help: "The container (default: the app's first).") var container: String?
 
         /// How long a command goes on with contents that the server has lost and this device has.
         private static let offerPatience: Duration = .seconds(5)

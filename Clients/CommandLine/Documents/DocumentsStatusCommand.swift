@@ -5,12 +5,12 @@ import NephosKit
 extension DocumentsCommand {
     struct Status: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What of the container is in step, what waits to be sent and why, what was refused or conflicts.",
+            abstract: "Show whether the files are in sync, and which are pending, rejected or in conflict.",
             discussion: """
-                Exit code 6: something waits, or was refused and not dismissed (nephos discard), or the copies differ, or \
-                the server cannot read a file's content any more, or a file is paused; of a PATH only what is in it counts. A conflict waits \
-                for a person, and is the same on all devices: it changes nothing in the exit code. Exit code 2: there \
-                is no such item.
+                Exit code 6: a change is pending, was rejected and not dismissed (nephos discard), or is on a \
+                paused file; or the copies differ; or the server lost content. With PATH only the items in it \
+                count. A conflict does not change the exit code, because it is the same on all devices. Exit \
+                code 2: there is no such item.
                 """)
 
         @Argument(help: "An item (default: the whole container).") var path = DocumentArgument("/")
@@ -177,7 +177,7 @@ private struct ContainerReport: Encodable {
             "  in step    \(status.inStepCount)",
             "  waiting    \(status.waiting.count)"
                 + (status.waitingBytes > 0 ? " (\(describe(bytes: status.waitingBytes)) to be sent)" : ""),
-            "  refused    \(status.refused.count)",
+            "  rejected   \(status.refused.count)",
             "  conflicts  \(status.conflictCount)",
             "  here       \(Self.count(status.hereCount, "file")) (\(describe(bytes: status.hereBytes)))",
         ]
@@ -191,7 +191,7 @@ private struct ContainerReport: Encodable {
             return "\(inLine(waiting.item.path))\(bytes) \(what): \(waiting.reason)"
         }
         lines += Self.shown(status.refused) { write in
-            "\(inLine(write.key.rawValue)) was \(write.isDropped ? "dropped" : "refused"): \(write.error.sentence)"
+            "\(inLine(write.key.rawValue)) was \(write.isDropped ? "dropped" : "rejected"): \(write.error.sentence)"
         }
         lines += Self.shown(status.conflicts) { item in
             "\(inLine(item.path)) has \(Self.count(item.conflictCount, "conflict"))"
@@ -202,7 +202,7 @@ private struct ContainerReport: Encodable {
             let go = "go on with nephos docs resume"
             // It was to be resumed only without a conflict.
             return "\(inLine(item.path)) is paused\(waits): "
-                + (item.pauseProblem == nil ? go : "somebody else has changed it too; \(go), or with its --drop")
+                + (item.pauseProblem == nil ? go : "another device has changed it too; \(go), or with its --drop")
         }
         lines += Self.shown(status.leaving) { item in
             "\(inLine(item.path)) goes to the trash once another container has all of it"
@@ -223,7 +223,7 @@ private struct ContainerReport: Encodable {
         switch state {
         case .inSync where !status.paused.isEmpty: return "In step, but for what is paused."
         case .inSync where isOthersOutOfStep:
-            return "In step: what waits, was refused or is damaged is elsewhere in the container."
+            return "In sync: pending, rejected or damaged items are elsewhere in the container."
         case .pending where other == 0 && !held.isEmpty:
             return "In step, but for what is paused: changes of it wait here."
         case .pending where standing.cause == nil && !isWhole:
@@ -231,7 +231,7 @@ private struct ContainerReport: Encodable {
         case .refused where !isWhole:
             return "Incomplete: "
                 + (status.refused.allSatisfy(\.isDropped)
-                    ? "what was dropped here is kept until it is dismissed." : "the server refused changes.")
+                    ? "dropped changes are kept until you dismiss them." : "the server rejected changes.")
         default: return standing.headline
         }
     }

@@ -5,17 +5,17 @@ import NephosKit
 extension DocumentsCommand {
     struct Download: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Have the contents of files, or of all files in folders, come to this device.",
+            abstract: "Download files, or all files in folders, to this device.",
             discussion: """
-                They stay in this device's home as far as there is room (nephos docs cache), and are read from there. With \
-                --pin they stay in any case, and what comes to be in a folder comes here too; --no-pin ends that.
+                They stay as long as there is room (nephos docs cache). With --pin they stay always, and new \
+                files in a pinned folder are downloaded too; --no-pin ends this.
 
-                It waits for as long as something moves. What has not come by then is fetched by the next command that \
-                reaches the server, or by nephos watch while it runs.
+                The command waits while data arrives. Later commands, and nephos watch while it runs, fetch the \
+                rest.
                 """)
 
         @Argument(help: "The files and folders.") var paths: [DocumentArgument]
-        @Flag(inversion: .prefixedNo, help: "Keep them downloaded, or no longer.") var pin: Bool?
+        @Flag(inversion: .prefixedNo, help: "Keep them downloaded, or stop keeping them.") var pin: Bool?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var transfer: TransferOptions
@@ -123,11 +123,11 @@ extension DocumentsCommand {
 
     struct Evict: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Drop what is on this device of the contents of files; the server has them, and the names stay.",
+            abstract: "Remove local copies of file contents; the server keeps them.",
             discussion: """
-                What has not been sent, is in conflict, is kept downloaded for the sake of a folder, or is lost on the server \
-                or may be, stays, and by name is refused (exit code 1). What is named, and what lies in it, is kept downloaded no longer, as by \
-                nephos docs download --no-pin.
+                The names stay visible. Some copies stay: pending uploads, conflicts, files in a pinned folder, \
+                and content that the server has lost or may have lost. Naming one of these is an error (exit \
+                code 1). The files that you name are no longer pinned.
                 """)
 
         @Argument(help: "The files and folders.") var paths: [DocumentArgument]
@@ -174,14 +174,14 @@ extension DocumentsCommand {
 
     struct Cache: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "How many bytes of contents are on this device that the server has too, and how many may be.",
+            abstract: "Show or limit the space for copies of files on this device.",
             discussion: """
-                The device keeps copies of files and of records' assets up to this limit, and reads them without the \
-                server. The least recently used copy is removed first. Pending uploads and pinned files stay and do not \
-                count. The default is 1 GiB, or an eighth of the free disk space if that is less.
+                The device keeps copies of files and of records' assets up to this limit, and reads them without \
+                the server. The least recently used copy is removed first. Pending uploads and pinned files stay \
+                and do not count. The default is 1 GiB, or an eighth of the free disk space if that is less.
                 """)
 
-        @Option(name: .long, help: "Bytes that may stay, such as 2GiB; 0: none; default: as if nothing had been said.")
+        @Option(name: .long, help: "The limit in bytes, such as 2GiB; 0: keep no copies; default: the default limit.")
         var limit: Limit?
         @OptionGroup var device: DeviceOptionGroup
         @OptionGroup var output: OutputOptions

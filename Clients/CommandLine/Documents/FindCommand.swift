@@ -6,27 +6,27 @@ import NephosKit
 extension DocumentsCommand {
     struct Find: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Find items by their names, or by whatever is known of them, and follow what changes.",
+            abstract: "Find items by name or properties, and follow changes.",
             discussion: """
-                In the pattern * stands for any characters, ? for one; upper and lower case are the same. Without * \
-                and ? whatever has it in its name is found. Exit code 2: nothing was.
+                In the pattern * means any characters and ? means one character; case is ignored. A pattern \
+                without them matches a part of the name. Exit code 2: nothing was found.
 
-                --where takes a predicate, such as 'size > 10000 AND name LIKE "*.pdf"', of these fields: \
-                \(DocumentField.allCases.map(\.rawValue).joined(separator: ", ")). A single argument beside it is the \
-                folder. What lies in the trash is found where the predicate asks for isTrashed.
+                --where takes a predicate, such as 'size > 10000 AND name LIKE "*.pdf"'. Its fields are \
+                \(DocumentField.allCases.map(\.rawValue).joined(separator: ", ")). One argument beside --where \
+                is the folder. Use isTrashed to search the trash.
 
-                With --watch it goes on, and prints what comes (+), changes (~) and goes (-), until Ctrl-C.
+                With --watch the command prints added (+), changed (~) and removed (-) items until Ctrl-C.
                 """)
 
         @Argument(help: "The pattern, such as '*.txt'.") var pattern: String?
-        @Argument(help: "The folder to look in (default: the whole container).") var path: String?
-        @Option(name: .customLong("where"), help: "What is true of them.") var predicate: String?
+        @Argument(help: "The folder to search (default: the whole container).") var path: String?
+        @Option(name: .customLong("where"), help: "Only items that match this predicate.") var predicate: String?
         @Option(
             parsing: .unconditional,
-            help: "By which fields: '-modified,name[cd]'; a minus puts the greatest first (default: path).")
+            help: "Sort by fields, such as '-modified,name[cd]'; a minus reverses the order (default: path).")
         var sort: String?
-        @Flag(help: "Go on, and print what changes.") var watch = false
-        @Option(help: "With --watch: end after so many lines of changes.") var exitAfter: Int?
+        @Flag(help: "Continue, and print changes.") var watch = false
+        @Option(help: "With --watch: end after this many lines of changes.") var exitAfter: Int?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions

@@ -8,7 +8,7 @@ extension DocumentsCommand.Get {
         let path = found.item.path(of: member)
         guard rendition == nil else {
             throw CloudError(
-                .invalidArguments, "What lies in a package has no further contents.", details: ["path": path])
+                .invalidArguments, "Files in a package have no renditions.", details: ["path": path])
         }
         if target == "-" {
             return try await about(["path": path]) {

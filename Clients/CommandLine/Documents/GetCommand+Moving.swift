@@ -22,7 +22,7 @@ extension DocumentsCommand.Get {
         let found = try await container.item(at: path)
         if found == nil, let place = try await container.packages.place(at: path, timeout: wait.duration) {
             throw CloudError(
-                .invalidArguments, "What lies in a package is not moved by itself. Get it without --move.",
+                .invalidArguments, "A file in a package cannot be moved alone. Get it without --move.",
                 details: ["path": path.text, "package": place.item.path])
         }
         var item = try await container.requireItem(at: path)
@@ -57,7 +57,7 @@ extension DocumentsCommand.Get {
         {
             throw CloudError(
                 .constraintViolation,
-                "Somebody has changed the file meanwhile, and it stays in the container. Get it again: what was got is what it was before.",
+                "Another device has changed the file meanwhile, so it stays in the container. Get it again: what was got is what it was before.",
                 details: ["path": item.path, "file": place.text])
         }
         let state =

@@ -9,32 +9,31 @@ extension DocumentsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Copy a file out of the container.",
             discussion: """
-                A local file is replaced only if it is as this device got or put it, or has the same bytes. One that was \
-                changed here, or was never got, stays, is named, and the exit code is 6: put it, or replace it with \
-                --overwrite. Files that are up to date are not fetched again. With -r, a file whose item was moved in the container \
-                since is moved here too.
+                An existing local file is replaced only if it is unchanged since this device got or put it. A \
+                file that you changed, or that was never fetched, stays and is listed (exit code 6): put it, or \
+                use --overwrite. Files that are up to date are not downloaded again. With -r, local files follow \
+                moves in the container.
 
-                - writes to standard output. A local file is replaced as a whole, or stays as it is. A package becomes a \
-                folder; one that is there and has something in it is replaced as a whole with --replace, and else stays. \
-                What lies in a package is named as if that were a folder.
+                Use - to write to standard output. A local file is replaced completely or not at all. A package \
+                becomes a folder; use --replace to replace a folder that has content. Name a file in a package \
+                like a file in a folder.
                 """)
 
-        @Argument(help: "The file, or a member of a package.") var path: DocumentArgument
-        @Argument(help: "Where to, a file or folder (default: its name, here).", completion: .file()) var target:
+        @Argument(help: "The file, or a file in a package.") var path: DocumentArgument
+        @Argument(help: "The local file or folder (default: the same name, here).", completion: .file()) var target:
             String?
-        @Flag(name: [.customShort("r"), .long], help: "Also a folder, with all that is in it.") var recursive = false
-        @Option(name: .long, help: "Not the newest version but this one, of nephos docs versions.")
+        @Flag(name: [.customShort("r"), .long], help: "Also get folders, with all their content.") var recursive = false
+        @Option(name: .long, help: "This version (nephos docs versions) instead of the newest.")
         var versionID: String?
-        @Flag(help: "A folder that is there gives way to a package, with all that is in it.") var replace = false
-        @Flag(help: "Replace whatever file is here, also one that was changed here.") var overwrite = false
-        @Flag(help: "Leave files alone that were changed here, without a word: they are no failure.") var update = false
-        @Flag(help: "Only say what would be got.") var dryRun = false
-        @Option(help: "Not the content but the further one of this name.") var rendition: String?
+        @Flag(help: "Replace an existing folder with the package.") var replace = false
+        @Flag(help: "Replace local files even if you changed them.") var overwrite = false
+        @Flag(help: "Skip local files that you changed, without an error.") var update = false
+        @Flag(help: "Show what would be copied; change nothing.") var dryRun = false
+        @Option(help: "This rendition of the file instead of its content.") var rendition: String?
         @Flag(
-            help: """
-                Move the file to the container's trash once the newest of it is here, unless it was changed meanwhile. The \
-                server has to be there.
-                """)
+            help:
+                "Move the file to the trash once its newest content is here, unless it changed meanwhile. Needs the server."
+        )
         var move = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions

@@ -6,18 +6,19 @@ import NephosKit
 extension DocumentsCommand {
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "ls", abstract: "List a folder, or what is in a package.",
+            commandName: "ls", abstract: "List a folder or a package.",
             discussion: """
-                Behind the names: / a folder, # a package, @ a link, * a file that can be run. Of a package its list of \
-                members is fetched if it is not here. Exit code 2: there is no such item.
+                Marks after the names: / a folder, # a package, @ a link, * an executable file. The file list of \
+                a package is downloaded if it is not here. Exit code 2: there is no such item.
                 """)
 
-        @Argument(help: "The folder, package, or an item (default: Documents).") var path = DocumentArgument("")
-        @Flag(name: [.customShort("r"), .long], help: "Everything in it, however deep.") var recursive = false
-        @Flag(name: [.customShort("d"), .long], help: "The folder or package itself, not what is in it.")
+        @Argument(help: "The folder, package or file (default: Documents).") var path = DocumentArgument("")
+        @Flag(name: [.customShort("r"), .long], help: "Also list subfolders.") var recursive = false
+        @Flag(name: [.customShort("d"), .long], help: "List the folder or package itself instead of its content.")
         var directory = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
@@ -72,8 +73,8 @@ extension DocumentsCommand {
 
     struct Tree: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Show a folder, or a package, and all that is in it.",
-            discussion: "Behind the names: / a folder, # a package, @ a link, * a file that can be run.")
+            abstract: "Show a folder or a package as a tree.",
+            discussion: "Marks after the names: / a folder, # a package, @ a link, * an executable file.")
 
         @Argument(help: "The folder or package (default: Documents).") var path = DocumentArgument("")
         @OptionGroup var container: ContainerOptions
@@ -143,16 +144,18 @@ extension DocumentsCommand {
 
     struct Trash: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What lies in the trash, the newest first; nephos docs undo brings it back.",
+            abstract: "List the trash, newest first.",
             discussion: """
-                With a batch: all that is in it, so that one file can be brought back with nephos docs undo --only. SIZE is \
-                that of the contents, without former versions. Exit code 2: there is no such batch.
+                With a batch: list its items. nephos docs undo restores a batch, or one of its items with \
+                --only. SIZE is the size of the content without former versions. Exit code 2: there is no such \
+                batch.
                 """,
             aliases: ["deleted"])
 
-        @Argument(help: "A batch (default: all of them, each on a line).") var batch: String?
+        @Argument(help: "A batch (default: all, one a line).") var batch: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         struct Row: Encodable {
@@ -179,7 +182,7 @@ extension DocumentsCommand {
                     ? DeviceNames() : await DeviceNames(session, within: min(network.duration, .seconds(2)))
                 let rows = batches.map { batch in
                     [
-                        batch.trashed.map { describe($0) } ?? "waits to be sent",
+                        batch.trashed.map { tableTime($0) } ?? "pending",
                         batch.expires.map { String(describe($0).prefix(10)) } ?? "-",
                         batch.device.map { inLine(names[$0]) } ?? "-", describe(bytes: batch.bytes),
                         batch.batch.description,

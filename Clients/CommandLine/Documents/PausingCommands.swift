@@ -6,10 +6,10 @@ extension DocumentsCommand {
     struct Pause: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract:
-                "Hold files still: what is changed of them here is not sent, and what others change is not fetched.",
+                "Pause files: local changes are not sent, and other devices' changes are not fetched.",
             discussion: """
-                It lasts until nephos docs resume, also over restarts; names and places go on being kept in step. Folders \
-                cannot be paused. Exit code 5: a change of the file is on its way; try again.
+                The pause lasts until nephos docs resume, also over restarts. Names and places stay in sync. \
+                Folders cannot be paused. Exit code 5: a change of the file is being sent; try again.
                 """)
 
         @Argument(help: "The files.") var paths: [DocumentArgument]
@@ -33,17 +33,17 @@ extension DocumentsCommand {
 
     struct Resume: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Go on with files that were paused: what was changed of them here is sent.",
+            abstract: "Resume paused files: their local changes are sent.",
             discussion: """
-                If somebody else has changed a file meanwhile, the two are a conflict. With --fail-on-conflict it stays \
-                paused then (exit code 1). With --drop what was changed here is not sent: its contents stay on this device, \
-                as what was refused does (nephos why), until that is dismissed.
+                If another device has changed a file meanwhile, the two changes are a conflict. With \
+                --fail-on-conflict such a file stays paused (exit code 1). With --drop the local change is not \
+                sent. Its content stays on this device like a rejected change (nephos why) until you dismiss it.
                 """)
 
         @Argument(help: "The files.") var paths: [DocumentArgument]
-        @Flag(help: "Send what was changed here only if nobody else has changed the file; else it stays paused.")
+        @Flag(help: "Send local changes only if no other device has changed the file; otherwise it stays paused.")
         var failOnConflict = false
-        @Flag(help: "Do not send what was changed here.") var drop = false
+        @Flag(help: "Do not send the local changes.") var drop = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
@@ -51,7 +51,7 @@ extension DocumentsCommand {
         func validate() throws {
             guard !failOnConflict || !drop else {
                 throw ValidationError(
-                    "What was changed here is sent or dropped: --fail-on-conflict or --drop, not both.")
+                    "Local changes are sent or dropped: give --fail-on-conflict or --drop, not both.")
             }
         }
 
@@ -105,7 +105,7 @@ extension DocumentsCommand {
                 let path = ShellCommand.arguments([item.path])
                 throw CloudError(
                     .constraintViolation,
-                    "Somebody else has changed the file meanwhile, so it stays paused. Send it all the same, as a conflict: nephos docs resume \(path), or give up what was changed here, with --drop.",
+                    "Another device has changed the file meanwhile, so it stays paused. Send it anyway, as a conflict: nephos docs resume \(path), or give up what was changed here, with --drop.",
                     details: ["path": item.path])
             }
         }

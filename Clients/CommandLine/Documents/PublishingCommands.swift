@@ -47,16 +47,16 @@ extension DocumentsCommand {
 
     struct Publish: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Make a link to a file, for people without an account.",
+            abstract: "Create a link to a file for people without an account.",
             discussion: """
-                Whoever has the link gets the file as it is now, whatever becomes of it, until the link expires or \
-                is ended with nephos docs unpublish. It is shown once: nobody keeps it. Waits until the server has the \
-                content. Exit code 2: there is no such file. 4: the deployment publishes nothing; its operator can let \
-                it.
+                The link shows the file as it is now, even if it changes later. It works until it expires or you \
+                end it with nephos docs unpublish. It is shown once and stored nowhere. The command waits until \
+                the server has the content. Exit code 2: there is no such file. Exit code 4: this deployment \
+                publishes no links; its operator can turn them on.
                 """)
 
         @Argument(help: "The file.") var path: DocumentArgument
-        @Option(help: "How long the link is good: 90s, 30m, 12h, 7d, 4w (default: 7d).") var expires: Lifetime?
+        @Option(help: "How long the link works: 90s, 30m, 12h, 7d, 4w (default: 7d).") var expires: Lifetime?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
         @OptionGroup var output: OutputOptions
@@ -78,14 +78,15 @@ extension DocumentsCommand {
 
     struct Links: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "The links to files of the container that are good, newest first.",
+            abstract: "List the valid links to files, newest first.",
             discussion: """
-                The addresses themselves nobody keeps. One to a content of which the server has lost something is said to be \
-                broken, if the file still has that content.
+                The addresses are stored nowhere, so they are not shown. A link is marked as broken if the \
+                server has lost a part of its content.
                 """)
 
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
@@ -113,9 +114,9 @@ extension DocumentsCommand {
 
     struct Unpublish: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "End a link: from now on it opens nothing.", discussion: "Exit code 2: there is no such link.")
+            abstract: "End a link: it stops working at once.", discussion: "Exit code 2: there is no such link.")
 
-        @Argument(help: "The link, of nephos docs links.") var link: String
+        @Argument(help: "The link's id (nephos docs links).") var link: String
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
         @OptionGroup var output: OutputOptions
@@ -136,7 +137,7 @@ extension DocumentsCommand {
                         .unknownItem, "There is no such link, or it has ended. See: nephos docs links",
                         details: ["link": link])
                 }
-                try output.print(Report(id: link), text: "Ended. Nobody gets anything through it any more.")
+                try output.print(Report(id: link), text: "The link has ended.")
             }
         }
     }

@@ -7,53 +7,50 @@ import Synchronization
 extension DocumentsCommand {
     struct Put: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Copy files into the container: new ones, or new versions of those that are there.",
+            abstract: "Copy files into the container, as new files or new versions.",
             discussion: """
-                With one name the file gets its own in Documents. A folder that is there takes files in. - reads \
-                standard input, and needs a name to be put under.
+                With one argument the file goes into Documents under its own name. An existing folder as the \
+                target takes the files in. Use - to read standard input; then name the target.
 
-                With --package a folder is put as one item that changes as one, such as a document that is a folder; with \
-                -r a folder stays one that is one there already. With --rendition NAME a file becomes a further content \
-                of the item that is there, in place of the one of that name.
+                The device remembers the version of each file that it got or put. Unchanged files are not sent \
+                again; a changed file becomes a new version. If another device has changed the item meanwhile, \
+                both versions are kept as a conflict (docs resolve; exit code 6). With -r, files that were \
+                deleted in the container are skipped and listed (exit code 6), and moved ones are put at their \
+                new place. If it is not clear whether a file was moved, it is skipped and listed. A new folder \
+                with the old name of a moved one is put as a new folder. --overwrite turns these checks off.
 
-                This device notes for each file which version was got or put. A file that is as it was then is not put. A \
-                file that was changed is a new version. If another device has changed the item since, both versions are \
-                kept as a conflict (docs resolve), and the exit code is 6; so is a file that was never got, where another is \
-                at its path. With -r, what was got and was deleted in the container is left out and named, and the exit code \
-                is 6; what was moved in the container is put where it is now. A new folder of the name of a moved one \
-                is put as a new one; a file that may be another than the moved one is left out and named. --overwrite does \
-                none of this.
+                With --package a folder becomes one item that always changes as a whole. With -r an existing \
+                package stays a package. With --rendition NAME the file becomes a rendition of the existing \
+                item.
 
-                What is put is kept on this device until the server has it. Names that end in .nosync stay here: with \
-                -r they are left out.
-
-                A SQLite database that is in use, with a -wal, -shm or -journal beside it, is refused, since a copy of \
-                its files is torn: put one that sqlite3's .backup or VACUUM INTO has made, or keep the rows in records.
+                Files stay on this device until the server has them. With -r, names that end in .nosync are left \
+                out. A SQLite database in use (with -wal, -shm or -journal beside it) is rejected, because its \
+                copy may be damaged. Put a copy made with sqlite3's .backup or VACUUM INTO, or keep the rows in \
+                records.
                 """)
 
-        @Argument(help: "The files, and at the end where to.") var paths: [String]
-        @Flag(name: [.customShort("r"), .long], help: "Also folders, with all that is in them.") var recursive = false
-        @Flag(name: [.customShort("p"), .long], help: "Make the folders that are missing.") var parents = false
+        @Argument(help: "The files, and the target at the end.") var paths: [String]
+        @Flag(name: [.customShort("r"), .long], help: "Also put folders, with all their content.") var recursive = false
+        @Flag(name: [.customShort("p"), .long], help: "Create missing folders.") var parents = false
         @Flag(
-            help: """
-                Remove each file here once the server has its content, unless it was changed meanwhile. Folders and links stay.
-                """)
+            help:
+                "Delete each local file once the server has its content, unless it changed meanwhile. Folders and links stay."
+        )
         var move = false
         @Flag(
-            help: "Read every file, also those that are as they were when they were put last, by all their times.")
+            help: "Read every file, even if all its times are unchanged.")
         var checksum = false
         @Flag(
-            help: """
-                Each file takes the place of the newest version at its path, whatever it was made from; what was deleted or \
-                moved in the container is put again.
-                """)
+            help:
+                "Replace the newest version at each path without looking for conflicts, and put deleted or moved items again."
+        )
         var overwrite = false
-        @Flag(help: "Only say what would be put.") var dryRun = false
+        @Flag(help: "Show what would be put; change nothing.") var dryRun = false
         @Option(
-            help: "Databases in use: skip leaves them out of what -r finds, put takes them as they are, torn or not.")
+            help: "SQLite databases in use: skip leaves them out with -r, put sends them even if they may be damaged.")
         var databases: LocalFiles.Databases?
-        @Flag(help: "Each folder as one item that changes as one.") var package = false
-        @Option(help: "The file as a further content of the item, under this name.") var rendition: String?
+        @Flag(help: "Put each folder as one package.") var package = false
+        @Option(help: "Put the file as a rendition of the item, under this name.") var rendition: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var transfer: TransferOptions
@@ -67,9 +64,9 @@ extension DocumentsCommand {
         func validate() throws {
             guard !paths.isEmpty else { throw ValidationError("Name a file.") }
             guard !move || !paths.contains("-") else {
-                throw ValidationError("What comes from standard input cannot be removed.")
+                throw ValidationError("Standard input cannot be removed.")
             }
-            guard paths != ["-"] else { throw ValidationError("What comes from standard input needs a name.") }
+            guard paths != ["-"] else { throw ValidationError("Standard input needs a name: give the target.") }
             guard rendition == nil || paths.count == 2 && !package && !recursive else {
                 throw ValidationError("With --rendition name one file, and the item that it belongs to.")
             }
@@ -119,7 +116,7 @@ extension DocumentsCommand {
                 for file in files {
                     if file == "-" {
                         guard !isFolder else {
-                            throw CloudError(.invalidArguments, "What comes from standard input needs a name.")
+                            throw CloudError(.invalidArguments, "Standard input needs a name: give the target.")
                         }
                         let item = try await putInput(at: place, of: container, onBegin)
                         items.append(item)

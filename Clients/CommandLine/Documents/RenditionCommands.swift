@@ -5,16 +5,17 @@ import NephosKit
 extension DocumentsCommand {
     struct Renditions: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "The further contents of an item, such as a small picture of a large one; or take one away.",
+            abstract: "List or remove renditions of an item, such as a small picture of a large one.",
             discussion: """
-                One is put with nephos docs put --rendition NAME FILE PATH, and had with nephos docs get --rendition NAME \
-                PATH. Exit code 2: there is no such item, or with --remove no such further content.
+                Put one with nephos docs put --rendition NAME FILE PATH, get it with nephos docs get --rendition \
+                NAME PATH. Exit code 2: there is no such item or rendition.
                 """)
 
         @Argument(help: "The item.") var path: DocumentArgument
-        @Option(help: "Take the one of this name away.") var remove: String?
+        @Option(help: "Remove the rendition with this name.") var remove: String?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         struct Row: Encodable {

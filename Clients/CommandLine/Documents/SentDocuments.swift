@@ -167,7 +167,7 @@ struct SentDocuments {
         let paths = Dictionary(now.map { ($0.id, $0.path) }) { $1 }
         return items.compactMap { item in
             guard let path = paths[item.id], path != item.path else { return nil }
-            return "\(inLine(item.path)) is \(inLine(path)) now: the name was taken, or somebody has moved it."
+            return "\(inLine(item.path)) is \(inLine(path)) now: the name was taken, or another device has moved it."
         }
     }
 
@@ -217,7 +217,7 @@ struct SentDocuments {
             if isOwn { count += 1 }
             guard isOwn, first == nil else {
                 Standard.error(
-                    "nephos: refused\(isOwn ? "" : ", which waited"): \(inLine(path)): \(write.error.message)")
+                    "nephos: rejected\(isOwn ? "" : ", which was pending"): \(inLine(path)): \(write.error.message)")
                 continue
             }
             first = write.error

@@ -5,14 +5,14 @@ import NephosKit
 extension DocumentsCommand {
     struct Conflicts: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Contents that lost to another and that nobody has decided, newest first.",
+            abstract: "List undecided conflicts of files, newest first.",
             discussion: """
-                Of each the lines are printed that decide it: keep it, keep what took its place, or both. As nephos \
-                conflicts, of this container alone. Exit code 2: there is no such item.
+                Each entry shows the commands that decide it: keep one content, the other, or both. nephos \
+                conflicts lists the conflicts of all apps. Exit code 2: there is no such item.
                 """)
 
-        @Argument(help: "An item, or a folder with all that is in it (default: all).") var path: DocumentArgument?
-        @Option(help: "At most so many, up to 1000.") var limit = 20
+        @Argument(help: "An item, or a folder with all its content (default: all).") var path: DocumentArgument?
+        @Option(help: "List at most this many, up to 1000.") var limit = 20
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
@@ -43,22 +43,24 @@ extension DocumentsCommand {
 
     struct Versions: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "The versions of a file that the server keeps, newest first; or remove some.",
+            abstract: "List the versions of a file, newest first, or remove some.",
             discussion: """
-                One of them is had with nephos docs get --version-id ID PATH, and is the current one again with \
-                nephos docs restore --version-id ID PATH. Of conflicts nephos docs resolve says which stays.
+                Get one with nephos docs get --version-id ID PATH. Make it the current one with nephos docs \
+                restore --version-id ID PATH. Decide conflicts with nephos docs resolve.
 
-                Former versions count on the plan until they are removed: some with --remove, all with --others. Nothing \
-                brings them back. The current one and conflicts stay. Exit code 2: there is no such file or version.
+                Former versions count on the plan until you remove them: some with --remove, all with --others. \
+                This cannot be undone. The current version and conflicts stay. Exit code 2: there is no such \
+                file or version.
                 """)
 
         @Argument(help: "The file.") var path: DocumentArgument
         @OptionGroup var container: ContainerOptions
-        @Option(parsing: .upToNextOption, help: "Remove these versions for good, at once; it follows the file.")
+        @Option(parsing: .upToNextOption, help: "Remove these versions forever; name them after the file.")
         var remove: [String] = []
-        @Flag(help: "Remove all versions for good but the current one and conflicts.") var others = false
-        @Flag(help: "With --others: do not ask whether it is meant.") var yes = false
+        @Flag(help: "Remove all versions forever, except the current one and conflicts.") var others = false
+        @Flag(help: "With --others: remove without asking.") var yes = false
         @OptionGroup var network: DocumentsCommand.NetworkOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
@@ -165,15 +167,15 @@ extension DocumentsCommand {
 
     struct Resolve: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Decide which of a file's contents stays, where two devices have changed it at once.",
+            abstract: "Decide a conflict: choose the content that stays.",
             discussion: """
-                What is not kept stays among the versions, or with --keep-both becomes a file of its own beside it. \
-                Nothing is sent again. Exit code 2: there is no such file or conflict.
+                The other content stays among the versions, or becomes its own file with --keep-both. No content \
+                is sent again. Exit code 2: there is no such file or conflict.
                 """)
 
         @Argument(help: "The file.") var path: DocumentArgument
-        @Option(help: "The content that stays: current, or a version of nephos docs versions.") var keep: String?
-        @Flag(help: "Each of the others becomes a file of its own beside it.") var keepBoth = false
+        @Option(help: "The content to keep: current, or a version (nephos docs versions).") var keep: String?
+        @Flag(help: "Save each other content as its own file beside it.") var keepBoth = false
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions
@@ -200,14 +202,14 @@ extension DocumentsCommand {
 
     struct Restore: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Make an older version of a file the current one again.",
+            abstract: "Make an older version of a file the current one.",
             discussion: """
-                The one that is current now stays among the versions. Nothing is sent again. What was deleted is \
-                brought back with nephos docs undo. Exit code 2: there is no such file or version.
+                The present content stays among the versions. No content is sent again. For deleted files use \
+                nephos docs undo. Exit code 2: there is no such file or version.
                 """)
 
         @Argument(help: "The file.") var path: DocumentArgument
-        @Option(name: .long, help: "The version, of nephos docs versions.") var versionID: String
+        @Option(name: .long, help: "The version (nephos docs versions).") var versionID: String
         @OptionGroup var container: ContainerOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions

@@ -5,10 +5,10 @@ import NephosKit
 extension KeyValueCommand {
     struct Adopt: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Offer the keys that were set while nobody was signed in to the account that is signed in now.",
+            abstract: "Send keys that were set while no account was signed in to the present account.",
             discussion: """
-                They keep the times at which they were set: where the account has something newer, that stays, and \
-                what was set here is among nephos conflicts.
+                The keys keep the times at which they were set. If the account has a newer value, that value \
+                stays, and yours is listed in nephos conflicts.
                 """
         )
 
@@ -23,7 +23,7 @@ extension KeyValueCommand {
                 let keys = offered.keys.sorted().map(\.rawValue)
                 guard !keys.isEmpty else {
                     return try output.print(
-                        ["keys": [String]()], text: "Nothing was set while nobody was signed in.")
+                        ["keys": [String]()], text: "No key was set while no account was signed in.")
                 }
                 do {
                     try await Sent.wait(
@@ -73,7 +73,7 @@ extension KeyValueCommand {
             if !adopted.isEmpty { error.details["adopted"] = adopted.joined(separator: ", ") }
             if !newer.isEmpty { error.details["superseded"] = newer.joined(separator: ", ") }
             error.details["not_adopted"] = refused.joined(separator: ", ")
-            error.details["kept"] = "What was not adopted stays here. Make room, and adopt again."
+            error.details["kept"] = "Keys that were not adopted stay here. Make room, and adopt again."
             return error
         }
     }

@@ -4,7 +4,7 @@ import NephosKit
 
 struct KeyValueCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "kv", abstract: "The key-value store of an app.",
+        commandName: "kv", abstract: "Read and change an app's key-value store.",
         subcommands: [
             Get.self, Set.self, Delete.self, List.self, Import.self, Export.self, History.self, Resolve.self, Sync.self,
             Mirror.self,
@@ -14,7 +14,7 @@ struct KeyValueCommand: AsyncParsableCommand {
     /// How long a command that talks to the server may take.
     struct NetworkOptions: ParsableArguments {
         @OptionGroup var wait: WaitOptions
-        @Flag(name: .long, help: "Do not wait for the server: the change is kept and sent later.") var offline = false
+        @Flag(name: .long, help: "Do not wait for the server; the change is sent later.") var offline = false
 
         var duration: Duration { wait.duration }
         /// Nil: the server is not asked.
@@ -25,15 +25,15 @@ struct KeyValueCommand: AsyncParsableCommand {
 
     struct Sync: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Send what waits, fetch what is new, and say where the store stands.",
+            abstract: "Send pending changes, fetch new ones, and show whether the store is in sync.",
             discussion: """
-                Exit code 6: the copies differ, something waits, or the server refused a write that nobody has \
-                dismissed (nephos discard).
+                Exit code 6: the copies differ, a change is pending, or a change was rejected and not dismissed \
+                (nephos discard).
                 """)
 
         @OptionGroup var store: StoreOptions
         @OptionGroup var wait: WaitOptions
-        @Flag(name: .long, help: "Do not ask the server: say what this device knows.") var offline = false
+        @Flag(name: .long, help: "Do not ask the server; show the state that this device knows.") var offline = false
         @OptionGroup var output: OutputOptions
 
         func run() async throws {

@@ -5,21 +5,22 @@ import NephosKit
 import Synchronization
 
 extension KeyValueCommand {
-    struct Mirror: AsyncParsableCommand {
+    struct Mirror: AsyncParsableCommand, OwnTimeout {
+        static let standardTimeout: Duration? = nil
         static let configuration = CommandConfiguration(
-            abstract: "Keep a defaults file (JSON or XML property list) and the store the same, until Ctrl-C.",
+            abstract: "Keep a defaults file (JSON or XML property list) and the store equal, until Ctrl-C.",
             discussion: """
-                A file that goes away, or can no longer be read, ends the mirror and deletes nothing. So does one that \
-                lacks more than 5 of its keys at once, and more than half of them.
+                The mirror ends without deleting keys if the file disappears or cannot be read. It also ends if \
+                more than 5 keys, and more than half of all, are missing at once.
 
-                What was edited in the file while no mirror ran is taken over; what it overwrites in the store is in \
-                nephos kv history. A file that this device has never mirrored, and that has other values than the \
-                store, is left alone (exit code 1) unless --prefer says which side's values stay.
+                Edits made while no mirror ran are applied; the values they overwrite are in nephos kv history. \
+                If this device has never mirrored the file, and its values differ from the store's, the file is \
+                left alone (exit code 1). Choose a side with --prefer.
                 """)
 
-        @Argument(help: "The file; made if it is not there.", completion: .file()) var file: String
-        @Flag(help: "Let the file delete many keys at once.") var deleteMany = false
-        @Option(help: "Whose values stay where it is not known which are the newer: file or store.")
+        @Argument(help: "The file; it is created if it is missing.", completion: .file()) var file: String
+        @Flag(help: "Allow the file to delete many keys at once.") var deleteMany = false
+        @Option(help: "The side whose values stay if it is not known which are newer: file or store.")
         var prefer: Side?
         @OptionGroup var store: StoreOptions
         @OptionGroup var wait: WaitOptions

@@ -5,16 +5,16 @@ import NephosKit
 extension KeyValueCommand {
     struct Get: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Print a key's value.",
+            abstract: "Print the value of a key.",
             discussion: """
-                \(asking) Exit code 2: there is no such key. Exit code 4: nobody is signed in, and no such key was set \
-                here since.
+                \(asking) Exit code 2: there is no such key. Exit code 4: no account is signed in, and the key \
+                was not set here since.
                 """)
 
         @Argument(help: "The key.") var key: String
         @OptionGroup var store: StoreOptions
         @OptionGroup var network: ReadOptions
-        @Flag(help: "The bytes of a string or of data as they are, with nothing added.") var raw = false
+        @Flag(help: "Print the bytes of a text or of data without a line end.") var raw = false
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
@@ -36,10 +36,11 @@ extension KeyValueCommand {
 
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List the store.", discussion: "\(asking) \(signedOut)")
+            abstract: "List all keys with their values.", discussion: "\(asking) \(signedOut)")
 
         @OptionGroup var store: StoreOptions
         @OptionGroup var network: ReadOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
@@ -75,12 +76,13 @@ extension KeyValueCommand {
 
     struct History: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What was overwritten, newest first, with the conflicts.")
+            abstract: "List overwritten values, newest first, with the conflicts.")
 
         @Argument(help: "The key (default: all).") var key: String?
-        @Option(help: "At most so many, up to 1000.") var limit = 20
+        @Option(help: "List at most this many, up to 1000.") var limit = 20
         @OptionGroup var store: StoreOptions
         @OptionGroup var wait: WaitOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
@@ -94,7 +96,7 @@ extension KeyValueCommand {
                 let names = await DeviceNames(session, within: wait.duration)
                 let cells = entries.map { entry in
                     [
-                        describe(entry.item.timestamp.time), entry.item.key.rawValue, names[entry.item.deviceID],
+                        tableTime(entry.item.timestamp.time), entry.item.key.rawValue, names[entry.item.deviceID],
                         entry.lostConflict ? "lost to \(names[entry.winnerDevice])" : "overwritten",
                         entry.item.value?.text ?? (entry.damaged ? "(damaged)" : "(deleted)"),
                     ]
@@ -119,8 +121,8 @@ extension KeyValueCommand {
     }
 
     static let asking =
-        "Asks the server first, for a second at most; if it does not answer, prints this device's copy and says as of when. Exit code 6: with --offline, nothing has been fetched yet."
-    private static let signedOut = "Exit code 4: nobody is signed in, and nothing was set here since."
+        "The command asks the server first, for at most a second. If the server does not answer, you see this device's copy and its time. Exit code 6: with --offline, no data has been fetched yet."
+    private static let signedOut = "Exit code 4: no account is signed in, and no key was set here since."
 
     private static let notFetched = CloudError(
         .storeOutOfStep, "This device has not fetched the store yet. Use: nephos kv sync")

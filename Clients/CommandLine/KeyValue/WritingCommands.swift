@@ -5,20 +5,20 @@ import NephosKit
 extension KeyValueCommand {
     struct Set: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Set a key, here at once, and on the server when it can be reached.",
+            abstract: "Set a key. The value is saved here at once and sent to the server.",
             discussion: """
-                Exit code 6: the server has a newer value of another device; what was set is in nephos conflicts.
+                Exit code 6: the server has a newer value from another device; nephos conflicts lists your \
+                value.
                 """)
 
         @Argument(help: "The key.") var key: String
-        @Argument(help: "The value; `-` reads it from standard input.") var value: String?
+        @Argument(help: "The value; - reads it from standard input.") var value: String?
         @Option(help: "Read the value from this file.", completion: .file()) var from: String?
-        @Option(help: "Set what the key had before: which, nephos history and nephos why say.") var former: String?
+        @Option(help: "Set this former value again, as nephos history and nephos why show it.") var former: String?
         @Option(
-            help: """
-                Its type. auto: true and false, numbers, JSON arrays and objects are what they look like, unless they \
-                would not come out as typed. data: base64, or the raw bytes of a file or of standard input.
-                """)
+            help:
+                "The type. auto: true, false, numbers, JSON arrays and objects are recognized if they print as you typed them. data: base64, or the bytes of a file or of standard input."
+        )
         var type = ValueType.auto
         @OptionGroup var store: StoreOptions
         @OptionGroup var network: NetworkOptions
@@ -111,15 +111,12 @@ extension KeyValueCommand {
 
     struct Resolve: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Keep what keys hold: their conflicts are listed no more, on any device.",
-            discussion: """
-                The losing values stay in nephos history for 30 days.
-                Exit code 2: a key has no conflict.
-                """)
+            abstract: "Accept the current values: their conflicts are no longer listed on any device.",
+            discussion: "The other values stay in nephos history for 30 days. Exit code 2: a key has no conflict.")
 
         @Argument(help: "The keys (or --all).") var keys: [String] = []
-        @Flag(help: "Of all keys.") var all = false
-        @Option(help: "Only conflicts that the server has recorded by then, in milliseconds since 1970 (default: all).")
+        @Flag(help: "All keys with conflicts.") var all = false
+        @Option(help: "Only conflicts up to this time, in milliseconds since 1970 (default: all).")
         var until: UInt64?
         @OptionGroup var store: StoreOptions
         @OptionGroup var wait: WaitOptions
@@ -157,11 +154,13 @@ extension KeyValueCommand {
 
     struct Import: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Set the keys of a JSON object or a property list (XML or binary), all or none.",
+            abstract: "Set keys from a JSON object or a property list (XML or binary), all or none.",
             discussion:
-                "What `nephos kv export` writes; {\"$date\": ...} and {\"$data\": ...} stand for dates and data.")
+                """
+                `nephos kv export` writes this format. {"$date": ...} is a date and {"$data": ...} is data.
+                """)
 
-        @Argument(help: "The file; `-` is standard input.", completion: .file()) var file: String
+        @Argument(help: "The file; - is standard input.", completion: .file()) var file: String
         @OptionGroup var store: StoreOptions
         @OptionGroup var network: NetworkOptions
         @OptionGroup var output: OutputOptions

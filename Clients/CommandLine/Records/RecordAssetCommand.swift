@@ -6,23 +6,23 @@ import NephosKit
 extension RecordsCommand {
     struct Asset: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Get the bytes of a record's asset.",
+            abstract: "Get a file that a record holds as an asset.",
             discussion: """
-                They come from this device, if they are here, else from the server; each part is checked. A local file is \
-                replaced as a whole, or stays as it is. Without -o they go to standard output, which must be no \
-                terminal. Of a field with several assets --index says which. Exit code 2: there is no such record, field \
-                or asset, or the server does not have it any more.
+                The bytes come from this device if they are here, otherwise from the server. Each part is \
+                checked. A local file is replaced completely or not at all. Without -o the bytes go to standard \
+                output, which must not be a terminal. Exit code 2: there is no such record, field or asset, or \
+                the server has lost it.
                 """)
 
         @Argument(help: "The record's name.") var name: String
         @Argument(help: "The field.") var field: String
         @Option(
             name: [.customShort("o"), .customLong("output")],
-            help: "The file to write; `-` is standard output (default).", completion: .file()) var file = "-"
-        @Option(name: .long, help: "Of several, the first is 0.") var index: Int?
+            help: "The file to write; - is standard output (default).", completion: .file()) var file = "-"
+        @Option(name: .long, help: "The asset's position if the field has several; the first is 0.") var index: Int?
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
-        @Flag(help: "Ask the server for the record, as it is now, without what waits here.") var server = false
+        @Flag(help: "Ask the server for the record, without the changes pending here.") var server = false
         @OptionGroup var network: ReadOptions
         @OptionGroup var transfer: DocumentsCommand.TransferOptions
         @OptionGroup var output: OutputOptions

@@ -7,14 +7,15 @@ import Synchronization
 extension RecordsCommand {
     struct Changes: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Fetch what other devices have changed in a zone, and print it, a line each.",
+            abstract: "Fetch and print other devices' changes in a zone, one a line.",
             discussion: """
-                What this device has fetched before is not printed again. + is saved, - deleted, as the server has it; ! \
-                was refused of what this device has saved. With --follow it goes on until Ctrl-C.
+                Changes that this device has fetched before are not printed again. + is a saved record, - a \
+                deleted one; ! is a change of this device that the server rejected. With --follow the command \
+                continues until Ctrl-C.
                 """)
 
-        @Flag(help: "Go on, and print what changes.") var follow = false
-        @Option(help: "With --follow: end after so many lines.") var exitAfter: Int?
+        @Flag(help: "Continue, and print changes.") var follow = false
+        @Option(help: "With --follow: end after this many lines.") var exitAfter: Int?
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
         @OptionGroup var wait: WaitOptions

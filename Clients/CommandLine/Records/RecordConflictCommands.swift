@@ -5,12 +5,13 @@ import NephosKit
 extension RecordsCommand {
     struct Conflicts: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What was saved on this device and on another without knowing of each other.",
-            discussion: "Until nephos records resolve decides, a record is as the server has it.")
+            abstract: "List records that this device and another changed at the same time.",
+            discussion: "The server's record is used until you decide with nephos records resolve.")
 
         @OptionGroup var database: DatabaseOptions
-        @Option(name: .long, help: "Of this zone (default: of all).") var zone: String?
+        @Option(name: .long, help: "Only in this zone (default: all).") var zone: String?
         @OptionGroup var network: ReadOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
@@ -35,7 +36,7 @@ extension RecordsCommand {
 
     struct Resolve: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Decide a conflict: what the server has stays, or what was saved here takes its place.",
+            abstract: "Decide a conflict: keep the server's record or yours.",
             discussion: "Exit code 2: the record has no conflict.")
 
         enum Kept: String, ExpressibleByArgument, CaseIterable {
@@ -44,8 +45,8 @@ extension RecordsCommand {
         }
 
         @Argument(help: "The record's name.") var name: String
-        @Option(help: "What stays: server or client, which is what was saved here.") var keep: Kept
-        @Option(help: "Which conflict, as nephos conflicts prints it, where the record has several.")
+        @Option(help: "The record to keep: server, or client for the one saved here.") var keep: Kept
+        @Option(help: "The conflict, as nephos conflicts prints it, if the record has several.")
         var conflict: Int64?
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
@@ -84,16 +85,17 @@ extension RecordsCommand {
 
     struct Refused: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "What the server did not take, for reasons that are no conflict.",
+            commandName: "rejected", abstract: "List changes that the server rejected, other than conflicts.",
             discussion: """
-                It is kept until it is saved again, or dismissed: nephos discard NAME. Once what was in the way is gone: \
-                nephos records retry
-                """)
+                They stay here until you save the record again or dismiss them with nephos discard NAME. Once \
+                the cause is gone, send them again with nephos records retry.
+                """, aliases: ["refused"])
 
         @OptionGroup var database: DatabaseOptions
-        @Option(name: .long, help: "Of this zone (default: of all).") var zone: String?
-        @Flag(help: "What was to be saved, as lines of JSON.") var lines = false
+        @Option(name: .long, help: "Only in this zone (default: all).") var zone: String?
+        @Flag(help: "Print the rejected records as lines of JSON.") var lines = false
         @OptionGroup var network: ReadOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
@@ -111,11 +113,11 @@ extension RecordsCommand {
                 } else if output.json {
                     try StandardOutput.write("[" + found.map(\.row).joined(separator: ",") + "]\n")
                 } else if found.isEmpty {
-                    try StandardOutput.line("Nothing was refused.")
+                    try StandardOutput.line("No change was rejected.")
                 } else {
                     let rows = found.map { refused in
                         [
-                            refused.id.description, describe(refused.refused),
+                            refused.id.description, tableTime(refused.refused),
                             refused.record?.fieldsLine ?? "(deletion)",
                             refused.error.sentence,
                         ]
@@ -141,14 +143,14 @@ extension RecordsCommand {
 extension RecordsCommand {
     struct Retry: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Save again what the server did not take, once what was in the way is gone.",
+            abstract: "Send rejected records again, once the cause is gone.",
             discussion: """
-                Each as it was, of several of one record the newest first: what was saved of the record meanwhile, on this \
-                device or another, is a conflict, and a person decides. A deletion that was refused is done again with nephos records delete. Exit code 2: \
-                nothing of that name was refused.
+                If a record was rejected several times, the newest change is sent. A record that was saved \
+                meanwhile, here or on another device, becomes a conflict. Delete a record again with nephos \
+                records delete. Exit code 2: no record with this name was rejected.
                 """)
 
-        @Argument(help: "Of these records (default: of all of the zone).") var names: [String] = []
+        @Argument(help: "The records (default: all of the zone).") var names: [String] = []
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
         @OptionGroup var network: NetworkOptions
@@ -162,7 +164,7 @@ extension RecordsCommand {
                 let meant = Set(names.map { ItemName($0) })
                 if let missing = meant.subtracting(all.map { ItemName($0.id.name) }).min() {
                     throw CloudError(
-                        .unknownItem, "Nothing of this record was refused. See: nephos records refused",
+                        .unknownItem, "No change of this record was rejected. See: nephos records rejected",
                         details: ["record": missing.rawValue, "zone": zone.zone])
                 }
                 let found = names.isEmpty ? all : all.filter { meant.contains(ItemName($0.id.name)) }

@@ -5,9 +5,9 @@ import NephosKit
 extension RecordsCommand {
     struct Explain: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "How the server would answer a query, and which index would serve it.")
+            abstract: "Show how the server would answer a query, and the index it would use.")
 
-        @Argument(help: "What is true of the records (default: all).") var predicate: String?
+        @Argument(help: "The predicate (default: all records).") var predicate: String?
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
         @OptionGroup var which: QueryOptions
@@ -70,7 +70,7 @@ extension RecordsCommand {
 
     struct Index: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "The fields that the server finds records by.",
+            abstract: "Manage indexes, which make queries on the server fast.",
             subcommands: [ListIndexes.self, Add.self, Remove.self], defaultSubcommand: ListIndexes.self)
 
         struct ListIndexes: AsyncParsableCommand {
@@ -79,6 +79,7 @@ extension RecordsCommand {
 
             @OptionGroup var database: DatabaseOptions
             @OptionGroup var wait: WaitOptions
+            @OptionGroup var columns: TableOptions
             @OptionGroup var output: OutputOptions
 
             func run() async throws {
@@ -90,10 +91,11 @@ extension RecordsCommand {
 
         struct Add: AsyncParsableCommand {
             static let configuration = CommandConfiguration(
-                abstract: "Make an index; what is there already is no error.",
+                abstract: "Create an index. An existing index is not an error.",
                 discussion: """
-                    It serves all zones of the database. One of a type that there are records of is made in the background \
-                    and used once it is ready. Without fields it is one of words, for self CONTAINS.
+                    It covers all zones of the database. If records of the type exist, the server builds it in the \
+                    background and uses it once it is ready. Without fields it is an index of words, for self \
+                    CONTAINS.
                     """)
 
             @OptionGroup var index: IndexOptions
@@ -112,7 +114,7 @@ extension RecordsCommand {
 
         struct Remove: AsyncParsableCommand {
             static let configuration = CommandConfiguration(
-                commandName: "remove", abstract: "Remove an index. Records stay as they are.",
+                commandName: "remove", abstract: "Remove an index. Records stay.",
                 discussion: "Exit code 2: there is no such index.", aliases: ["rm"])
 
             @OptionGroup var index: IndexOptions
@@ -139,10 +141,7 @@ extension RecordsCommand {
     struct IndexOptions: ParsableArguments {
         @Argument(help: "The records' type.") var type: String
         @Argument(
-            help: """
-                Up to three fields; with a minus before it (after --) the greatest first, with [c] and [d] capitals and \
-                accents do not count.
-                """)
+            help: "Up to three fields. A minus (after --) reverses the order; [c] ignores case, [d] ignores accents.")
         var fields: [String] = []
 
         @Option(name: .long, help: .hidden) var zone: String?

@@ -18,21 +18,19 @@ struct FieldArgument: ExpressibleByArgument, Sendable {
 /// Fields of a record with their types, as options say them.
 struct FieldOptions: ParsableArguments {
     @Argument(
-        help: """
-            Fields, such as title=one. true and false are 1 and 0, and [] is an empty list of texts. A number, or JSON as \
-            nephos records export writes it, is what it looks like if it would come out as typed; all else is text.
-            """)
+        help:
+            "Fields, such as title=one. Numbers and JSON (as nephos records export writes it) are recognized if they print as you typed them; true is 1, false is 0, [] is an empty list of texts. All other values are text."
+    )
     var fields: [FieldArgument] = []
-    @Option(name: .long, help: "A field that is a text, whatever it looks like: zip=01234.") var string:
+    @Option(name: .long, help: "A text field, even if it looks like a number: zip=01234.") var string: [FieldArgument] =
+        []
+    @Option(name: .long, help: "An integer field.") var integer: [FieldArgument] = []
+    @Option(name: .long, help: "A real number field: size=1.") var real: [FieldArgument] = []
+    @Option(name: .long, help: "A date field: due=2026-01-31T12:00:00Z.") var date: [FieldArgument] = []
+    @Option(name: .long, help: "A data field, in base64.") var data: [FieldArgument] = []
+    @Option(name: .long, help: "A field with a reference to a record of the zone, by its name.") var reference:
         [FieldArgument] = []
-    @Option(name: .long, help: "A field that is an integer.") var integer: [FieldArgument] = []
-    @Option(name: .long, help: "A field that is a real: size=1.") var real: [FieldArgument] = []
-    @Option(name: .long, help: "A field that is a date: due=2026-01-31T12:00:00Z.") var date: [FieldArgument] = []
-    @Option(name: .long, help: "A field that is data, in base64.") var data: [FieldArgument] = []
-    @Option(name: .long, help: "A field that is a reference to a record of the zone, by its name.") var reference:
-        [FieldArgument] = []
-    @Option(name: .long, help: "A field that is an asset, the bytes of a file: photo=FILE.") var asset:
-        [FieldArgument] = []
+    @Option(name: .long, help: "A field with a file as its asset: photo=FILE.") var asset: [FieldArgument] = []
 
     var isEmpty: Bool { all.isEmpty }
     var hasAssets: Bool { !asset.isEmpty }
@@ -113,11 +111,11 @@ enum PolicyArgument: String, ExpressibleByArgument, CaseIterable {
 
 /// Which records are meant, as options say it.
 struct QueryOptions: ParsableArguments {
-    @Option(name: .long, help: "Of this type (default: of all).") var type: String?
+    @Option(name: .long, help: "Only records of this type (default: all).") var type: String?
     @Option(
         parsing: .unconditional,
         help:
-            "By which fields: -_modificationDate,title[cd]; a minus puts the greatest first, [c] heeds no capitals, [d] no accents (default: by their names)."
+            "Sort by fields, such as -_modificationDate,title[cd]. A minus reverses the order, [c] ignores case, [d] ignores accents (default: by name)."
     )
     var sort: String?
 

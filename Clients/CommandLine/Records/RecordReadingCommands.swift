@@ -5,15 +5,19 @@ import NephosKit
 extension RecordsCommand {
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "ls", abstract: "List a zone's records, from this device's copy.",
+            commandName: "ls", abstract: "List the records of a zone, from this device's copy.",
             discussion:
-                "Waits for the first download. Exit code 6: it has not finished in time. 2: there is no such zone.")
+                """
+                The command waits for the first download. Exit code 6: the download has not finished in time. \
+                Exit code 2: there is no such zone.
+                """)
 
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
-        @Option(name: .long, help: "Of this type (default: of all).") var type: String?
-        @Option(name: .long, help: "At most so many (default: all).") var limit: Int?
+        @Option(name: .long, help: "Only records of this type (default: all).") var type: String?
+        @Option(name: .long, help: "List at most this many (default: all).") var limit: Int?
         @OptionGroup var network: ReadOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {
@@ -33,12 +37,15 @@ extension RecordsCommand {
     struct Get: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Print records, from this device's copy.",
-            discussion: "Exit code 2: one of them is not there, 8: the server cannot read one; the others are printed.")
+            discussion: """
+                Exit code 2: a record does not exist. Exit code 8: the server cannot read a record. The others \
+                are printed.
+                """)
 
         @Argument(help: "The records' names.") var names: [String]
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
-        @Flag(help: "Ask the server, as it is now, without what waits here.") var server = false
+        @Flag(help: "Ask the server, without the changes pending here.") var server = false
         @OptionGroup var network: ReadOptions
         @OptionGroup var output: OutputOptions
 
@@ -74,23 +81,24 @@ extension RecordsCommand {
 
     struct Query: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Print records of which a predicate is true.",
+            abstract: "Print the records that match a predicate.",
             discussion: """
-                Such as 'count > 3 AND title BEGINSWITH[c] "a"' (docs/predicates.md). Fields that every record has: \
-                _recordName, _creationDate, _modificationDate, _creator, _modifier, _changeTag, _parent. This device's \
-                copy answers, with what waits to be sent; with --server the server does, as it is now. Exit code 2: \
-                nothing was found.
+                An example of a predicate is 'count > 3 AND title BEGINSWITH[c] "a"' (docs/predicates.md). Every \
+                record has the fields _recordName, _creationDate, _modificationDate, _creator, _modifier, \
+                _changeTag and _parent. This device's copy answers, with the pending changes; with --server the \
+                server answers. Exit code 2: nothing was found.
                 """)
 
-        @Argument(help: "What is true of them (default: all).") var predicate: String?
+        @Argument(help: "The predicate (default: all records).") var predicate: String?
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
         @OptionGroup var which: QueryOptions
-        @Option(name: .long, help: "At most so many (default: all).") var limit: Int?
-        @Option(name: .long, help: "Only these fields, each in a column: title,count.") var fields: String?
-        @Flag(help: "Ask the server, as it is now, without what waits here.") var server = false
-        @Flag(help: "Let the server go through the whole zone where no index serves the query.") var scan = false
+        @Option(name: .long, help: "Print at most this many (default: all).") var limit: Int?
+        @Option(name: .long, help: "Only these fields, one a column: title,count.") var fields: String?
+        @Flag(help: "Ask the server, without the changes pending here.") var server = false
+        @Flag(help: "Let the server read the whole zone if no index fits the query.") var scan = false
         @OptionGroup var network: ReadOptions
+        @OptionGroup var columns: TableOptions
         @OptionGroup var output: OutputOptions
 
         func validate() throws {

@@ -5,20 +5,21 @@ import NephosKit
 extension RecordsCommand {
     struct Roles: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Who may do what in a container's public database.",
+            abstract: "Set who may read and change a container's public database.",
             discussion: """
-                By types of records. The creator is the account that has saved a record first; signed in is every account \
-                that has the app; everyone is also who has no account. Whoever has several roles may do what any of them \
-                may, and who may write may read. The container's administrators may do everything; the operator names \
-                them: nephos container save ID --administrator NAME.
+                Rights are set for each type of record. creator: the account that saved the record first. signed \
+                in: every account that has the app. everyone: also devices without an account. An account has \
+                the rights of all its roles, and a right to write includes reading. The container's \
+                administrators may do everything; the operator names them: nephos container save ID \
+                --administrator NAME.
                 """,
             subcommands: [ListRoles.self, SetRoles.self, ResetRoles.self], defaultSubcommand: ListRoles.self)
 
         /// Which container a command is about.
         struct PlaceOptions: ParsableArguments {
             @OptionGroup var device: DeviceOptionGroup
-            @Option(name: .long, help: "The app (default: the one that signed in).") var app: String?
-            @Option(name: .long, help: "The container (default: the first that the app lists).") var container: String?
+            @Option(name: .long, help: "The app (default: the signed-in app).") var app: String?
+            @Option(name: .long, help: "The container (default: the app's first).") var container: String?
             @OptionGroup var wait: WaitOptions
 
             func withDatabase(_ body: (RecordDatabase) async throws -> Void) async throws {
@@ -32,9 +33,10 @@ extension RecordsCommand {
 
         struct ListRoles: AsyncParsableCommand {
             static let configuration = CommandConfiguration(
-                commandName: "list", abstract: "List who may do what, as the server has it.")
+                commandName: "list", abstract: "List the rights, as the server has them.")
 
             @OptionGroup var place: PlaceOptions
+            @OptionGroup var columns: TableOptions
             @OptionGroup var output: OutputOptions
 
             func run() async throws {
@@ -46,18 +48,18 @@ extension RecordsCommand {
 
         struct SetRoles: AsyncParsableCommand {
             static let configuration = CommandConfiguration(
-                commandName: "set", abstract: "Say who may do what with records of a type.",
+                commandName: "set", abstract: "Set the rights for records of a type.",
                 discussion: """
-                    What is not named stays as it is. Rights are read, create and write with commas between them, or none. \
-                    Only who is signed in can be let create, and without an account one can only read. What fewer than \
-                    everyone may read is in no copy of the database; those who may read it ask the server for it.
+                    Roles that you do not name stay unchanged. Rights are read, create and write with commas between \
+                    them, or none. Only signed-in accounts can create; devices without an account can only read. \
+                    Records that not everyone may read are in no copy of the database; the server is asked for them.
                     """)
 
-            @Argument(help: "The type; - for all of which nothing is said by themselves.") var type: String
-            @Option(help: "Of who has saved a record first: read, write, or none.") var creator: RightsArgument?
-            @Option(help: "Of every account that has the app: read, create, write, or none.")
+            @Argument(help: "The type; - for all types without their own rights.") var type: String
+            @Option(help: "The account that saved the record first: read, write, or none.") var creator: RightsArgument?
+            @Option(help: "Every account that has the app: read, create, write, or none.")
             var signedIn: RightsArgument?
-            @Option(help: "Also of who has no account: read, or none.") var everyone: RightsArgument?
+            @Option(help: "Everyone, even without an account: read, or none.") var everyone: RightsArgument?
             @OptionGroup var place: PlaceOptions
             @OptionGroup var output: OutputOptions
 
@@ -86,9 +88,9 @@ extension RecordsCommand {
         struct ResetRoles: AsyncParsableCommand {
             static let configuration = CommandConfiguration(
                 commandName: "reset",
-                abstract: "Say nothing of types any more: what is said of all others holds for them.")
+                abstract: "Remove the rights of types; the rights for all other types apply to them.")
 
-            @Argument(help: "The types; - for all of which nothing is said by themselves.") var types: [String]
+            @Argument(help: "The types; - for all types without their own rights.") var types: [String]
             @OptionGroup var place: PlaceOptions
             @OptionGroup var output: OutputOptions
 
@@ -160,11 +162,12 @@ extension RecordsCommand {
 
     struct Copy: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "A copy of a container's public database on this device.", subcommands: [Keep.self, Drop.self])
+            abstract: "Keep a copy of a container's public database on this device.",
+            subcommands: [Keep.self, Drop.self])
 
         struct Keep: AsyncParsableCommand {
             static let configuration = CommandConfiguration(
-                abstract: "Keep a copy of all that everyone may read, in step from now on.")
+                abstract: "Keep a copy of all records that everyone may read, and keep it in sync.")
 
             @OptionGroup var place: Roles.PlaceOptions
             @OptionGroup var output: OutputOptions
@@ -180,7 +183,7 @@ extension RecordsCommand {
         }
 
         struct Drop: AsyncParsableCommand {
-            static let configuration = CommandConfiguration(abstract: "Keep it no longer: the server is asked.")
+            static let configuration = CommandConfiguration(abstract: "Remove the copy; the server is asked again.")
 
             @OptionGroup var place: Roles.PlaceOptions
             @OptionGroup var output: OutputOptions

@@ -6,29 +6,31 @@ import NephosKit
 extension RecordsCommand {
     struct Save: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Save a record, here at once, and on the server when it can be reached.",
+            abstract: "Save a record. It is saved here at once and sent to the server.",
             discussion: """
-                Of a record that is there the other fields stay, unless --replace is given. With - for its name, records are read from standard \
-                input, and with --json-line from the argument, as nephos records export writes them: they are then as \
-                the lines say, all or none.
+                Fields that you do not name stay unchanged, unless you give --replace. With - as the name, \
+                records are read from standard input, and with --json-line from the argument, in the format of \
+                nephos records export. Such records replace existing ones, all or none.
 
-                Where another device has saved the record meanwhile, it becomes a conflict (nephos records conflicts), \
-                unless --policy says that the fields which are changed here win (changed-keys), or all (all-keys).
+                If another device has saved the record meanwhile, the two are a conflict (nephos records \
+                conflicts). --policy changed-keys lets your changed fields win, --policy all-keys lets all your \
+                fields win.
 
-                The bytes of --asset are copied into this device's home, and sent before the record is: nephos records \
-                asset gets them.
+                The bytes of --asset are copied into this device's home and sent before the record. nephos \
+                records asset gets them.
                 """)
 
-        @Argument(help: "The record's name; `-` reads records from standard input.") var name: String?
+        @Argument(help: "The record's name; - reads records from standard input.") var name: String?
         @OptionGroup var fields: FieldOptions
-        @Option(name: .long, help: "Its type; of one that is there it stays.") var type: String?
-        @Option(name: .long, help: "A field that goes.") var remove: [String] = []
-        @Option(name: .long, help: "The record of the zone that it belongs to; an empty name: none.")
+        @Option(name: .long, help: "The type of a new record; an existing record keeps its type.") var type: String?
+        @Option(name: .long, help: "A field to remove.") var remove: [String] = []
+        @Option(name: .long, help: "The record of the zone that it belongs to; an empty name removes it.")
         var parent: String?
         @Option(name: .long, help: "A record as a line of JSON.") var jsonLine: String?
-        @Option(name: .long, help: "Where others have saved it since: unchanged, changed-keys or all-keys.")
+        @Option(name: .long, help: "If another device has saved it meanwhile: unchanged, changed-keys or all-keys.")
         var policy = PolicyArgument.unchanged
-        @Flag(help: "Fields that are not named go, also those that this device does not know.") var replace = false
+        @Flag(help: "Remove fields that you do not name, even those that this device does not know.") var replace =
+            false
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
         @OptionGroup var network: NetworkOptions
@@ -157,13 +159,13 @@ extension RecordsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Delete records, all or none.",
             discussion: """
-                Records that refer to them, and are to go with them, go too. What another device has saved meanwhile \
-                becomes a conflict, unless --policy is another than unchanged. Exit code 2: one of them is not there; \
-                nothing was deleted then.
+                Records that refer to a deleted record are deleted too if the reference says so. A record that \
+                another device has saved meanwhile becomes a conflict, except with another --policy than \
+                unchanged. Exit code 2: a record does not exist, and nothing was deleted.
                 """)
 
         @Argument(help: "The records' names.") var names: [String]
-        @Option(name: .long, help: "Where others have saved it since: unchanged, changed-keys or all-keys.")
+        @Option(name: .long, help: "If another device has saved it meanwhile: unchanged, changed-keys or all-keys.")
         var policy = PolicyArgument.unchanged
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions

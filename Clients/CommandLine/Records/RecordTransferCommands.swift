@@ -7,21 +7,21 @@ import Synchronization
 extension RecordsCommand {
     struct Export: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Print a zone's records as lines of JSON, which nephos records import reads.",
+            abstract: "Print a zone's records as lines of JSON for nephos records import.",
             discussion: """
-                Every value comes back as it was. What a record belongs to comes before it. Waits for the first download. \
-                Exit code 6: it has not finished in time.
+                An import restores every value exactly. Parents come before their children. The command waits \
+                for the first download. Exit code 6: the download has not finished in time.
 
-                Of an asset a line has what names its bytes. With --assets the bytes are written beside the lines, each \
-                once, into a folder that nephos records import takes. What the server has lost is named on standard \
-                error, and the rest is exported (2 or 8).
+                A line has only the name of an asset's bytes. With --assets the bytes are written to a folder, \
+                each once, for nephos records import. Lost assets are listed on standard error, and the rest is \
+                exported (exit code 2 or 8).
                 """)
 
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var zone: ZoneOptions
-        @Option(name: .long, help: "Of this type (default: of all).") var type: String?
+        @Option(name: .long, help: "Only records of this type (default: all).") var type: String?
         @Option(
-            name: .long, help: "The folder that assets are written into (default: they are not).",
+            name: .long, help: "The folder to write assets into (default: assets are not written).",
             completion: .directory)
         var assets: String?
         @OptionGroup var network: ReadOptions
@@ -58,20 +58,21 @@ extension RecordsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Save records from lines of JSON, as nephos records export writes them.",
             discussion: """
-                Records are then as the lines say; what is so already is not saved again. So an import that was \
-                interrupted goes on when it is run again. What cannot be saved is said with the line's number; a line \
-                that is no record ends the import, and what came before it stays saved. Lines may come in any order: a \
-                record is saved after its parent.
+                Records become exactly as the lines say; equal ones are not saved again. So you can run an \
+                interrupted import again. A record that cannot be saved is reported with its line number. A \
+                malformed line ends the import, and earlier records stay saved. Lines may be in any order: \
+                parents are saved before their children.
 
-                Of assets a line has what names their bytes: those are in the folder that --assets names, or the server \
-                has them for a record of the account; else the record is refused.
+                Assets come from the folder --assets. Without it the server must have their bytes in a record of \
+                this account; otherwise the record is rejected.
                 """)
 
-        @Argument(help: "The file; `-` is standard input.", completion: .file()) var file: String
-        @Option(name: .long, help: "Into this zone, whatever the lines say (default: as they say).") var zone: String?
-        @Option(name: .long, help: "The folder that has the assets, of nephos records export.", completion: .directory)
+        @Argument(help: "The file; - is standard input.", completion: .file()) var file: String
+        @Option(name: .long, help: "Save into this zone (default: the zone of each line).") var zone: String?
+        @Option(name: .long, help: "The folder with the assets of nephos records export.", completion: .directory)
         var assets: String?
-        @Option(name: .long, help: "Where others have saved one since: unchanged, changed-keys or all-keys.")
+        @Option(
+            name: .long, help: "If another device has saved a record meanwhile: unchanged, changed-keys or all-keys.")
         var policy = PolicyArgument.unchanged
         @OptionGroup var database: DatabaseOptions
         @OptionGroup var network: NetworkOptions

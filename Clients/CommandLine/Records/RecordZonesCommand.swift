@@ -5,15 +5,17 @@ import NephosKit
 extension RecordsCommand {
     struct Zones: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "The zones of a database.", subcommands: [ListZones.self, Make.self, DeleteZones.self],
+            abstract: "List, create and delete the zones of a database.",
+            subcommands: [ListZones.self, Make.self, DeleteZones.self],
             defaultSubcommand: ListZones.self)
 
         struct ListZones: AsyncParsableCommand {
             static let configuration = CommandConfiguration(
-                commandName: "list", abstract: "List the zones, with how many records of each are here.")
+                commandName: "list", abstract: "List the zones, with the number of records on this device.")
 
             @OptionGroup var database: DatabaseOptions
             @OptionGroup var network: ReadOptions
+            @OptionGroup var columns: TableOptions
             @OptionGroup var output: OutputOptions
 
             private struct Row: Encodable {
@@ -48,7 +50,7 @@ extension RecordsCommand {
 
         struct Make: AsyncParsableCommand {
             static let configuration = CommandConfiguration(
-                abstract: "Make zones, here at once; what is there already is no error.")
+                abstract: "Create zones. An existing zone is not an error.")
 
             @Argument(help: "The zones' names.") var zones: [String]
             @OptionGroup var database: DatabaseOptions
@@ -68,11 +70,11 @@ extension RecordsCommand {
         struct DeleteZones: AsyncParsableCommand {
             static let configuration = CommandConfiguration(
                 commandName: "delete", abstract: "Delete zones with all their records, on all devices.",
-                discussion: "Nothing brings them back. Exit code 2: one of them is not there; nothing was deleted then."
+                discussion: "This cannot be undone. Exit code 2: a zone does not exist, and nothing was deleted."
             )
 
             @Argument(help: "The zones' names.") var zones: [String]
-            @Flag(help: "Do not ask whether it is meant.") var yes = false
+            @Flag(help: "Delete without asking.") var yes = false
             @OptionGroup var database: DatabaseOptions
             @OptionGroup var network: NetworkOptions
             @OptionGroup var output: OutputOptions

@@ -4,15 +4,16 @@ import NephosKit
 
 struct RecordsCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "records", abstract: "Typed records in the zones of an app's containers.",
+        commandName: "records", abstract: "Save, query and export typed records in zones.",
         discussion: """
-            Records are on this device: the server is asked for changes first, for a second at most, and what this device \
-            has is shown if it does not answer. What is saved and deleted is kept on this device at once, and sent when it \
-            can be. What others have saved meanwhile is a conflict until it is resolved: nephos records conflicts. What \
-            the server refuses is listed: nephos records refused.
+            Records are on this device. Each command asks the server for changes first, for at most a \
+            second. If the server does not answer, you see this device's copy. Changes are saved on this \
+            device at once and sent as soon as possible. Concurrent changes become conflicts (nephos records \
+            conflicts). Rejected changes are listed by nephos records rejected.
 
-            With --public it is about the container's public database, which all accounts have in common: there the server \
-            is asked, unless a copy is kept here (nephos records copy keep). Who may do what: nephos records roles list.
+            With --public a command uses the container's public database, which all accounts share. The \
+            server is asked, unless a copy is kept here (nephos records copy keep). nephos records roles \
+            list shows the rights.
             """,
         subcommands: [
             Zones.self, List.self, Save.self, Get.self, Asset.self, Query.self, Delete.self, Changes.self,
@@ -27,9 +28,9 @@ struct RecordsCommand: AsyncParsableCommand {
     struct DatabaseOptions: ParsableArguments {
         @OptionGroup var device: DeviceOptionGroup
 
-        @Option(name: .long, help: "The app (default: the one that signed in).") var app: String?
-        @Option(name: .long, help: "The container (default: the first that the app lists).") var container: String?
-        @Flag(name: .customLong("public"), help: "The container's public database (default: the account's own).")
+        @Option(name: .long, help: "The app (default: the signed-in app).") var app: String?
+        @Option(name: .long, help: "The container (default: the app's first).") var container: String?
+        @Flag(name: .customLong("public"), help: "Use the container's public database (default: the account's own).")
         var isPublic = false
 
         func withDatabase<Result: Sendable>(
@@ -45,7 +46,7 @@ struct RecordsCommand: AsyncParsableCommand {
 
     /// Which zone a command is about.
     struct ZoneOptions: ParsableArguments {
-        @Option(name: .long, help: "The zone (default: the one that is always there).")
+        @Option(name: .long, help: "The zone (default: the default zone).")
         var zone = RecordZone.defaultName
     }
 }

@@ -76,10 +76,10 @@ struct SentRecords {
         }
         // What was saved before, and not taken: this is over what the server had instead.
         if try await database.conflicts.list(zone: zone).contains(where: { names.contains($0.id.name) }) {
-            Standard.error("nephos: There is a conflict that nobody has decided. See: nephos records conflicts")
+            Standard.error("nephos: There is an undecided conflict. See: nephos records conflicts")
         }
         if try await database.conflicts.rejected(zone: zone).contains(where: { names.contains($0.id.name) }) {
-            Standard.error("nephos: What was refused of it before is listed still. See: nephos records refused")
+            Standard.error("nephos: An earlier rejected change of it is still listed. See: nephos records rejected")
         }
         report.state = "sent"
         try output.print(report, text: done)

@@ -6,10 +6,10 @@ import NephosKit
 struct ConflictsCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "conflicts",
-        abstract: "Changes that met others unseen, newest first, and how to decide or get them back.",
+        abstract: "List conflicts, newest first, with the commands that decide them.",
         discussion: """
-            A change is a conflict when another device replaced it without having seen it. Ordinary overwrites are in \
-            nephos history. \(ConflictOptions.discussion)
+            A conflict arises when another device replaced a change without having seen it. nephos history \
+            also lists ordinary overwrites. \(ConflictOptions.discussion)
             """)
 
     @OptionGroup var options: ConflictOptions
@@ -20,9 +20,12 @@ struct ConflictsCommand: AsyncParsableCommand {
 struct HistoryCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "history",
-        abstract: "What was overwritten, newest first, with the conflicts, and how to get it back.",
+        abstract: "List overwritten values and conflicts, newest first, and how to restore them.",
         discussion:
-            "Of files only the conflicts: nephos docs versions lists former versions. \(ConflictOptions.discussion)")
+            """
+            For files only conflicts are listed; nephos docs versions lists former versions. \
+            \(ConflictOptions.discussion)
+            """)
 
     @OptionGroup var options: ConflictOptions
 
@@ -32,10 +35,10 @@ struct HistoryCommand: AsyncParsableCommand {
 /// What `conflicts` and `history` list.
 struct ConflictOptions: ParsableArguments {
     static let discussion =
-        "If one app or container cannot be asked, its name is on standard error, the others are listed, and the exit code is that of the first failure."
+        "If one app or container does not answer, standard error names it, and the others are listed. The exit code is that of the first failure."
 
     @Argument(help: "An item, such as a key (default: all).") var item: String?
-    @Option(help: "At most so many of each app, up to 1000.") var limit = 20
+    @Option(help: "List at most this many for each app, up to 1000.") var limit = 20
     @OptionGroup var scopes: ScopeOptions
     @OptionGroup var wait: WaitOptions
     @OptionGroup var output: OutputOptions

@@ -5,19 +5,20 @@ import NephosKit
 struct DiscardCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "discard",
-        abstract: "Dismiss writes that the server refused, so that they are not listed any more.",
+        abstract: "Dismiss rejected changes, so that they are no longer listed.",
         discussion: """
-            What the items hold stays as it is. `nephos why` lists refused writes with the reason. \
-            Exit code 2: there is no refused write of the item. Where more than one store, container or zone has one of \
-            that name, nothing is dismissed before --app, --service or --name says which is meant (64).
+            The items keep their content. `nephos why` lists rejected changes with the reason. Exit code 2: \
+            no change of this item was rejected. If several stores, containers or zones have an item with \
+            this name, choose one with --app, --service or --name; until then nothing is dismissed (exit \
+            code 64).
 
-            With --left-behind: gives up the changes that were written for a store which the app no longer has, and \
-            were never sent. `nephos kv adopt` offers them to the store that it has now.
+            --left-behind gives up unsent changes of a store that the app no longer uses. `nephos kv adopt` \
+            sends them to the present store instead.
             """)
 
     @Argument(help: "The items, such as keys (or --all).") var names: [String] = []
-    @Flag(help: "Dismiss all of them.") var all = false
-    @Flag(help: "Give up what was left behind in a store that the app no longer has.") var leftBehind = false
+    @Flag(help: "Dismiss all rejected changes.") var all = false
+    @Flag(help: "Give up unsent changes of a store that the app no longer uses.") var leftBehind = false
     @OptionGroup var scopes: ScopeOptions
     @OptionGroup var wait: WaitOptions
     @OptionGroup var output: OutputOptions
@@ -46,12 +47,12 @@ struct DiscardCommand: AsyncParsableCommand {
                 !scopes.contains { scope in dismissed.contains { $0.rawValue == scope.itemName(typed: name) } }
             }
             if let missing {
-                throw CloudError(.unknownItem, "There is no refused write of this item.", details: ["item": missing])
+                throw CloudError(.unknownItem, "No change of this item was rejected.", details: ["item": missing])
             }
             try output.print(
                 ["dismissed": dismissed.map(\.rawValue)],
                 text: dismissed.isEmpty
-                    ? "No write was refused." : "Dismissed \(listed(dismissed.map { inLine($0.rawValue) })).")
+                    ? "No change was rejected." : "Dismissed \(listed(dismissed.map { inLine($0.rawValue) })).")
         }
     }
 
@@ -64,7 +65,7 @@ struct DiscardCommand: AsyncParsableCommand {
             guard having.count > 1 else { continue }
             throw CloudError(
                 .invalidArguments,
-                "More than one has a refused write of this name; nothing was dismissed. Say which with --app, --service or --name.",
+                "Several have a rejected change with this name; nothing was dismissed. Choose one with --app, --service or --name.",
                 details: ["key": name, "of": having.map(\.scope.label).joined(separator: ", ")])
         }
     }

@@ -6,7 +6,7 @@ import NephosKit
 /// How a command that only reads uses the server.
 struct ReadOptions: ParsableArguments {
     @OptionGroup var wait: WaitOptions
-    @Flag(name: .long, help: "Do not ask the server: print this device's copy.") var offline = false
+    @Flag(name: .long, help: "Do not ask the server; print this device's copy.") var offline = false
     @Flag(name: .long, help: "Fail if the server does not answer (default: print this device's copy).")
     var fresh = false
 

@@ -6,13 +6,13 @@ import NephosKit
 struct ScopeOptions: ParsableArguments {
     @OptionGroup var device: DeviceOptionGroup
 
-    @Option(name: .long, help: "Only of this app (default: of every app that this device has used).")
+    @Option(name: .long, help: "Only this app (default: every app that this device has used).")
     var app: String?
-    @Option(name: .long, help: "Only of this service, such as keyvalue (default: of all).")
+    @Option(name: .long, help: "Only this service, such as keyvalue (default: all).")
     var service: String?
     @Option(
         name: .long,
-        help: "Only of this container, zone (CONTAINER/ZONE) or public database, as name in --json (default: of all).")
+        help: "Only this container, zone (CONTAINER/ZONE) or public database, as \"name\" in --json (default: all).")
     var name: String?
 
     /// Whether nothing was named.

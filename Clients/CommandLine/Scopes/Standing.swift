@@ -70,7 +70,7 @@ struct Standing: Equatable {
             line =
                 "incomplete at \(token): "
                 + (refused.isEmpty
-                    ? "what was dropped here is kept until it is dismissed." : "the server refused writes.")
+                    ? "dropped changes are kept until you dismiss them." : "the server rejected changes.")
         } else if pending > 0 {
             state = .pending
             line = "incomplete at \(token): \(waits)."
@@ -104,7 +104,7 @@ struct Standing: Equatable {
         if pending > 0 {
             notes.append((state == .pending && cause == nil ? "" : "\(Self.sentence(waits)). ") + "See: nephos why")
         }
-        if !refused.isEmpty { notes.append("The server refused: \(refused)") }
+        if !refused.isEmpty { notes.append("The server rejected: \(refused)") }
         if !dropped.isEmpty { notes.append("Dropped here: \(dropped)") }
         if !status.refused.isEmpty { notes.append("See: nephos why. Dismiss with: nephos discard") }
         if !status.leftBehind.isEmpty, state == .leftBehind { notes.append("See: nephos why") }

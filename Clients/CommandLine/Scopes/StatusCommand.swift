@@ -3,18 +3,22 @@ import Foundation
 import NephosCore
 import NephosKit
 
-struct StatusCommand: AsyncParsableCommand {
+struct StatusCommand: AsyncParsableCommand, OwnTimeout {
+    private static let waits: Duration = .seconds(2)
+    static let standardTimeout: Duration? = waits
     static let configuration = CommandConfiguration(
         commandName: "status",
-        abstract: "What runs of a deployment; who is signed in here, and where everything stands.",
+        abstract: "Show the services, the signed-in account, and whether everything is in sync.",
         discussion: """
-            Says what there is of both: the deployment in this machine's folder, and this device's home with all that \
-            it keeps in step, a line each. With --app or --service only the latter. The exit code is the deployment's, \
-            else the first scope's that is not in sync.
+            Pending changes are sent first. One part shows this machine's deployment, the other this device \
+            with one line for each app; a part without data is left out. With --app or --service only the \
+            device is shown. The exit code is the deployment's; if it is 0, that of the first line that is \
+            not in sync.
             """)
 
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var scopes: ScopeOptions
+    @OptionGroup var columns: TableOptions
     @OptionGroup var output: OutputOptions
 
     @Flag(help: "Print only the connection string.")
@@ -22,7 +26,7 @@ struct StatusCommand: AsyncParsableCommand {
 
     @Flag(
         name: .shortAndLong,
-        help: "Print epochs, change tokens and digests too, and every service that another one follows.")
+        help: "Also print epochs, change tokens, digests and the links between services.")
     var verbose = false
 
     private struct Report: Encodable {
@@ -54,7 +58,7 @@ struct StatusCommand: AsyncParsableCommand {
         let isOfDeployment = try scopes.isAll && (directory.exists || deployment.deployment != nil || !isOfDevice)
         if isOfDeployment { try directory.requireDeployment() }
         let deployment = isOfDeployment ? try DeploymentStatus(directory) : nil
-        let limit = directory.timeout ?? .seconds(2)
+        let limit = directory.timeout ?? Self.waits
         let device =
             isOfDevice || !scopes.isAll
             ? try await scopes.device.withSession { session in try await DeviceStatus(session, scopes, within: limit) }
@@ -146,7 +150,7 @@ private struct DeviceStatus: Encodable {
 
     func text(isVerbose: Bool) -> String {
         guard let account = device.account, let name = device.device else {
-            let nobody = "Nobody is signed in on this device (\(inLine(device.home)))."
+            let nobody = "No account is signed in on this device (\(inLine(device.home)))."
             return [nobody, left?.text].compactMap { $0 }.joined(separator: "\n")
         }
         // One thing that is kept in step says itself what holds it up; of several it is said once, before them.
@@ -155,7 +159,7 @@ private struct DeviceStatus: Encodable {
         let lines = found.flatMap { scope, standing, _, _ in
             let full = isVerbose ? standing.line : standing.briefLine
             let line = reason.map { full.replacing(": \($0)", with: ".") } ?? full
-            return ["\(scope.label): \(line)"] + standing.notes.map { "  \($0)" }
+            return ["\(scope.label): \(Colour.highlight(stateOf: line))"] + standing.notes.map { "  \($0)" }
         }
         return
             (["Signed in as \(inLine(account)), device \(inLine(name)), in \(inLine(device.home))"]

@@ -4,17 +4,17 @@ import NephosKit
 
 struct VerifyCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "verify", abstract: "Prove that this device has what the server has, or say what differs.",
+        commandName: "verify",
+        abstract: "Prove that this device has the same data as the server, or list the differences.",
         discussion: """
-            Exit code 6: something differs or waits, the server refused a write that nobody has dismissed \
-            (nephos discard), or it cannot read a file's content any more that this device could not send again.
+            Exit code 6: data differs, a change is pending, a change was rejected and not dismissed (nephos \
+            discard), or the server has lost content that this device could not send again.
             """)
 
     @Flag(
         name: .customLong("all"),
         help: ArgumentHelp(
-            "Read everything, also of containers, where else what differs is found by digests: so items are found that "
-                + "the server cannot read any more."))
+            "Read every item instead of comparing digests. This also finds items that the server cannot read."))
     var readsAll = false
     @OptionGroup var scopes: ScopeOptions
     @OptionGroup var wait: WaitOptions

@@ -7,16 +7,16 @@ import Synchronization
 
 struct WatchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "watch", abstract: "Print changes by other devices as they arrive, until Ctrl-C.",
+        commandName: "watch", abstract: "Print other devices' changes as they arrive, until Ctrl-C.",
         discussion: """
-            Prints what this device missed first, then "in sync", or what keeps it from that (nobody answers at the \
-            server's address, the disk is full); and again when that changes. With --bus it is an operator's tap on \
-            identity's events, and needs the operator's secret; what the other services publish is its owners', and \
-            goes to notifications alone.
+            First come the changes that this device missed, then "in sync", or the reason against it (no \
+            answer from the server, a full disk). The line comes again when the state changes. With --bus \
+            the operator sees the events of the identity service. Events of other services go to their \
+            owners' devices only.
             """)
 
-    @Flag(help: "Identity's events instead of this device's notifications.") var bus = false
-    @Option(help: "End after so many notifications of changes by other devices.") var exitAfter: Int?
+    @Flag(help: "Show identity's events instead of this device's changes (operator only).") var bus = false
+    @Option(help: "End after this many notifications of other devices' changes.") var exitAfter: Int?
     @OptionGroup var scopes: ScopeOptions
     @OptionGroup var deployment: DeploymentOptions
     @OptionGroup var output: OutputOptions
@@ -160,32 +160,39 @@ struct WatchCommand: AsyncParsableCommand {
         report["device"] = change.device.map { .string($0.rawValue) }
         report["device_name"] = name.map { .string($0) }
         report["error"] = change.error.map { .string($0.sentence) }
-        let origin = change.device.map { " by " + inLine(name ?? $0.rawValue) } ?? ""
-        var lines = [
-            "\(Self.time) \(said.label)\(Self.name(change.reason)) (reason \(change.reason.rawValue))\(origin)"
-        ]
         let known = Dictionary(change.items.map { ($0.key, $0) }) { $1 }
-        for key in change.changedKeys {
+        let places = change.changedKeys.map { key in
             if let documents {
-                // What is removed for good lies nowhere.
-                let place = documents[key].map { inLine($0.path) + ($0.isTrashed ? " (in the trash)" : "") }
-                lines.append("  " + (place ?? "id:\(inLine(key.rawValue)) (gone)"))
-                continue
+                // An item that was removed forever has no path.
+                return documents[key].map { inLine($0.path) + ($0.isTrashed ? " (in the trash)" : "") }
+                    ?? "id:\(inLine(key.rawValue)) (deleted)"
             }
-            let text = known[key].map { $0.value?.line ?? "(deleted)" }
-            lines.append("  \(inLine(key.rawValue))" + (text.map { " = \($0)" } ?? ""))
+            let text = known[key].map { $0.value.map { " = \($0.line)" } ?? " (deleted)" }
+            return inLine(key.rawValue) + (text ?? "")
         }
+        let isDeletion =
+            change.reason == .serverChange && documents == nil && places.count == 1
+            && change.items.contains { $0.value == nil }
+        let device = change.device.map { inLine(name ?? $0.rawValue) } ?? "another device"
+        let event = Self.words(change.reason, device, isDeletion: isDeletion)
+        var lines = ["\(Self.time) \(said.label)\(event)"]
+        // One change fits into the line.
+        if places.count == 1 {
+            let place = isDeletion ? inLine(change.items[0].key.rawValue) : places[0]
+            lines[0] += (change.reason == .serverChange ? " " : ": ") + place
+        }
+        if places.count > 1 { lines = ["\(lines[0]) \(places.count) items:"] + places.map { "  \($0)" } }
         if let error = change.error { lines.append("  \(error.sentence)") }
         try output.print(
             .dictionary(said.scope.names.merging(report) { $1 }), text: lines.joined(separator: "\n"))
     }
 
-    private static func name(_ reason: ChangeReason) -> String {
+    private static func words(_ reason: ChangeReason, _ device: String, isDeletion: Bool) -> String {
         switch reason {
-        case .serverChange: "server change"
-        case .initialSyncChange: "initial sync"
-        case .quotaViolationChange: "quota violation"
-        case .accountChange: "account change"
+        case .serverChange: "\(device) \(isDeletion ? "deleted" : "changed")"
+        case .initialSyncChange: "first download finished"
+        case .quotaViolationChange: "rejected by a limit"
+        case .accountChange: "account changed"
         }
     }
 

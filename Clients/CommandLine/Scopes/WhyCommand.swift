@@ -6,10 +6,13 @@ import NephosKit
 struct WhyCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "why",
-        abstract: "Why an item is not in sync, or everything that waits: state, reason, who blocks it.",
-        discussion: "Asks the server first, so that the reason is the one of now. The exit code is that of kv sync.")
+        abstract: "Explain why changes are pending or rejected, and what blocks them.",
+        discussion: """
+            The server is asked first, so the reasons are current. Exit code 0: in sync. Exit code 6: a \
+            change is pending or rejected.
+            """)
 
-    @Argument(help: "An item, such as a key (default: everything that waits or was refused).") var item: String?
+    @Argument(help: "An item, such as a key (default: all pending and rejected changes).") var item: String?
     @OptionGroup var scopes: ScopeOptions
     @OptionGroup var wait: WaitOptions
     @OptionGroup var output: OutputOptions
@@ -164,7 +167,7 @@ struct WhyCommand: AsyncParsableCommand {
     /// - Parameter said: A reason that need not be said again.
     private func lines(_ item: Item, _ options: String, unless said: String?) -> [String] {
         let keys = item.keys.map { inLine($0.rawValue) }
-        var lines = ["\(listed(keys)): \(item.state)"]
+        var lines = ["\(listed(keys)): \(item.state == "refused" ? "rejected" : item.state)"]
         if item.reason != said { lines.append("  reason        \(item.reason)") }
         lines += ["  blocked by    \(item.blocker)", "  attempts      \(item.attempts)"]
         if let next = item.nextAttempt { lines.append("  next attempt  \(describe(next))") }

@@ -49,7 +49,7 @@ struct DeviceOptionGroup: ParsableArguments {
         guard makesHome || isThere else {
             throw CloudError(
                 .notSignedIn,
-                "No device has its home here: nobody has signed in. Use: nephos sign-in CONNECTION --account NAME",
+                "No device has its home here: no account has signed in. Use: nephos sign-in CONNECTION --account NAME",
                 details: ["home": home])
         }
         var options = DeviceOptions()
@@ -66,7 +66,7 @@ extension Session {
     func requireAccount() throws(CloudError) -> SessionRecord {
         guard let account = try account else {
             throw CloudError(
-                .notSignedIn, "Nobody is signed in on this device. Use: nephos sign-in CONNECTION --account NAME",
+                .notSignedIn, "No account is signed in on this device. Use: nephos sign-in CONNECTION --account NAME",
                 details: ["home": home.path])
         }
         return account
@@ -98,7 +98,7 @@ struct LeftUnsent {
         }
         return [
             count > 0 ? these(count, "never sent") : nil,
-            undecidedCount > 0 ? these(undecidedCount, "refused or met others") : nil,
+            undecidedCount > 0 ? these(undecidedCount, "rejected or in conflict") : nil,
         ].compactMap { $0 }.joined(separator: "\n")
     }
 }
@@ -114,7 +114,7 @@ extension Session {
 struct StoreOptions: ParsableArguments {
     @OptionGroup var device: DeviceOptionGroup
 
-    @Option(name: .long, help: "The app (default: the one that signed in).")
+    @Option(name: .long, help: "The app (default: the signed-in app).")
     var app: String?
 
     /// - Parameters:

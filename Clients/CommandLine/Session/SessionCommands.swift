@@ -7,24 +7,25 @@ struct SignInCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sign-in", abstract: "Sign this device in to an account.",
         discussion: """
-            The first sign-in makes the device's key; it stays in the home and is the device's identity.
+            The first sign-in creates the device's key, which stays in its home and identifies the device.
 
-            When the server has a new address, sign in with its new connection string. The server's key is the same, so no \
-            password is asked for.
+            If the server has a new address, sign in with its new connection string. The server's key is the \
+            same, so you need no password.
             """)
 
-    @Argument(help: "The deployment's connection string: nephos://HOST:PORT/KEY") var connection: String
-    @Option(name: .customLong("account"), help: "The account's name (default: this device's, if it is signed in).")
+    @Argument(help: "The connection string of nephos up: nephos://HOST:PORT/KEY") var connection: String
+    @Option(name: .customLong("account"), help: "The account's name (default: the signed-in account).")
     var accountName: String?
     @OptionGroup var password: PasswordOptions
-    @Option(help: "A name for this device (default: its last one, else this machine's).") var deviceName: String?
-    @Option(name: .customLong("class"), help: "computer, or small for a device with little room (default: computer).")
+    @Option(help: "A name for this device (default: its last name, or this machine's name).") var deviceName: String?
+    @Option(
+        name: .customLong("class"), help: "computer, or small for a device with little storage (default: computer).")
     var policyClass = DeviceClass.computer
     @Option(help: "The app to sign in as (default: the deployment's default app).") var app: String?
     @Option(
-        help: "A code from a signed-in device (nephos devices allow-sign-in), when others guess at the password.")
+        help: "A code from nephos devices allow-sign-in, to skip the wait after wrong passwords.")
     var code: String?
-    @Flag(help: "Throw away changes of another account that were never sent, were refused or are in conflict.")
+    @Flag(help: "Discard unsent, rejected and conflicting changes of another account.")
     var discardUnsent = false
     @OptionGroup var wait: WaitOptions
     @OptionGroup var device: DeviceOptionGroup
@@ -64,8 +65,9 @@ struct SignInCommand: AsyncParsableCommand {
             report.notOffered = waiting.map(\.rawValue)
             let options = ShellCommand.options(app: record.defaultApp, isDefault: true, home: home)
             text +=
-                "\nSet here while nobody was signed in, and not offered yet: \(listed(waiting.map { inLine($0.rawValue) })). Offer it with: nephos kv adopt\(options)"
+                "\nSet here while no account was signed in, and not sent yet: \(listed(waiting.map { inLine($0.rawValue) })). Send it with: nephos kv adopt\(options)"
         }
+        text += Terminal.hint("\nNext, save something: nephos docs put FILE, or: nephos kv set KEY VALUE")
         try output.print(report, text: text)
     }
 }
@@ -76,7 +78,7 @@ extension SignInCommand {
         if try device.hasHome, let record = try await device.withSession({ try $0.account }) {
             return record.accountName
         }
-        throw ValidationError("Nobody is signed in on this device. Give the account's name: --account NAME")
+        throw ValidationError("No account is signed in on this device. Give the account's name: --account NAME")
     }
 
     /// The session of a device that is signed in already, with its server's new address; nil: sign in.
@@ -92,10 +94,10 @@ extension SignInCommand {
 
 struct SignOutCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "sign-out", abstract: "Sign this device out. What is on it stays until another account signs in.",
-        discussion: "Changes that wait are sent first, within --timeout (10 seconds).")
+        commandName: "sign-out", abstract: "Sign this device out. Its data stays until another account signs in.",
+        discussion: "Pending changes are sent first, for at most --timeout seconds.")
 
-    @Flag(help: "Sign out with changes that were never sent: they stay here until this account signs in again.")
+    @Flag(help: "Sign out with unsent changes; they stay here until this account signs in again.")
     var keepUnsent = false
     @OptionGroup var wait: WaitOptions
     @OptionGroup var device: DeviceOptionGroup
@@ -161,7 +163,7 @@ extension Session {
 
 struct WhoAmICommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "whoami", abstract: "Who is signed in on this device. Needs no network.")
+        commandName: "whoami", abstract: "Show the signed-in account. Needs no network.")
 
     @OptionGroup var device: DeviceOptionGroup
     @OptionGroup var output: OutputOptions

@@ -4,14 +4,14 @@ import NephosKit
 
 struct WipeCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "wipe", abstract: "Remove what this device has of its account, and its key.",
+        commandName: "wipe", abstract: "Remove the account's data and the device's key from this device.",
         discussion: """
-            The account, the server and other devices keep everything. A device that is signed in is signed out first. \
-            Changes that were never sent, were refused or are in conflict are nowhere else: these need --discard-unsent.
+            The server and other devices keep everything. The device is signed out first. Unsent, rejected \
+            and conflicting changes exist only here, so they need --discard-unsent.
             """)
 
     @Flag(help: "Remove it without asking.") var yes = false
-    @Flag(help: "Also throw away changes that were never sent, were refused or are in conflict.")
+    @Flag(help: "Also discard unsent, rejected and conflicting changes.")
     var discardUnsent = false
     @OptionGroup var wait: WaitOptions
     @OptionGroup var device: DeviceOptionGroup

@@ -6,14 +6,16 @@ struct UnknownCommand {
     /// Those before it, `nephos` first.
     let parents: [String]
     let name: String
-    /// What it may have been meant for.
-    let nearest: String?
+    /// The commands that may be meant.
+    let meant: [[String]]
 
     var message: String {
         let command = (parents + [name]).map(ShellCommand.word).joined(separator: " ")
-        let hint = nearest.map { " Did you mean: \((parents + [$0]).joined(separator: " "))" }
-        return "There is no command \(command)."
-            + (hint ?? " See: \(parents.joined(separator: " ")) --help")
+        let names = meant.map { $0.joined(separator: " ") }
+        let hint =
+            names.isEmpty
+            ? "See: \(parents.joined(separator: " ")) --help" : "Did you mean: \(names.joined(separator: ", or: "))"
+        return "There is no command \(command). \(hint)"
     }
 
     /// - Parameter arguments: Those of a command that the parser has refused.
@@ -25,7 +27,7 @@ struct UnknownCommand {
             if index == 0, word == "help" { continue }
             let choices = command.configuration.subcommands
             guard !word.hasPrefix("-"), word != "help", !choices.isEmpty else { return nil }
-            if let next = choices.first(where: { $0._commandName == word || $0.configuration.aliases.contains(word) }) {
+            if let next = command.subcommand(word) {
                 command = next
                 parents.append(next._commandName)
                 continue
@@ -33,10 +35,21 @@ struct UnknownCommand {
             let nearest = Self.nearest(to: word, of: choices.map { $0._commandName })
             // It may be an argument of what the command does without another word.
             guard nearest != nil || command.configuration.defaultSubcommand == nil else { return nil }
-            (self.parents, name, self.nearest) = (parents, word, nearest)
+            (self.parents, name) = (parents, word)
+            meant = nearest.map { [parents + [$0]] } ?? Self.paths(to: word, below: root, [root._commandName])
             return
         }
         return nil
+    }
+
+    /// Commands of this name at other places.
+    private static func paths(
+        to word: String, below command: any ParsableCommand.Type, _ path: [String]
+    ) -> [[String]] {
+        command.configuration.subcommands.flatMap { child in
+            let path = path + [child._commandName]
+            return (child._commandName == word ? [path] : []) + paths(to: word, below: child, path)
+        }
     }
 
     /// The name that a misspelt word was meant for; nil when none is similar.
