@@ -293,6 +293,17 @@ import Testing
             let why = try await person.run("why", "/Documents/b")
             #expect(why.output.contains("blocked by    quota") && why.output.contains("make room"), "\(why)")
             #expect(try await person.run("why", "--json").output.contains(#""blocker":"quota""#))
+
+            // The line that it prints is the cure, once there is room.
+            let line = try #require(why.output.firstMatch(of: /then: (nephos docs retry .*)/)).output.1
+            #expect(try await person.run("docs", "retry", "nosuch").status == 2)
+            #expect(try await person.run("docs", "retry").status == 3)
+            #expect(try await house.nephos.run("plan", "save", "tiny", "1MB").status == 0)
+            let retried = try await person.run(shell: String(line))
+            #expect(retried.status == 0 && retried.output.contains("Sent again: /Documents/b."), "\(retried)")
+            #expect(try await person.run("docs", "retry").output == "There is nothing to send again.\n")
+            let other = try await house.anotherDevice("other")
+            #expect(try await other.run("docs", "ls").output.contains("3.0 kB"))
         }
     }
 

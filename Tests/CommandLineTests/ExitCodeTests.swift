@@ -452,7 +452,7 @@ import Testing
         "docs rm": (7, 4), "docs undo": (7, 4), "docs versions": (7, 4), "docs restore": (7, 4), "docs status": (7, 4),
         "docs publish": (7, 4), "docs links": (7, 4), "docs unpublish": (7, 4),
         // What waits to be sent is on this device, and stays there.
-        "docs download": (0, 0), "docs evict": (1, 1), "docs cache": (0, 0),
+        "docs download": (0, 0), "docs retry": (0, 0), "docs evict": (1, 1), "docs cache": (0, 0),
         // As far as this device knows, there is none.
         "docs resolve": (2, 2), "storage delete": (2, 2),
         "docs renditions": (0, 4), "docs attributes": (0, 4), "docs conflicts": (0, 4), "docs set": (64, 64),

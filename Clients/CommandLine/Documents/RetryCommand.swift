@@ -7,9 +7,10 @@ extension DocumentsCommand {
         static let configuration = CommandConfiguration(
             abstract: "Send rejected changes again, once the reason is gone.",
             discussion: """
-                Each change is sent as it was made. If another device has changed the file meanwhile, both versions are kept \
-                as a conflict (docs resolve). nephos why lists rejected changes with the reason. Exit code 2: no change of \
-                this path was rejected.
+                Several contents of one file become its versions, the newest last. If another device has changed the file \
+                meanwhile, both versions are kept as a conflict (docs resolve). nephos why lists rejected changes with the \
+                reason. Changes that you dropped yourself, and those of files in the trash, are sent only by their path. \
+                Exit code 2: no change of this path was rejected.
 
                 Example: nephos docs retry Letters/a.txt
                 """)
@@ -28,6 +29,9 @@ extension DocumentsCommand {
                         .unknownItem, "No change of this path was rejected. See: nephos why",
                         details: ["path": missing.rawValue])
                 }
+                guard !rejected.isEmpty else {
+                    return try output.print(["retried": [String]()], text: "There is nothing to send again.")
+                }
                 let sent = try await SentDocuments(container)
                 let retried = try await container.conflicts.retryRejected(names.isEmpty ? nil : names)
                 let left = (names.isEmpty ? rejected : names).filter { !retried.contains($0) }
@@ -41,7 +45,7 @@ extension DocumentsCommand {
                 let text = retried.map { inLine($0.rawValue) }
                 try await sent.wait(
                     items, network, output, isPut: true,
-                    done: retried.isEmpty ? "There is nothing to send again." : "Sent again: \(listed(text)).")
+                    done: retried.isEmpty ? "Nothing was sent again." : "Sent again: \(listed(text)).")
             }
         }
     }
