@@ -15,7 +15,8 @@ extension DocumentDraft {
         var created: [String: (item: DocumentID, kind: WireItemKind)] = [:]
         // A folder is made before the items in it.
         for refusal in rejected.filter(\.makesFolder) + rejected.filter({ !$0.makesFolder }) {
-            guard var (change, staged) = try documents.takeRefused(refusal) else { continue }
+            guard let (rejected, staged) = try documents.takeRefused(refusal) else { continue }
+            var change = rejected
             retried.append(refusal)
             defer { add(change, bringing: staged) }
             guard change.renditionName == nil, var content = change.content, var item = DocumentID(bytes: change.item)
