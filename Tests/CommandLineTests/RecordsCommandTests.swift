@@ -147,7 +147,7 @@ import Testing
             #expect(read.contains(#""n":3"#), "\(read)")
             // Whoever signs out hears what is nowhere but here.
             let ended = try await one.run("sign-out")
-            #expect(ended.output.contains("of \(house.accountName) were refused or met others"), "\(ended)")
+            #expect(ended.output.contains("of \(house.accountName) were rejected or in conflict"), "\(ended)")
             #expect(try await one.run("status").status == 4)
         }
     }

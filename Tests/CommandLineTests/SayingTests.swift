@@ -176,7 +176,7 @@ import Testing
             try Data("1".utf8).write(to: URL(fileURLWithPath: file))
             #expect(try await one.run("docs", "put", file, "letters/a.txt").status == 0)
             try await eventually("it is named") {
-                text.output.contains("  /Documents/letters/a.txt\n")
+                text.output.contains(" changed /Documents/letters/a.txt\n")
                     && json.output.replacing("\\/", with: "/").contains("/Documents/letters/a.txt")
             }
             #expect(try await one.run("docs", "rm", "letters/a.txt").status == 0)
