@@ -11,8 +11,6 @@ extension DocumentsCommand {
                 meanwhile, both versions are kept as a conflict (docs resolve). nephos why lists rejected changes with the \
                 reason. Changes that you dropped yourself, and those of files in the trash, are sent only by their path. \
                 Exit code 2: no change of this path was rejected.
-
-                Example: nephos docs retry Letters/a.txt
                 """)
 
         @Argument(help: "Paths of rejected changes (default: all).") var paths: [String] = []

@@ -108,6 +108,7 @@ enum Examples {
         "docs cache": ["nephos docs cache --limit 2GiB"],
         "docs pause": ["nephos docs pause draft.txt"],
         "docs resume": ["nephos docs resume draft.txt"],
+        "docs retry": ["nephos docs retry Letters/a.txt"],
         "docs renditions": ["nephos docs renditions photo.jpg"],
         "docs attributes": ["nephos docs attributes photo.jpg"],
         "docs set": [
