@@ -1,6 +1,7 @@
 import Foundation
 import NephosBus
 import NephosCore
+import NephosSimulation
 import Testing
 
 @testable import NephosKit
