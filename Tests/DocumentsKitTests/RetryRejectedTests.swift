@@ -39,7 +39,6 @@ import Testing
             #expect(try await one.container.conflicts.rejected().isEmpty)
             #expect(try await one.container.conflicts.list().isEmpty)
             #expect(try await two.container.read("x") == bytes)
-            #expect(one.contentFiles.isEmpty)
         }
     }
 
@@ -51,8 +50,8 @@ import Testing
             try await one.container.put(Data("before".utf8), at: "x")
             try await one.settle()
             try await two.settle()
-            try cloud.setPlan(bytes: 1_000)
-            let bytes = SplitMix64.bytes(2_000, seed: 1)
+            try cloud.setPlan(bytes: 40_000)
+            let bytes = SplitMix64.bytes(300_000, seed: 1)
             try await one.container.put(bytes, at: "x")
             try await one.settle()
             try await two.container.put(Data("theirs".utf8), at: "x")
@@ -150,6 +149,73 @@ import Testing
             #expect(try await one.container.conflicts.retryRejected(["/Documents/x"]) == ["/Documents/x"])
             try await one.settle()
             #expect(try await one.text("x") == "2")
+        }
+    }
+
+    /// Each is a creation of its own, with its own id, and at one place.
+    @Test("Files that were created at one path become versions of one file")
+    func creationsAtOnePathAreOneFile() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.container.makeFolder(at: "a")
+            try await one.settle()
+            try cloud.setPlan(bytes: 1_000)
+            let contents = (1...2).map { SplitMix64.bytes(300_000, seed: UInt64($0)) }
+            try await one.container.put(contents[0], at: "a/x")
+            try await one.settle()
+            try await one.container.put(contents[1], at: "a/x")
+            try await one.settle()
+            // Another file of this path is elsewhere by now.
+            try await one.container.move("a", to: "b")
+            try await one.container.makeFolder(at: "a")
+            try await one.container.put(Data(repeating: 3, count: 2_000), at: "a/x")
+            try await one.settle()
+            #expect(try await one.container.conflicts.rejected().count == 3)
+            try cloud.setPlan(bytes: 10_000_000)
+            try await one.container.conflicts.retryRejected()
+            try await one.settle()
+            #expect(try await one.container.conflicts.rejected().isEmpty)
+            #expect(try await one.container.conflicts.list().isEmpty)
+            #expect(try await one.paths() == ["/Documents/a", "/Documents/a/x", "/Documents/b", "/Documents/b/x"])
+            #expect(try await one.container.read("b/x") == contents[1])
+            #expect(try await one.container.read("a/x") == Data(repeating: 3, count: 2_000))
+        }
+    }
+
+    @Test("A change under conditions is not sent again without them, whatever it was rejected for")
+    func conditionsStayWithTheirChange() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.container.put(Data("1".utf8), at: "y")
+            try await one.settle()
+            try cloud.setPlan(bytes: 1_000)
+            let conditions = DocumentCondition.asRead(try #require(try await one.container.item(at: "y")))
+            try await one.container.put([.data(Data(count: 2_000), at: "z")], conditions: conditions)
+            try await one.settle()
+            try cloud.setPlan(bytes: 10_000_000)
+            #expect(try await one.container.conflicts.rejected().map(\.error.code) == [.quotaExceeded])
+            #expect(try await one.container.conflicts.retryRejected() == [])
+        }
+    }
+
+    @Test("A file in a removed folder is sent again only by its path")
+    func fileOfRemovedFolderNeedsItsName() async throws {
+        try await withContainers { cloud in
+            let one = try await cloud.open()
+            try await one.container.makeFolder(at: "a")
+            try await one.settle()
+            try cloud.setPlan(bytes: 1_000)
+            try await one.container.put(Data(count: 2_000), at: "a/x")
+            try await one.settle()
+            try await one.container.trash(["a"])
+            try await one.settle()
+            try cloud.setPlan(bytes: 10_000_000)
+            let rejected = try await one.container.conflicts.rejected().map(\.key)
+            #expect(rejected.count == 1)
+            #expect(try await one.container.conflicts.retryRejected() == [])
+            #expect(try await one.container.conflicts.retryRejected(rejected) == rejected)
+            try await one.settle()
+            #expect(try await one.container.conflicts.rejected().isEmpty)
         }
     }
 }

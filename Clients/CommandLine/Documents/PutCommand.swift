@@ -61,6 +61,24 @@ extension DocumentsCommand {
         /// How long the server may be waited for, to ask whether it has still what need not be put.
         private static let askingTime: Duration = .seconds(3)
 
+        /// `docs put *.txt` names two files where a shell finds two: the second is not the first one's new name.
+        private func requireTarget(_ target: String, isThere: Bool, of files: some Collection<String>)
+            throws(CloudError)
+        {
+            guard !isThere, let file = files.first, files.count == 1, rendition == nil, !target.hasPrefix("/") else {
+                return
+            }
+            var (other, source) = (stat(), stat())
+            guard lstat(target, &other) == 0, other.st_mode & S_IFMT == S_IFREG, lstat(file, &source) == 0,
+                (other.st_dev, other.st_ino) != (source.st_dev, source.st_ino)
+            else { return }
+            throw CloudError(
+                .invalidArguments,
+                "The last name is a local file, too. To put both, add a folder: nephos docs put FILE FILE /Documents. To put "
+                    + "the first under that name, write its whole path: /Documents/NAME.",
+                details: ["path": target])
+        }
+
         func validate() throws {
             guard !paths.isEmpty else { throw ValidationError("Name a file.") }
             guard !move || !paths.contains("-") else {
@@ -104,6 +122,7 @@ extension DocumentsCommand {
                 guard isFolder || files.count == 1 else {
                     throw CloudError(.unknownItem, "There is no such folder.", details: ["path": target])
                 }
+                try requireTarget(target, isThere: there != nil, of: files)
                 let place = try await container.localFiles.imports.path(DocumentArgument(target))
                 var collected = LocalFiles(
                     recursive: recursive, packages: package, databases: databases,

@@ -32,9 +32,10 @@ extension DocumentsCommand {
                 }
                 let sent = try await SentDocuments(container)
                 let retried = try await container.conflicts.retryRejected(names.isEmpty ? nil : names)
-                let left = (names.isEmpty ? rejected : names).filter { !retried.contains($0) }
-                if let left = left.first {
-                    Standard.error("nephos: \(inLine(left.rawValue)) cannot be sent again. See: nephos why")
+                let left = Set(names.isEmpty ? rejected : names).subtracting(retried).sorted()
+                if !left.isEmpty {
+                    let those = listed(left.map { inLine($0.rawValue) })
+                    Standard.error("nephos: Not sent again: \(those). See: nephos why")
                 }
                 var items: [DocumentEntry] = []
                 for name in retried {

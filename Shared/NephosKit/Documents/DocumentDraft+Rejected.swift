@@ -2,47 +2,94 @@ import Foundation
 import NephosCore
 import NephosWire
 
-/// Rejected changes that are sent again.
-extension DocumentDraft {
-    /// Adds rejected changes again, the oldest first. A content is made from the one that this device wrote before it, so
-    /// that several of one file become its versions. A file that exists by now gets the content of a rejected creation as a
-    /// conflict.
-    ///
-    /// - Returns: Those that were added. Others cannot be sent again, and stay listed.
-    mutating func retry(_ rejected: [DocumentTransaction.Refusal]) throws -> [DocumentTransaction.Refusal] {
-        var retried: [DocumentTransaction.Refusal] = []
-        var newest: [DocumentID: Data] = [:]
-        var created: [String: (item: DocumentID, kind: WireItemKind)] = [:]
-        // A folder is made before the items in it.
-        for refusal in rejected.filter(\.makesFolder) + rejected.filter({ !$0.makesFolder }) {
-            guard let (rejected, staged) = try documents.takeRefused(refusal) else { continue }
-            var change = rejected
-            retried.append(refusal)
-            defer { add(change, bringing: staged) }
-            guard change.renditionName == nil, var content = change.content, var item = DocumentID(bytes: change.item)
-            else { continue }
-            if case .create(var create)? = change.kind {
-                if let earlier = created[refusal.path], earlier.kind == create.kind { item = earlier.item }
-                if try newest[item] != nil || documents.document(item) != nil {
-                    change = WireDocumentChange(item, .replace(WireReplaceContent()))
-                } else {
-                    // The server takes a second creation with the same place for a repeat of the first.
-                    create.placeVersion = makeID().wire
-                    change.kind = .create(create)
-                    created[refusal.path] = (item, create.kind)
-                }
-            }
-            if case .replace(var replace)? = change.kind {
-                if let version = newest[item] { content.base = version }
-                replace.content = content
-                change.kind = .replace(replace)
-            }
-            newest[item] = content.version
-        }
-        return retried
-    }
+/// What was sent again so far, of several rejected changes.
+struct RetriedChanges {
+    /// New ids of items whose creation was rejected.
+    fileprivate var ids: [Data: DocumentID] = [:]
+    /// Versions that this device made: the next content of their item is made from them.
+    fileprivate var versions: Set<Data> = []
 }
 
-extension DocumentTransaction.Refusal {
-    fileprivate var makesFolder: Bool { change?.createsFolder ?? false }
+extension DocumentDraft {
+    /// Adds a rejected content, or a rejected folder, again. A content of an item that exists takes the place of the one
+    /// that this device wrote before it, or of the one it was made from; else it makes the item anew.
+    ///
+    /// - Parameter wasNamed: The user asked for this change. Else changes that the user dropped, and those of items that are
+    ///   in the trash or gone, are left out.
+    /// - Returns: False: it was left out, or cannot be sent again.
+    mutating func retry(
+        _ refusal: DocumentTransaction.Refusal, after retried: inout RetriedChanges, wasNamed: Bool
+    ) throws -> Bool {
+        guard let found = refusal.change, found.createsFolder || found.content != nil, !refusal.isConditional else {
+            return false
+        }
+        guard wasNamed || refusal.error.code != .operationCancelled, try wasNamed || hasPlace(found, retried) else {
+            return false
+        }
+        guard let (rejected, staged) = try documents.takeRefused(refusal) else { return false }
+        var change = rejected
+        if let id = retried.ids[change.item] { change.item = id.wire }
+        // The server knows an offered change by what it was before, and a further content by its name.
+        if !change.offered, change.renditionName == nil { try renew(&change, &retried) }
+        if let content = change.content, change.renditionName == nil, !change.offered {
+            retried.versions.insert(content.version)
+            if let item = DocumentID(bytes: change.item) {
+                try documents.allowVersion(ofLocalFilesOf: item, content.version, madeFrom: content.base)
+            }
+        }
+        add(change, bringing: staged)
+        return true
+    }
+
+    private mutating func renew(_ change: inout WireDocumentChange, _ retried: inout RetriedChanges) throws {
+        let there = try DocumentID(bytes: change.item).flatMap { try documents.document($0) }
+        switch change.kind {
+        case .create(var create) where create.kind == .folder:
+            // Its id stays: other rejected changes name it.
+            create.placeVersion = makeID().wire
+            change.kind = .create(create)
+        case .create(var create):
+            let item = try there ?? retriedItem(at: create, retried)
+            if let item {
+                change = replacing(item, by: create.content, retried)
+            } else {
+                // The server takes a second creation under one id for a repeat of the first.
+                let id = makeID()
+                retried.ids[change.item] = id
+                create.placeVersion = makeID().wire
+                change = WireDocumentChange(id, .create(create))
+            }
+        case .replace(let replace):
+            if let there { change = replacing(there, by: replace.content, retried) }
+        default: break
+        }
+    }
+
+    private func replacing(
+        _ item: HeldDocument, by content: WireDocumentContent, _ retried: RetriedChanges
+    ) -> WireDocumentChange {
+        var replace = WireReplaceContent()
+        replace.content = content
+        if retried.versions.contains(item.wire.content.version) { replace.content.base = item.wire.content.version }
+        return WireDocumentChange(item.id, .replace(replace))
+    }
+
+    /// An item that was made at this place by an earlier one of the changes.
+    private func retriedItem(at create: WireCreateItem, _ retried: RetriedChanges) throws -> HeldDocument? {
+        try DocumentID(bytes: create.parent).flatMap { try documents.child(of: $0, named: create.name) }.flatMap {
+            $0.wire.kind == create.kind && retried.versions.contains($0.wire.content.version) ? $0 : nil
+        }
+    }
+
+    /// The item, or the folder that it is created in, is there and not in the trash.
+    private func hasPlace(_ change: WireDocumentChange, _ retried: RetriedChanges) throws -> Bool {
+        var item = retried.ids[change.item] ?? DocumentID(bytes: change.item)
+        if case .create(let create)? = change.kind, try item.flatMap({ try documents.document($0) }) == nil {
+            item = DocumentID(bytes: create.parent)
+        }
+        guard let item else { return false }
+        if item.isFixed { return true }
+        guard let held = try documents.document(item), let entry = try documents.entry(held) else { return false }
+        return !entry.isTrashed
+    }
 }

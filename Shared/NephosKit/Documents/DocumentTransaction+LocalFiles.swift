@@ -119,6 +119,15 @@ extension DocumentTransaction {
         ).execute(arguments: arguments(item.description, version))
     }
 
+    /// A rejected content is sent again: files that have it are as they were before it was rejected.
+    func allowVersion(ofLocalFilesOf item: DocumentID, _ version: Data, madeFrom base: Data) throws {
+        guard !base.isEmpty else { return }
+        try cached(
+            "UPDATE document_local_files SET version = ?4, base = ?5 "
+                + "WHERE account = ?1 AND container = ?2 AND item = ?3 AND version = ?5 AND digest IS NULL"
+        ).execute(arguments: arguments(item.description, version, base))
+    }
+
     /// An item that waits gets another id.
     func renameItem(ofLocalFilesOf item: DocumentID, to other: DocumentID) throws {
         try cached("UPDATE document_local_files SET item = ?4 WHERE account = ?1 AND container = ?2 AND item = ?3")

@@ -21,7 +21,27 @@ extension DocumentTransaction {
         var brought: Data { change?.content?.version ?? Data() }
         var root: Data { change?.content?.root ?? Data() }
         /// It was part of a change under conditions that did not hold: without those it must not be sent.
-        var isConditional: Bool { error.details["condition"] != nil }
+        var isConditional: Bool { error.details["condition"] != nil || error.details["conditions"] != nil }
+        var makesFolder: Bool { change?.createsFolder ?? false }
+
+        /// Folders first, and each content after the one that it was made from: uploads run side by side, so the later one
+        /// may have been rejected first.
+        static func inOrder(_ rejected: [Refusal]) -> [Refusal] {
+            let byVersion = Dictionary(rejected.map { ($0.brought, $0) }) { first, _ in first }
+            var seen: Set<Int64> = []
+            var ordered = rejected.filter(\.makesFolder)
+            for refusal in rejected where !refusal.makesFolder {
+                var chain: [Refusal] = []
+                var next: Refusal? = refusal
+                while let one = next, seen.insert(one.number).inserted {
+                    chain.append(one)
+                    next = one.change?.content.flatMap { $0.base.isEmpty ? nil : byVersion[$0.base] }
+                }
+                ordered += chain.reversed()
+            }
+            return ordered
+        }
+
         /// Whether it was to make the item.
         var makes: Bool { if case .create? = change?.kind { true } else { false } }
 

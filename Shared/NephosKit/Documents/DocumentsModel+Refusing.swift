@@ -11,6 +11,9 @@ extension DocumentsModel {
         if try DocumentQuestion(operation.payload) != nil { return RefusedPush() }
         let documents = DocumentTransaction(rows)
         var request = try WireApplyChanges(serializedBytes: operation.payload)
+        var error = error
+        // Without its conditions no part of it must be sent again.
+        if !request.conditions.isEmpty { error.details["conditions"] = "\(request.conditions.count)" }
         // What is sent again goes on with what it has stored.
         let transfer = request.transferID
         if error.details["chunk"] != nil, let pause = try sendsContentsAgain(&request, of: operation, in: documents) {
@@ -125,6 +128,7 @@ extension DocumentsModel {
             try change.content.map { try !documents.isSentElsewhere($0.version, than: operation.position) } ?? true
         }
         var hasNews = changes.isEmpty
+        var noted: [WireDocumentChange] = []
         for change in changes {
             let content = change.content
             let id = DocumentID(bytes: change.item)
@@ -142,9 +146,11 @@ extension DocumentsModel {
                 now: engine.now)
             if let content { try keep(content, at: -number, in: documents) }
             try withdraw(change, in: documents)
-            try rebase(change, operation, in: documents)
+            noted.append(change)
             hasNews = true
         }
+        // The last first: a content that was made from it is made from the one before it, and so on.
+        for change in noted.reversed() { try rebase(change, operation, in: documents) }
         guard hasNews else { return nil }
         let names = changes.compactMap { DocumentID(bytes: $0.item)?.name }
         return ChangeNotification(reason: .quotaViolationChange, changedKeys: names, error: error)
@@ -219,8 +225,7 @@ extension DocumentsModel {
         return refusals.map { refusal in
             var write = RefusedWrite(key: ItemName(refusal.path), at: refusal.at, error: refusal.error)
             write.keptFile = refusal.version.flatMap { folder?.file($0) }
-            let hasContent = refusal.change?.content != nil
-            if refusal.change != nil, !refusal.isConditional, !hasContent || write.keptFile != nil {
+            if !refusal.isConditional, write.keptFile != nil || refusal.makesFolder {
                 write.recovery = "nephos docs retry\(options) " + ShellCommand.arguments([refusal.path])
             }
             return write

@@ -84,26 +84,31 @@ public struct DocumentConflicts: ConflictList {
     }
 
     /// Sends rejected changes again. Several contents of one file become its versions, the newest last. If another device
-    /// has changed the file meanwhile, both contents are a conflict. Some changes cannot be sent again and stay listed:
-    /// those under conditions, and contents that are not on this device.
+    /// has changed the file meanwhile, both contents are a conflict. Only contents and folders are sent again. Other changes
+    /// stay listed, and so do changes under conditions and contents that are not on this device.
     ///
-    /// - Parameter names: Their ``RefusedWrite/key``s; nil: all but those that the user dropped and those of files in the
-    ///   trash.
+    /// - Parameter names: Their ``RefusedWrite/key``s; nil: all but those that the user dropped, and those of items that are
+    ///   in the trash or removed.
     /// - Returns: The names of those that are pending now.
     /// - Throws: ``CloudError`` `.serviceBusy` when too many changes are pending; else as
     ///   ``UbiquityContainer/item(at:)`` does.
     @discardableResult
     public func retryRejected(_ names: [ItemName]? = nil) async throws(CloudError) -> [ItemName] {
-        let retried = try await handle.change { draft in
-            let documents = draft.documents
-            return try draft.retry(
-                documents.refusals().filter { refusal in
-                    if let names { return names.contains(ItemName(refusal.path)) }
-                    // The user dropped the change, or deleted the file since: only a name asks for these.
-                    guard refusal.error.code != .operationCancelled else { return false }
-                    let item = try DocumentID(refusal.item.rawValue).flatMap(documents.document)
-                    return try item.map { try documents.entry($0)?.isTrashed != true } ?? true
-                })
+        var (retried, after): ([DocumentTransaction.Refusal], RetriedChanges) = ([], RetriedChanges())
+        let rejected = try handle.read { try $0.refusals() }.filter { refusal in
+            names?.contains(ItemName(refusal.path)) ?? true
+        }
+        // A folder before the items in it, and each change in a request of its own: one that is rejected again does not
+        // take the others with it.
+        for refusal in DocumentTransaction.Refusal.inOrder(rejected) {
+            let before = after
+            let result = try await handle.change { draft in
+                var after = before
+                let isRetried = try draft.retry(refusal, after: &after, wasNamed: names != nil)
+                return (isRetried, after)
+            }
+            after = result.1
+            if result.0 { retried.append(refusal) }
         }
         // The file of a short content is not needed any more: its request has the bytes.
         let versions = retried.compactMap(\.version)
