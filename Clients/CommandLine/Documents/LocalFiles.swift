@@ -3,17 +3,17 @@ import Foundation
 import NephosCore
 import NephosKit
 
-/// What is put, as it lies on the disk.
+/// Local files and folders that a command puts.
 struct LocalFiles {
     /// Folders within folders, at most.
     private static let depthMax = 128
 
-    /// What becomes of databases in use.
+    /// Databases in use are left out, or put as they are.
     enum Databases: String, ExpressibleByArgument {
         case skip, put
     }
 
-    /// What is put, and what it is called when it cannot be.
+    /// A source, and its name in a message about a failure.
     typealias Source = (source: DocumentSource, name: String)
 
     private let recursive: Bool
@@ -22,18 +22,18 @@ struct LocalFiles {
     private let isPackage: (DocumentPath) throws(CloudError) -> Bool
     /// Nil: they are refused.
     private let databases: Databases?
-    /// What a name clashes by in the container.
+    /// The key by which two names clash in the container.
     private let key: ([UInt8]) -> [UInt8]
     /// With their sizes in bytes.
     private var sources: [(put: Source, size: Int)] = []
-    /// Where something is put, by what it clashes by.
+    /// Paths in the container that sources take, by the keys of their names.
     private var taken: [[[UInt8]]: DocumentPath] = [:]
-    /// What could not be read.
+    /// Files that could not be read.
     private(set) var failures = ItemFailures()
-    /// What nobody can put.
+    /// Sockets, devices and the like.
     private var skipped: [String] = []
     private var skippedDatabases: [String] = []
-    /// Of files that somebody got, and that were not got to the end.
+    /// Parts of files that an interrupted `get` left behind.
     private var leftovers: [String] = []
     /// Files and folders that stay on this device, by their names.
     private var localCount = 0
@@ -50,7 +50,7 @@ struct LocalFiles {
         self.key = key
     }
 
-    /// What was left out.
+    /// A sentence for each source that was left out.
     var notes: [String] {
         var notes = skipped.map { "not put, neither file, folder nor link: \(inLine($0))" }
         notes += skippedDatabases.map { "not put, a database in use or a part of one: \(inLine($0))" }

@@ -2,7 +2,7 @@ import Foundation
 import NephosCore
 import NephosWire
 
-/// What was sent again so far, of several rejected changes.
+/// Rejected changes that were sent again so far.
 struct RetriedChanges {
     /// New ids of items whose creation was rejected.
     fileprivate var ids: [Data: DocumentID] = [:]
