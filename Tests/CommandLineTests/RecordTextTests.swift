@@ -41,7 +41,7 @@ import Testing
             }
             for command in [["kv", "import", house.folder], ["records", "import", house.folder]] {
                 let refused = try await house.person.run(command)
-                #expect(refused.status == 64 && refused.errors.contains("That is a folder"), "\(command): \(refused)")
+                #expect(refused.status == 64 && refused.errors.contains("This is a folder"), "\(command): \(refused)")
             }
         }
     }
