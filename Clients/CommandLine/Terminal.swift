@@ -11,8 +11,8 @@ enum Terminal {
     /// The text on a terminal; empty for scripts.
     static func hint(_ text: @autoclosure () throws -> String) rethrows -> String { isOutput ? try text() : "" }
 
-    /// Cells of a line, where standard output is a terminal: `$COLUMNS`, else what the terminal says,
-    /// else 80. Nil: it is none.
+    /// The terminal's width in cells: `$COLUMNS`, else the terminal's own answer, else 80; nil: standard output is no
+    /// terminal.
     static var width: Int? {
         guard isOutput else { return nil }
         if let columns = ProcessInfo.processInfo.environment["COLUMNS"].flatMap({ Int($0) }), columns > 0 {

@@ -29,7 +29,7 @@ import Testing
         #expect(Array(FoldingRule.v1.fold(text, []).utf8) == Array(text.utf8))
     }
 
-    /// What version 1 makes of every code point, as dev/generate-folding.py prints it from another implementation of
+    /// The folding of every code point in version 1, as dev/generate-folding.py prints it from another implementation of
     /// Unicode. It never changes: indexes have been folded with it.
     @Test(
         arguments: [

@@ -38,6 +38,7 @@ extension DocumentsCommand {
                     Standard.error("nephos: Not sent again: \(those). See: nephos why")
                 }
                 var items: [DocumentEntry] = []
+                // A file in a folder that this device has not yet is left out of the report.
                 for name in retried {
                     if let item = try? await container.item(at: DocumentArgument(name.rawValue)) { items.append(item) }
                 }

@@ -71,7 +71,7 @@ extension KeyValueStore {
     /// Values that lost a conflict or were overwritten, newest first.
     ///
     /// - Parameters:
-    ///   - key: Nil: of all keys. It stands for all names that Swift's strings treat as equal to it.
+    ///   - key: The key, and every key that Swift's strings treat as equal to it. Nil: all keys.
     ///   - limit: However many; they are fetched in pages.
     ///   - timeout: How long one page may take; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` `.notSignedIn`, `.networkUnavailable` and the like (try again), or the service's own.

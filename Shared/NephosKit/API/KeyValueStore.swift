@@ -209,7 +209,7 @@ public struct KeyValueConflicts: ConflictList {
     /// ``KeyValueStore/history(forKey:limit:timeout:)`` for 30 days.
     ///
     /// - Parameters:
-    ///   - key: Nil: of all keys. It stands for all names that Swift's strings treat as equal to it.
+    ///   - key: The key, and every key that Swift's strings treat as equal to it. Nil: all keys.
     ///   - time: Conflicts that the server recorded later (``KeyHistoryEntry/recorded``) stay. Nil: all are resolved.
     ///   - timeout: How long one call may take; nil: as long as any of this session.
     /// - Returns: How many there were.

@@ -92,7 +92,7 @@ struct ContentCache {
 
     // MARK: Reading
 
-    /// The copy of a content; nil: there is none.
+    /// The copy of a content; nil: this home has no copy.
     func copy(of content: some ContentAddress) throws -> LocalCopy? {
         try Row.fetchOne(
             statement("SELECT file, length, chunks, used FROM content_copies WHERE \(Self.content)"),

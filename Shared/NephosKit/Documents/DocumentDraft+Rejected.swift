@@ -12,30 +12,27 @@ struct RetriedChanges {
 
 extension DocumentDraft {
     /// Adds a rejected content, or a rejected folder, again. A content of an item that exists takes the place of the one
-    /// that this device wrote before it, or of the one it was made from; else it makes the item anew.
+    /// that this device wrote before it, or of the one it was made from. Otherwise it creates the item again.
     ///
-    /// - Parameter wasNamed: The user asked for this change. Else changes that the user dropped, and those of items that are
-    ///   in the trash or gone, are left out.
-    /// - Returns: False: it was left out, or cannot be sent again.
+    /// - Parameter wasNamed: The user asked for this change. Without that, changes that the user dropped are left out, and
+    ///   those of items that are in the trash or removed.
+    /// - Returns: False: the change was left out, or cannot be sent again.
     mutating func retry(
         _ refusal: DocumentTransaction.Refusal, after retried: inout RetriedChanges, wasNamed: Bool
     ) throws -> Bool {
         guard let found = refusal.change, found.createsFolder || found.content != nil, !refusal.isConditional else {
             return false
         }
-        guard wasNamed || refusal.error.code != .operationCancelled, try wasNamed || hasPlace(found, retried) else {
-            return false
+        if !wasNamed {
+            guard refusal.error.code != .operationCancelled, try hasPlace(found, retried) else { return false }
         }
         guard let (rejected, staged) = try documents.takeRefused(refusal) else { return false }
         var change = rejected
         if let id = retried.ids[change.item] { change.item = id.wire }
         // The server knows an offered change by what it was before, and a further content by its name.
-        if !change.offered, change.renditionName == nil { try renew(&change, &retried) }
-        if let content = change.content, change.renditionName == nil, !change.offered {
-            retried.versions.insert(content.version)
-            if let item = DocumentID(bytes: change.item) {
-                try documents.allowVersion(ofLocalFilesOf: item, content.version, madeFrom: content.base)
-            }
+        if !change.offered, change.renditionName == nil {
+            try renew(&change, &retried)
+            try noteVersion(of: change, &retried)
         }
         add(change, bringing: staged)
         return true
@@ -63,6 +60,12 @@ extension DocumentDraft {
             if let there { change = replacing(there, by: replace.content, retried) }
         default: break
         }
+    }
+
+    private func noteVersion(of change: WireDocumentChange, _ retried: inout RetriedChanges) throws {
+        guard let content = change.content, let item = DocumentID(bytes: change.item) else { return }
+        retried.versions.insert(content.version)
+        try documents.allowVersion(ofLocalFilesOf: item, content.version, madeFrom: content.base)
     }
 
     private func replacing(

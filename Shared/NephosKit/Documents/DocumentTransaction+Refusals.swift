@@ -82,20 +82,19 @@ extension DocumentTransaction {
 
     /// Takes a rejected change out of the list, to be sent again.
     ///
-    /// - Returns: Nil: it cannot be sent again. The change or its content is not on this device, or it had conditions.
+    /// - Returns: Nil: it cannot be sent again. The change or its content is not on this device, it had conditions, or
+    ///   another process has sent or dismissed it.
     func takeRefused(_ refusal: Refusal) throws -> (change: WireDocumentChange, content: StagedContent?)? {
         guard let change = refusal.change, !refusal.isConditional else { return nil }
-        guard let content = change.content, !content.isInline else {
-            try removeRefusal(refusal)
-            return (change, nil)
+        var staged: StagedContent?
+        if let content = change.content, !content.isInline {
+            guard let version = refusal.version, try holdsContent(content.version) else { return nil }
+            let chunks = try chunks(of: version)
+            staged = StagedContent(
+                version: version, length: content.length, chunks: chunks, modified: content.modified)
+            staged?.nodes = chunks.isEmpty ? [] : try CutChunk.nodes(of: chunks)
         }
-        guard let version = refusal.version, try holdsContent(content.version) else { return nil }
-        let chunks = try chunks(of: version)
-        var staged = StagedContent(
-            version: version, length: content.length, chunks: chunks, modified: content.modified)
-        staged.nodes = chunks.isEmpty ? [] : try CutChunk.nodes(of: chunks)
-        try removeRefusal(refusal)
-        return (change, staged)
+        return try removeRefusal(refusal) ? (change, staged) : nil
     }
 
     func hasRefusals() throws -> Bool { try !rows.undecided.isEmpty(.rejected) }
@@ -129,12 +128,16 @@ extension DocumentTransaction {
     func isRefused(_ id: DocumentID) throws -> Bool { try !rows.undecided.all(of: id.name).isEmpty }
 
     /// Takes a refusal out, and its bytes with it unless they wait to be sent by something else.
-    func removeRefusal(_ refusal: Refusal) throws {
-        try rows.undecided.remove(refusal.number)
+    ///
+    /// - Returns: False: it is not there any more.
+    @discardableResult
+    func removeRefusal(_ refusal: Refusal) throws -> Bool {
+        guard try rows.undecided.remove(refusal.number) else { return false }
         try touch(refusal.item)
-        guard let version = refusal.version else { return }
+        guard let version = refusal.version else { return true }
         try cached(
             "DELETE FROM document_contents WHERE account = ?1 AND container = ?2 AND version = ?3 AND position = ?4"
         ).execute(arguments: arguments(version.wire, -refusal.number))
+        return true
     }
 }

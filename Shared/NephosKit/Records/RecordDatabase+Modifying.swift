@@ -120,7 +120,7 @@ extension RecordDatabase {
     /// The `clientToken` of this device's last changes that the server has made in the zone: after an interruption the
     /// app knows which of its changes the server has.
     ///
-    /// - Returns: Nil: there is none, or 100 other devices have set one since.
+    /// - Returns: Nil: this device has set no token, or 100 other devices have set one since.
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the database was downloaded, `.zoneNotFound`,
     ///   `.networkUnavailable` and the like, `.notSignedIn`.
     public func clientChangeToken(

@@ -41,7 +41,8 @@ extension RecordDatabase {
 
 extension CloudError {
     /// The index that the query needs, for `.limitExceeded` because no index serves it. Create it with
-    /// ``RecordIndexes/modify(saving:deleting:timeout:)``; it may already be under construction. Nil: there is none.
+    /// ``RecordIndexes/modify(saving:deleting:timeout:)``; it may already be under construction. Nil: the error
+    /// names no index.
     public var neededIndex: RecordIndex? {
         guard code == .limitExceeded, details["reason"] != nil, let text = details["index"] else { return nil }
         return RecordIndex(described: text, isOfWords: details["index_kind"] == "words")

@@ -7,7 +7,8 @@ internal import Synchronization
 /// take precedence.
 ///
 /// `health_port` of key-value is `NEPHOS_KEYVALUE_HEALTH_PORT`, or else, where a setting may be said for all services at
-/// once, `NEPHOS_HEALTH_PORT`. An empty value is none, as compose files hand on what is not set. `docs/settings.md` has
+/// once, `NEPHOS_HEALTH_PORT`. An empty value counts as not set, because compose files pass
+/// unset variables on as empty ones. `docs/settings.md` has
 /// the table of all.
 public struct Settings: Sendable {
     /// Whose settings they are.

@@ -94,26 +94,23 @@ public struct DocumentConflicts: ConflictList {
     ///   ``UbiquityContainer/item(at:)`` does.
     @discardableResult
     public func retryRejected(_ names: [ItemName]? = nil) async throws(CloudError) -> [ItemName] {
-        var (retried, after): ([DocumentTransaction.Refusal], RetriedChanges) = ([], RetriedChanges())
+        var (retried, after): ([ItemName], RetriedChanges) = ([], RetriedChanges())
         let rejected = try handle.read { try $0.refusals() }.filter { refusal in
             names?.contains(ItemName(refusal.path)) ?? true
         }
         // A folder before the items in it, and each change in a request of its own: one that is rejected again does not
         // take the others with it.
         for refusal in DocumentTransaction.Refusal.inOrder(rejected) {
-            let before = after
-            let result = try await handle.change { draft in
-                var after = before
-                let isRetried = try draft.retry(refusal, after: &after, wasNamed: names != nil)
-                return (isRetried, after)
+            let isRetried = try await handle.change { draft in
+                try draft.retry(refusal, after: &after, wasNamed: names != nil)
             }
-            after = result.1
-            if result.0 { retried.append(refusal) }
+            guard isRetried else { continue }
+            let name = ItemName(refusal.path)
+            if !retried.contains(name) { retried.append(name) }
+            // The file of a short content is not needed any more: its request has the bytes.
+            guard let version = refusal.version else { continue }
+            handle.scope.execute { $0.engine.removeContents([version]) }
         }
-        // The file of a short content is not needed any more: its request has the bytes.
-        let versions = retried.compactMap(\.version)
-        handle.scope.execute { $0.engine.removeContents(versions) }
-        var seen: Set<ItemName> = []
-        return retried.map { ItemName($0.path) }.filter { seen.insert($0).inserted }
+        return retried
     }
 }
