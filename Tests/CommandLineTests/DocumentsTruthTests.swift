@@ -302,8 +302,12 @@ import Testing
             let retried = try await person.run(shell: String(line))
             #expect(retried.status == 0 && retried.output.contains("Sent again: /Documents/b."), "\(retried)")
             #expect(try await person.run("docs", "retry").output == "There is nothing to send again.\n")
+            // The file goes on from the version that was sent again.
+            try write(Data(repeating: 1, count: 3100), to: house.folder + "/b")
+            let edited = try await person.run("docs", "put", house.folder + "/b")
+            #expect(edited.status == 0, "\(edited)")
             let other = try await house.anotherDevice("other")
-            #expect(try await other.run("docs", "ls").output.contains("3.0 kB"))
+            #expect(try await other.run("docs", "ls").output.contains("3.1 kB"))
         }
     }
 

@@ -32,7 +32,10 @@ extension DocumentDraft {
         // The server knows an offered change by what it was before, and a further content by its name.
         if !change.offered, change.renditionName == nil {
             try renew(&change, &retried)
-            try noteVersion(of: change, &retried)
+            if let content = change.content { retried.versions.insert(content.version) }
+            if let old = DocumentID(bytes: rejected.item), let new = DocumentID(bytes: change.item), old != new {
+                try documents.renameItem(ofLocalFilesOf: old, to: new)
+            }
         }
         add(change, bringing: staged)
         return true
@@ -60,12 +63,6 @@ extension DocumentDraft {
             if let there { change = replacing(there, by: replace.content, retried) }
         default: break
         }
-    }
-
-    private func noteVersion(of change: WireDocumentChange, _ retried: inout RetriedChanges) throws {
-        guard let content = change.content, let item = DocumentID(bytes: change.item) else { return }
-        retried.versions.insert(content.version)
-        try documents.allowVersion(ofLocalFilesOf: item, content.version, madeFrom: content.base)
     }
 
     private func replacing(

@@ -25,7 +25,18 @@ extension DocumentTransaction {
             cached(
                 "SELECT \(Self.columns) FROM document_local_files WHERE account = ?1 AND container = ?2 AND file = ?3"),
             arguments: arguments(Data(file.bytes))
-        ).compactMap(Self.record)
+        ).compactMap(Self.record).compactMap(accepted)
+    }
+
+    /// The record without contents that the server rejected: the file was made from the version before them, and is changed
+    /// since. A file of an item that was never made counts as never put.
+    private func accepted(_ record: LocalFileRecord) throws -> LocalFileRecord? {
+        var record = record
+        while let version = record.version, let refusal = try refusals(bringing: version.wire).first {
+            guard let base = refusal.change?.content.flatMap({ DocumentID(bytes: $0.base) }) else { return nil }
+            (record.version, record.base, record.digest, record.stamp) = (base, nil, nil, nil)
+        }
+        return record
     }
 
     /// What is recorded of a file for a place; else for the item that is there.
@@ -106,26 +117,18 @@ extension DocumentTransaction {
         ).execute(arguments: arguments(item.description, version, other))
     }
 
-    /// The server has refused a content: the files that have it were made from what it was to take the place of, and
-    /// are changed since. Files of an item that never came to be are as if they had never been put.
-    func refuseVersion(ofLocalFilesOf item: DocumentID, _ version: Data) throws {
+    /// The server will never have this rejected content: files that have it were made from the version before it, and are
+    /// changed since. Files of an item that was never made are as if they had never been put.
+    func forgetVersion(ofLocalFilesOf refusal: Refusal) throws {
+        guard let change = refusal.change, change.renditionName == nil, let content = change.content else { return }
+        let place = "WHERE account = ?1 AND container = ?2 AND item = ?3 AND version = ?4"
+        guard !content.base.isEmpty else {
+            return try cached("DELETE FROM document_local_files \(place)")
+                .execute(arguments: arguments(refusal.item.rawValue, content.version))
+        }
         try cached(
-            "DELETE FROM document_local_files WHERE account = ?1 AND container = ?2 AND item = ?3 AND version = ?4 "
-                + "AND base IS NULL"
-        ).execute(arguments: arguments(item.description, version))
-        try cached(
-            "UPDATE document_local_files SET version = base, base = NULL, digest = NULL, stamp = NULL "
-                + "WHERE account = ?1 AND container = ?2 AND item = ?3 AND version = ?4"
-        ).execute(arguments: arguments(item.description, version))
-    }
-
-    /// A rejected content is sent again: files that have it are as they were before it was rejected.
-    func allowVersion(ofLocalFilesOf item: DocumentID, _ version: Data, madeFrom base: Data) throws {
-        guard !base.isEmpty else { return }
-        try cached(
-            "UPDATE document_local_files SET version = ?4, base = ?5 "
-                + "WHERE account = ?1 AND container = ?2 AND item = ?3 AND version = ?5 AND digest IS NULL"
-        ).execute(arguments: arguments(item.description, version, base))
+            "UPDATE document_local_files SET version = ?5, base = NULL, digest = NULL, stamp = NULL \(place)"
+        ).execute(arguments: arguments(refusal.item.rawValue, content.version, content.base))
     }
 
     /// An item that waits gets another id.

@@ -74,9 +74,6 @@ extension DocumentTransaction {
                 content: content?.version, root: content.flatMap { $0.root.isEmpty ? nil : $0.root },
                 isOnlyHere: isHere))
         try touch(item)
-        if let change, change.renditionName == nil, let content, let item = DocumentID(item.rawValue) {
-            try refuseVersion(ofLocalFilesOf: item, content.version)
-        }
         return number
     }
 
@@ -95,6 +92,11 @@ extension DocumentTransaction {
             staged?.nodes = chunks.isEmpty ? [] : try CutChunk.nodes(of: chunks)
         }
         return try removeRefusal(refusal) ? (change, staged) : nil
+    }
+
+    /// Rejections of this content, as an item's own.
+    func refusals(bringing version: Data) throws -> [Refusal] {
+        try rows.undecided.all(withContent: version).map(Refusal.init).filter { $0.change?.renditionName == nil }
     }
 
     func hasRefusals() throws -> Bool { try !rows.undecided.isEmpty(.rejected) }

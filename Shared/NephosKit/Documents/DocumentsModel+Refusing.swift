@@ -225,7 +225,12 @@ extension DocumentsModel {
         return refusals.map { refusal in
             var write = RefusedWrite(key: ItemName(refusal.path), at: refusal.at, error: refusal.error)
             write.keptFile = refusal.version.flatMap { folder?.file($0) }
-            if !refusal.isConditional, write.keptFile != nil || refusal.makesFolder {
+            if refusal.isConditional {
+                // Only the user can decide to write it without the conditions.
+                write.recovery = write.keptFile.map {
+                    "nephos docs put\(options) " + ShellCommand.arguments([$0, refusal.path])
+                }
+            } else if write.keptFile != nil || refusal.makesFolder {
                 write.recovery = "nephos docs retry\(options) " + ShellCommand.arguments([refusal.path])
             }
             return write
@@ -237,6 +242,7 @@ extension DocumentsModel {
         var dismissed: [ItemName] = []
         for refusal in try documents.refusals() where names?.contains(ItemName(refusal.path)) ?? true {
             try documents.removeRefusal(refusal)
+            try documents.forgetVersion(ofLocalFilesOf: refusal)
             dismissed.append(ItemName(refusal.path))
             if let version = refusal.version {
                 engine.loop.schedule(after: .zero) { [weak self] in self?.sweep([version]) }

@@ -28,7 +28,8 @@ extension DocumentsModel {
         guard try documents.hasRefusals() else { return }
         for refusal in try documents.refusals(concernedBy: changed) where !refusal.brought.isEmpty {
             guard try documents.isSettled(refusal) else { continue }
-            try settle(refusal, in: documents)
+            let item = try documents.synced(refusal.item)?.item
+            try settle(refusal, isThere: item?.hasVersion(refusal.brought) ?? false, in: documents)
         }
     }
 
@@ -39,16 +40,23 @@ extension DocumentsModel {
             guard let content = change.content, let id = DocumentID(bytes: change.item) else { continue }
             let path = try documents.pathText(of: id)
             for refusal in try documents.refusals(of: content.version, at: path) where !refusal.brought.isEmpty {
-                let isReplaced =
-                    refusal.version == nil && refusal.change?.renditionName == change.renditionName
+                let isSamePlace =
+                    refusal.change?.renditionName == change.renditionName
                     && path?.hasSameBytes(as: refusal.path) ?? false
-                if refusal.brought == content.version || isReplaced { try settle(refusal, in: documents) }
+                let isReplaced = refusal.version == nil || refusal.change?.content?.hasBytes(of: content) ?? false
+                if refusal.brought == content.version || isSamePlace && isReplaced {
+                    try settle(refusal, isThere: refusal.brought == content.version, in: documents)
+                }
             }
         }
     }
 
-    private func settle(_ refusal: DocumentTransaction.Refusal, in documents: DocumentTransaction) throws {
+    /// - Parameter isThere: The server has this very version, and not just its bytes.
+    private func settle(
+        _ refusal: DocumentTransaction.Refusal, isThere: Bool, in documents: DocumentTransaction
+    ) throws {
         try documents.removeRefusal(refusal)
+        if !isThere { try documents.forgetVersion(ofLocalFilesOf: refusal) }
         guard let version = refusal.version else { return }
         engine.loop.schedule(after: .zero) { [weak self] in self?.sweep([version]) }
     }
@@ -77,36 +85,34 @@ extension DocumentTransaction {
     ///
     /// - Parameter rendition: The name of a further content; nil: the item's own.
     func isOnServer(_ content: WireDocumentContent, of item: DocumentID, as rendition: Data?) throws -> Bool {
-        try synced(item.name)?.item?.hasContent(version: content.version, root: content.root, as: rendition) ?? false
+        try synced(item.name)?.item?.hasContent(content, as: rendition) ?? false
     }
 
     /// Whether the server has by now what was refused: these bytes, as the item or where it was; or, of a content that is
     /// not here any more, the item that was to be made with it.
     fileprivate func isSettled(_ refusal: Refusal) throws -> Bool {
+        guard let content = refusal.change?.content else { return false }
         if let item = try synced(refusal.item)?.item {
-            if item.hasContent(version: refusal.brought, root: refusal.root, as: refusal.change?.renditionName) {
-                return true
-            }
+            if item.hasContent(content, as: refusal.change?.renditionName) { return true }
             if refusal.makes, refusal.version == nil, item.hasContent { return true }
         }
         guard refusal.change?.renditionName == nil, let path = try? DocumentPath(refusal.path),
             case .item(let there)? = try place(path)
         else { return false }
-        return try synced(there.id.name)?.item?.hasContent(
-            version: refusal.brought, root: refusal.root, as: refusal.change?.renditionName) ?? false
+        return try synced(there.id.name)?.item?.hasContent(content, as: nil) ?? false
     }
 }
 
 extension WireDocumentItem {
+    fileprivate func hasVersion(_ version: Data) -> Bool { ([content] + conflicts).contains { $0.version == version } }
+
     /// Whether this, or the same bytes, is the content that it is meant to be. What lost against another is here by its
     /// version alone: the same bytes put again were to be the item's own.
-    fileprivate func hasContent(version: Data, root: Data, as rendition: Data?) -> Bool {
+    fileprivate func hasContent(_ wanted: WireDocumentContent, as rendition: Data?) -> Bool {
         func isThis(_ other: WireDocumentContent) -> Bool {
-            !version.isEmpty && other.version == version || !root.isEmpty && other.root == root
+            other.version == wanted.version || hasContent && other.hasBytes(of: wanted)
         }
-        guard let rendition else {
-            return isThis(content) || conflicts.contains { !version.isEmpty && $0.version == version }
-        }
+        guard let rendition else { return isThis(content) || hasVersion(wanted.version) }
         return renditions.contains { $0.name == rendition && isThis($0.content) }
     }
 }
