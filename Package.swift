@@ -156,6 +156,8 @@ let package = Package(
                 "NephosRecordRules",
                 "NephosCore", "NephosFiles", "NephosZeroMQ", crypto, deque, grdb, protobuf, logging,
             ]),
+        // Keeps folders on disk equal to containers.
+        shared("NephosAgent", ["NephosKit", "NephosFiles", "CNephosFiles", "NephosCore", grdb]),
         shared(
             "NephosSimulation",
             [
@@ -311,6 +313,12 @@ let package = Package(
                 [
                     "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosStorage", "NephosBus", "NephosWire",
                     "NephosCore", grdb, protobuf,
+                ]),
+            // Folders of several devices, with real files.
+            tests(
+                "NephosAgentTests",
+                [
+                    "NephosAgent", "NephosTestKit", "NephosSimulation", "NephosKit", "NephosFiles", "NephosCore", grdb,
                 ]),
             // A device's containers, against a service that is as small as it can be.
             tests(

@@ -1,0 +1,132 @@
+internal import Foundation
+package import NephosCore
+package import NephosFiles
+
+/// The folder on disk that an agent keeps in sync, held open.
+///
+/// It is known by a random mark in `.nephos`, a folder of the agent's own. Without the mark, or with another folder at
+/// the path, nothing is read or changed: an empty place where a disk was mounted must not look like a deletion.
+package final class RootFolder: Sendable {
+    /// The agent's own folder in the root. It is never synced.
+    package static let ownName = FileName(".nephos".utf8)
+    private static let markName = FileName("folder".utf8)
+    private static let partsName = FileName("parts".utf8)
+    private static let parkingName = FileName("parked".utf8)
+
+    package let path: String
+    package let folder: HeldFolder
+    /// Files that are being downloaded.
+    let parts: HeldFolder
+    /// Items that wait for a name that another item has.
+    let parking: HeldFolder
+    private let mark: String
+    private let facts: FileFacts
+    /// Keeps a second agent out.
+    private let lock: FileLock
+
+    /// Opens a folder that was added.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure` when the folder is not there, is not the one that was added, or is used
+    ///   by another agent. Nothing is changed.
+    package init(_ added: AgentFolder) throws(CloudError) {
+        path = added.path
+        mark = added.mark
+        do {
+            folder = try HeldFolder(path: added.path)
+            facts = try folder.facts()
+        } catch {
+            throw CloudError(
+                .storageFailure, "The folder is not there. Mount its disk, or run nephos agent remove.",
+                details: ["folder": added.path, "reason": error.reason])
+        }
+        guard Self.readMark(folder) == added.mark else { throw Self.replaced(added.path) }
+        do {
+            let own = try folder.folder([Self.ownName])
+            (parts, parking) = (try Self.subfolder(Self.partsName, own), try Self.subfolder(Self.parkingName, own))
+            for name in try parts.names() { parts.removeAll(name) }
+        } catch { throw Self.unusable(added.path, error) }
+        do { lock = try FileLock(added.path + "/.nephos/lock") } catch {
+            throw CloudError(
+                .storageFailure, "Another agent uses the folder. End it first.", details: ["folder": added.path])
+        }
+    }
+
+    /// Checks that this is still the folder that was added. To be called before each pass.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    func verify() throws(CloudError) {
+        // The path may lead elsewhere by now: to another disk, or to a new folder.
+        guard let there = try? HeldFolder(path: path).facts(), there.inode == facts.inode, there.born == facts.born,
+            there.device == facts.device, Self.readMark(folder) == mark
+        else { throw Self.replaced(path) }
+    }
+
+    // MARK: Add
+
+    /// Makes a folder the agent's: creates it if it is missing, and writes the mark.
+    ///
+    /// - Returns: The mark; of a folder that has one already, for example from another agent, that is taken over.
+    /// - Throws: ``CloudError`` `.invalidArguments` for something that is not a folder; `.storageFailure`.
+    package static func adopt(_ path: String) throws(CloudError) -> String {
+        var isFolder = ObjCBool(false)
+        if FileManager.default.fileExists(atPath: path, isDirectory: &isFolder), !isFolder.boolValue {
+            throw CloudError(.invalidArguments, "This is not a folder.", details: ["folder": path])
+        }
+        do { try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true) } catch {
+            throw CloudError(
+                .storageFailure, "The folder cannot be made.",
+                details: ["folder": path, "reason": error.localizedDescription])
+        }
+        do throws(FileFailure) {
+            let folder = try HeldFolder(path: path)
+            let own = try subfolder(ownName, folder)
+            if let mark = readMark(folder) { return mark }
+            let mark = UUID().uuidString.lowercased()
+            let descriptor = try own.makeFile(markName, mode: 0o600)
+            defer { close(descriptor) }
+            let text = Array("\(mark)\n".utf8)
+            guard write(descriptor, text, text.count) == text.count, fsync(descriptor) == 0 else { throw FileFailure() }
+            try own.flush()
+            try folder.flush()
+            return mark
+        } catch { throw unusable(path, error) }
+    }
+
+    /// Removes what the agent has put into the folder. The person's files stay.
+    package static func release(_ path: String) {
+        guard let folder = try? HeldFolder(path: path) else { return }
+        // A parked file is a person's.
+        guard let own = try? folder.folder([ownName]) else { return }
+        if let parking = try? own.folder([parkingName]), (try? parking.names())?.isEmpty == false { return }
+        folder.removeAll(ownName)
+    }
+
+    private static func subfolder(_ name: FileName, _ folder: HeldFolder) throws(FileFailure) -> HeldFolder {
+        do throws(FileFailure) { try folder.makeFolder(name, mode: 0o700) } catch {
+            guard error.number == EEXIST else { throw error }
+        }
+        return try folder.folder([name])
+    }
+
+    private static func readMark(_ folder: HeldFolder) -> String? {
+        guard let own = try? folder.folder([ownName]), let descriptor = try? own.openFile(markName) else { return nil }
+        defer { close(descriptor) }
+        var buffer = [UInt8](repeating: 0, count: 128)
+        let count = read(descriptor, &buffer, buffer.count)
+        guard count > 0 else { return nil }
+        return String(decoding: buffer[..<count].prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+    }
+
+    private static func replaced(_ path: String) -> CloudError {
+        CloudError(
+            .storageFailure,
+            "Another folder is at the path now, so nothing is synced. Bring the folder back, or remove it from the agent and add it again.",
+            details: ["folder": path])
+    }
+
+    private static func unusable(_ path: String, _ failure: FileFailure) -> CloudError {
+        CloudError(
+            .storageFailure, "The folder cannot be used. Check who may write there.",
+            details: ["folder": path, "reason": failure.reason])
+    }
+}

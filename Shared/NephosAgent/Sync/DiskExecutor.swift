@@ -1,0 +1,13 @@
+internal import Dispatch
+
+/// Runs an actor on a thread of its own, so that it may block on a disk.
+final class DiskExecutor: SerialExecutor {
+    private let queue: DispatchQueue
+
+    init(label: String) { queue = DispatchQueue(label: label) }
+
+    func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        queue.async { job.runSynchronously(on: self.asUnownedSerialExecutor()) }
+    }
+}

@@ -1,0 +1,148 @@
+internal import Foundation
+internal import NephosCore
+internal import NephosFiles
+internal import NephosKit
+internal import Synchronization
+
+/// Downloads of a folder: each writes a file in the agent's own folder, which takes its place in a later pass.
+final class Downloads: Sendable {
+    /// A content that has come, in a file of the agent's own folder.
+    struct Arrival: Sendable {
+        var item: DocumentID
+        var version: DocumentID
+        var part: FileName
+    }
+
+    /// A download that failed.
+    struct Failure: Sendable {
+        var item: DocumentID
+        var error: CloudError
+    }
+
+    private struct State {
+        var wanted: [DocumentID: DocumentID] = [:]
+        /// In the order of arrival; some may be wanted no longer.
+        var queue: [DocumentID] = []
+        var active: [DocumentID: Task<Void, Never>] = [:]
+        var arrivals: [Arrival] = []
+        var failures: [Failure] = []
+        var resumes: ContinuousClock.Instant?
+        var pause = Duration.seconds(1)
+    }
+
+    /// Contents that may lie in the agent's own folder, before a pass puts them into their places.
+    private static let arrivalsMax = 256
+    private static let pauseMax = Duration.seconds(60)
+
+    private let root: RootFolder
+    private let container: ContainerTree
+    private let options: AgentOptions
+    private let onEvent: @Sendable () -> Void
+    private let state = Mutex(State())
+
+    init(
+        _ root: RootFolder, _ container: ContainerTree, _ options: AgentOptions, onEvent: @escaping @Sendable () -> Void
+    ) {
+        (self.root, self.container, self.options, self.onEvent) = (root, container, options, onEvent)
+    }
+
+    deinit { for task in state.withLock({ Array($0.active.values) }) { task.cancel() } }
+
+    /// Downloads that are wanted or active, and contents that have come.
+    var count: Int { state.withLock { $0.wanted.count + $0.active.count + $0.arrivals.count + $0.failures.count } }
+
+    /// When a download is tried again after the network failed; nil: none is.
+    var nextDue: ContinuousClock.Instant? { state.withLock { $0.wanted.isEmpty ? nil : $0.resumes } }
+
+    /// Downloads a version of an item, in place of another that may be wanted.
+    func want(_ item: DocumentID, _ version: DocumentID) {
+        state.withLock { state in
+            guard state.wanted[item] != version else { return }
+            if state.wanted.updateValue(version, forKey: item) == nil { state.queue.append(item) }
+        }
+    }
+
+    func cancel(_ item: DocumentID) { state.withLock { _ = $0.wanted.removeValue(forKey: item) } }
+
+    /// Begins as many as may run at a time.
+    func start() {
+        while let (item, version) = state.withLock({ next(&$0) }) {
+            let task = Task { [weak self] in
+                guard let self else { return }
+                let result = await self.fetch(item, version)
+                finish(item, version, result)
+            }
+            state.withLock { state in
+                // It may be over already.
+                if state.active[item] != nil { state.active[item] = task }
+            }
+        }
+    }
+
+    private func next(_ state: inout State) -> (DocumentID, DocumentID)? {
+        if let resumes = state.resumes {
+            guard resumes <= .now else { return nil }
+            state.resumes = nil
+        }
+        guard state.active.count < options.downloadsMax,
+            state.active.count + state.arrivals.count < Self.arrivalsMax
+        else { return nil }
+        for (index, item) in state.queue.enumerated() where state.active[item] == nil {
+            state.queue.removeSubrange(...index)
+            guard let version = state.wanted.removeValue(forKey: item) else { return next(&state) }
+            // Replaced by the task once that is made.
+            state.active[item] = Task {}
+            return (item, version)
+        }
+        return nil
+    }
+
+    private func fetch(_ item: DocumentID, _ version: DocumentID) async -> Result<FileName, CloudError> {
+        let part = FileName("\(version)".utf8)
+        do {
+            root.parts.removeAll(part)
+            let descriptor = try root.parts.makeFile(part, mode: 0o666)
+            defer { close(descriptor) }
+            try await container.fetch(item, version: version, into: descriptor, timeout: options.downloadTimeout)
+            return .success(part)
+        } catch {
+            root.parts.removeAll(part)
+            guard let failure = error as? FileFailure else { return .failure(CloudError(wrapping: error)) }
+            return .failure(
+                CloudError(
+                    .storageFailure, "A download cannot be written. Check the folder's disk.",
+                    details: ["reason": failure.reason]))
+        }
+    }
+
+    private func finish(_ item: DocumentID, _ version: DocumentID, _ result: Result<FileName, CloudError>) {
+        state.withLock { state in
+            state.active[item] = nil
+            switch result {
+            case .success(let part):
+                state.arrivals.append(Arrival(item: item, version: version, part: part))
+                state.pause = .seconds(1)
+            case .failure(let error) where error.code == .unknownItem || error.code == .storeOutOfStep:
+                state.failures.append(Failure(item: item, error: error))
+            case .failure(let error):
+                state.failures.append(Failure(item: item, error: error))
+                if state.wanted[item] == nil {
+                    state.wanted[item] = version
+                    state.queue.append(item)
+                }
+                state.resumes = .now + state.pause
+                state.pause = min(state.pause * 2, Self.pauseMax)
+            }
+        }
+        start()
+        onEvent()
+    }
+
+    /// What has come since the last call.
+    func takeArrivals() -> (arrivals: [Arrival], failures: [Failure]) {
+        state.withLock { state in
+            defer { (state.arrivals, state.failures) = ([], []) }
+            return (state.arrivals, state.failures)
+        }
+    }
+}

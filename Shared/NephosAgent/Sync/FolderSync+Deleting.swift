@@ -1,0 +1,87 @@
+internal import Foundation
+package import NephosCore
+internal import NephosFiles
+internal import NephosKit
+
+// From the disk to the container: deletions. Each rests on a folder that was looked into, and on the root's mark.
+extension FolderSync {
+    /// Sends deletions of items that have been gone for long enough.
+    func sendDeletions() async throws(CloudError) {
+        let now = ContinuousClock.now
+        let due = vanished.filter { $0.value + options.deleteDelay <= now }.map(\.key)
+        guard !due.isEmpty else { return heldDeletionCount = 0 }
+        let gone = try confirm(due)
+        let counts = try read { tree in
+            try (gone.reduce(0) { try $0 + 1 + ($1.kind == .folder ? tree.descendants(of: $1.id).count : 0) }, tree.count())
+        }
+        let isLarge = counts.0 > options.deletionsMax && counts.0 * 4 > counts.1
+        if isLarge, try !store.takePermissionToDelete(in: added.id) {
+            heldDeletionCount = counts.0
+            return
+        }
+        heldDeletionCount = 0
+        guard !gone.isEmpty else { return }
+        // The mark may have gone together with everything else.
+        try root.verify()
+        let batch = container.makeID()
+        let changes = try gone.map { item throws(CloudError) in
+            ContainerTree.Change.trash(item.id, batch: batch, known: try known(of: item))
+        }
+        let outcomes = try await container.apply(changes, container.stageFiles())
+        for (item, outcome) in zip(gone, outcomes) {
+            if case .failure(let error) = outcome { try await handle(error, ofDeletion: item, batch) }
+            try write { try $0.remove(item.id) }
+            vanished[item.id] = nil
+        }
+    }
+
+    /// The items that are really gone, without those that are in a folder that is.
+    private func confirm(_ due: [DocumentID]) throws(CloudError) -> [SyncedItem] {
+        var gone: [DocumentID: SyncedItem] = [:]
+        for id in due {
+            guard let item = try read({ try $0.item(id) }) else {
+                vanished[id] = nil
+                continue
+            }
+            switch try standing(of: item) {
+            case .absent: gone[id] = item
+            case .same: vanished[id] = nil
+            case .replaced:
+                vanished[id] = nil
+                dirty.insert(Place(folder: item.parent, name: item.name))
+            case .unknown: break
+            }
+        }
+        var tops: [SyncedItem] = []
+        for item in gone.values {
+            var parent = item.parent
+            while parent != container.root, gone[parent] == nil, let row = try read({ try $0.item(parent) }) {
+                parent = row.parent
+            }
+            if gone[parent] == nil { tops.append(item) } else { vanished[item.id] = nil }
+        }
+        return tops
+    }
+
+    /// Another device has changed the item, or put something into the folder: only what was seen here is deleted.
+    private func handle(
+        _ error: CloudError, ofDeletion item: SyncedItem, _ batch: DocumentID
+    ) async throws(CloudError) {
+        // It is no item of this folder any more: there is nothing to delete.
+        guard error.code != .unknownItem else { return }
+        remote.insert(item.id)
+        guard item.kind == .folder else { return }
+        let files = try read { try $0.descendants(of: item.id).filter { $0.kind != .folder } }
+        let changes = files.map { ContainerTree.Change.trash($0.id, batch: batch, known: [$0.id: $0.version]) }
+        _ = try await container.apply(changes, container.stageFiles())
+    }
+
+    /// Puts held deletions back: the files are downloaded again.
+    package func restoreHeldDeletions() throws(CloudError) {
+        for id in vanished.keys {
+            remote.insert(id)
+            try write { try $0.remove(id) }
+        }
+        (vanished, heldDeletionCount) = ([:], 0)
+    }
+}

@@ -1,0 +1,306 @@
+internal import Foundation
+internal import NephosCore
+internal import NephosFiles
+internal import NephosKit
+
+// Changes of the disk. Each changes only what is there as the row says, and undoes itself otherwise. The data is on the
+// disk before the row says so.
+extension FolderSync {
+    // MARK: Folders, links and moves
+
+    /// Makes a folder or link, or moves an item to its place.
+    ///
+    /// - Returns: False: another change has to come first.
+    func place(_ item: ContainerTree.Item) async throws(CloudError) -> Bool {
+        let row = try read { try $0.item(item.id) }
+        if let row, row.parent == item.parent, row.name == item.place.name { return true }
+        do {
+            guard let folder = try open(item.parent) else {
+                // The folder comes first, and brings this one along.
+                remote.insert(item.parent)
+                return false
+            }
+            guard try free(item) else { return false }
+            if let row { return try move(row, to: item, folder) }
+            switch item.kind {
+            case .folder: try makeFolder(item, folder)
+            case .link: try await makeLink(item, folder)
+            case .file, .package: break
+            }
+            return true
+        } catch let failure as FileFailure { return handle(failure, item) } catch { throw CloudError(wrapping: error) }
+    }
+
+    /// - Returns: Whether nothing more can be done now.
+    private func handle(_ failure: FileFailure, _ item: ContainerTree.Item) -> Bool {
+        switch failure.number {
+        case EEXIST:
+            // A local file has the name, and is sent first.
+            dirty.insert(item.place)
+            return false
+        case ENOENT, EINVAL, ENOTDIR:
+            dirty.insert(item.parent)
+            return false
+        default:
+            block(item.place, "It cannot be placed here: \(failure.reason).")
+            return true
+        }
+    }
+
+    /// Moves an item away that has the name of another and belongs elsewhere.
+    ///
+    /// - Returns: False: it belongs there. The server will rename one of the two.
+    private func free(_ item: ContainerTree.Item) throws -> Bool {
+        let place = item.place
+        guard var other = try read({ try $0.child(of: place.folder, named: place.name) }), other.id != item.id else {
+            return true
+        }
+        if let wanted = try container.items([other.id])[other.id] ?? nil, wanted.place == place { return false }
+        guard try standing(of: other) == .same, let folder = try open(place.folder) else {
+            dirty.insert(place)
+            return false
+        }
+        try folder.move(place.name, to: root.parking, as: other.parkingName)
+        let stamp = try restamped(other, FileStamp(root.parking.facts(other.parkingName)))
+        (other.parent, other.name, other.stamp) = (SyncedItem.parkingLot, other.parkingName, stamp)
+        try flush([folder, root.parking])
+        try write { try $0.put(other) }
+        remote.insert(other.id)
+        return true
+    }
+
+    /// The stamp of an item that this process has renamed. If it was changed before, the row keeps its old stamp.
+    private func restamped(_ row: SyncedItem, _ now: FileStamp) -> FileStamp {
+        row.kind == .folder || row.stamp.size == now.size && row.stamp.modified == now.modified ? now : row.stamp
+    }
+
+    private func move(_ row: SyncedItem, to item: ContainerTree.Item, _ target: HeldFolder) throws -> Bool {
+        guard try standing(of: row) == .same, let source = row.isParked ? root.parking : try open(row.parent) else {
+            if !row.isParked { dirty.insert(Place(folder: row.parent, name: row.name)) }
+            return false
+        }
+        try source.move(row.isParked ? row.parkingName : row.name, to: target, as: item.place.name)
+        var row = row
+        row.stamp = restamped(row, FileStamp(try target.facts(item.place.name)))
+        (row.parent, row.name) = (item.parent, item.place.name)
+        try flush([source, target])
+        try write { try $0.put(row) }
+        return true
+    }
+
+    private func makeFolder(_ item: ContainerTree.Item, _ folder: HeldFolder) throws {
+        do throws(FileFailure) { try folder.makeFolder(item.place.name) } catch {
+            // An equal folder becomes the item; its files are compared by the next look.
+            guard error.number == EEXIST, try folder.facts(item.place.name).kind == .folder else { throw error }
+            dirty.insert(item.id, isDeep: true)
+        }
+        let facts = try folder.facts(item.place.name)
+        try flush([folder])
+        try write {
+            try $0.put(
+                SyncedItem(
+                    id: item.id, parent: item.parent, name: item.place.name, kind: .folder, version: nil,
+                    stamp: FileStamp(facts)))
+        }
+        if let made = try open(item.id) { watch.watch(made, as: item.id) }
+        remote.compare(item.id, isDeep: false)
+    }
+
+    private func makeLink(_ item: ContainerTree.Item, _ folder: HeldFolder) async throws {
+        guard let version = item.version else { return }
+        let target = try await container.linkTarget(of: item.id, version: version)
+        try folder.makeLink(item.place.name, to: target)
+        try recordLink(item, version, folder)
+    }
+
+    private func recordLink(_ item: ContainerTree.Item, _ version: DocumentID, _ folder: HeldFolder) throws {
+        let facts = try folder.facts(item.place.name)
+        try flush([folder])
+        try write {
+            try $0.put(
+                SyncedItem(
+                    id: item.id, parent: item.parent, name: item.place.name, kind: .link, version: version,
+                    stamp: FileStamp(facts)))
+        }
+    }
+
+    func replaceLink(_ row: SyncedItem, by item: ContainerTree.Item) async throws(CloudError) {
+        do {
+            guard let version = item.version, let folder = try open(row.parent) else { return }
+            guard try FileStamp(folder.facts(row.name)) == row.stamp else {
+                return dirty.insert(Place(folder: row.parent, name: row.name))
+            }
+            let target = try await container.linkTarget(of: item.id, version: version)
+            root.parts.removeAll(row.parkingName)
+            try root.parts.makeLink(row.parkingName, to: target)
+            guard try exchange(row.parkingName, with: row, in: folder) else { return }
+            var item = item
+            (item.parent, item.name) = (row.parent, Data(row.name))
+            try recordLink(item, version, folder)
+        } catch let failure as FileFailure { _ = handle(failure, item) } catch { throw CloudError(wrapping: error) }
+    }
+
+    func setMode(of row: SyncedItem, to item: ContainerTree.Item) throws(CloudError) {
+        do {
+            guard var row = try read({ try $0.item(row.id) }), let folder = try open(row.parent),
+                try FileStamp(folder.facts(row.name)) == row.stamp
+            else { return }
+            let descriptor = try folder.openFile(row.name)
+            defer { close(descriptor) }
+            Self.setExecutable(item.isExecutable, of: descriptor)
+            row.stamp = FileStamp(try HeldFolder.facts(of: descriptor))
+            try write { try $0.put(row) }
+        } catch let failure as FileFailure { _ = handle(failure, item) } catch { throw CloudError(wrapping: error) }
+    }
+
+    /// Those who may read the file may run it.
+    private static func setExecutable(_ isExecutable: Bool, of descriptor: Int32) {
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { return }
+        let mode = status.st_mode & 0o777
+        _ = fchmod(descriptor, isExecutable ? mode | (mode & 0o444) >> 2 : mode & ~0o111)
+    }
+
+    // MARK: Files
+
+    /// Puts a downloaded content into its place.
+    ///
+    /// - Parameter folders: The folders with changed names, to be flushed before the row is written.
+    /// - Returns: The row; nil: the place is not as it was, and is looked at first.
+    func place(
+        _ arrival: Downloads.Arrival, _ item: ContainerTree.Item, _ folders: inout [DocumentID: HeldFolder]
+    ) throws(CloudError) -> SyncedItem? {
+        let row = try read { try $0.item(item.id) }
+        let place = row.map { Place(folder: $0.parent, name: $0.name) } ?? item.place
+        do {
+            guard row?.isParked != true, let folder = try folders[place.folder] ?? open(place.folder) else {
+                remote.insert([item.parent, item.id])
+                root.parts.removeAll(arrival.part)
+                return nil
+            }
+            let descriptor = try root.parts.openFile(arrival.part)
+            defer { close(descriptor) }
+            if let row {
+                try Self.keepAccess(of: row, in: folder, descriptor)
+                Self.setExecutable(item.isExecutable, of: descriptor)
+                guard try exchange(arrival.part, with: row, in: folder) else {
+                    postpone(item.id)
+                    return nil
+                }
+            } else {
+                guard try free(item) else {
+                    postpone(item.id)
+                    root.parts.removeAll(arrival.part)
+                    return nil
+                }
+                Self.setExecutable(item.isExecutable, of: descriptor)
+                try root.parts.move(arrival.part, to: folder, as: place.name)
+            }
+            folders[place.folder] = folder
+            blocked[place] = nil
+            return SyncedItem(
+                id: item.id, parent: place.folder, name: place.name, kind: .file, version: arrival.version,
+                stamp: FileStamp(try HeldFolder.facts(of: descriptor)))
+        } catch let failure as FileFailure {
+            root.parts.removeAll(arrival.part)
+            if !handle(failure, item) { postpone(item.id) }
+            return nil
+        } catch { throw CloudError(wrapping: error) }
+    }
+
+    /// The new file gets the permissions and, as far as this user may, the owner of the old one.
+    private static func keepAccess(of row: SyncedItem, in folder: HeldFolder, _ descriptor: Int32) throws {
+        let old: Int32
+        do throws(FileFailure) { old = try folder.openFile(row.name) } catch { return }
+        defer { close(old) }
+        var status = stat()
+        guard fstat(old, &status) == 0 else { return }
+        if fchown(descriptor, status.st_uid, status.st_gid) != 0 { _ = fchown(descriptor, uid_t.max, status.st_gid) }
+        _ = fchmod(descriptor, status.st_mode & 0o777)
+    }
+
+    /// Exchanges a file of the agent's own folder with an item's, and removes the old one if it is as the row says. If it
+    /// is not, the two are exchanged back.
+    ///
+    /// - Returns: Whether the new one has the place.
+    private func exchange(_ part: FileName, with row: SyncedItem, in folder: HeldFolder) throws -> Bool {
+        do throws(FileFailure) { try root.parts.move(part, to: folder, as: row.name, replacing: .exchange) } catch {
+            root.parts.removeAll(part)
+            dirty.insert(Place(folder: row.parent, name: row.name))
+            guard error.isAbsence else { throw error }
+            return false
+        }
+        guard try row.stamp.hasContent(of: root.parts.facts(part)) else {
+            try root.parts.move(part, to: folder, as: row.name, replacing: .exchange)
+            root.parts.removeAll(part)
+            dirty.insert(Place(folder: row.parent, name: row.name))
+            return false
+        }
+        try root.parts.removeFile(part)
+        return true
+    }
+
+    // MARK: Removals
+
+    /// Removes an item that was deleted in the container, if it is as the row says.
+    func remove(_ row: SyncedItem) throws(CloudError) {
+        guard let row = try read({ try $0.item(row.id) }) else { return }
+        let place = Place(folder: row.parent, name: row.name)
+        do {
+            let standing = try standing(of: row)
+            guard standing == .same, let folder = row.isParked ? root.parking : try open(row.parent) else {
+                // Gone on both sides; or something else has the name, which is new.
+                if standing == .absent || standing == .replaced { try forget(row) }
+                if standing == .replaced { dirty.insert(place) }
+                return
+            }
+            if row.kind == .folder {
+                guard try removeFolder(row, folder) else { return }
+            } else {
+                guard try removeFile(row, folder) else { return dirty.insert(place) }
+            }
+            try flush([folder])
+            try forget(row)
+            blocked[place] = nil
+        } catch let failure as FileFailure {
+            block(place, "It was deleted by another device and cannot be removed here: \(failure.reason).")
+        } catch { throw CloudError(wrapping: error) }
+    }
+
+    private func forget(_ row: SyncedItem) throws(CloudError) {
+        try write { try $0.remove(row.id) }
+        vanished[row.id] = nil
+    }
+
+    private func removeFile(_ row: SyncedItem, _ folder: HeldFolder) throws -> Bool {
+        if row.isParked { return try removeParked(row) }
+        try folder.move(row.name, to: root.parking, as: row.parkingName)
+        if try removeParked(row) { return true }
+        try root.parking.move(row.parkingName, to: folder, as: row.name)
+        return false
+    }
+
+    private func removeParked(_ row: SyncedItem) throws -> Bool {
+        guard try row.stamp.hasContent(of: root.parking.facts(row.parkingName)) else { return false }
+        try root.parking.removeFile(row.parkingName)
+        return true
+    }
+
+    /// - Returns: False: something in it is not deleted.
+    private func removeFolder(_ row: SyncedItem, _ parent: HeldFolder) throws -> Bool {
+        let name = row.isParked ? row.parkingName : row.name
+        let folder = try parent.folder([name])
+        let names = try folder.names()
+        guard names.allSatisfy({ IgnoreRule.ignores($0) }) else {
+            // New files are in it: they are sent, and the folder is made again for them.
+            dirty.insert(row.id, isDeep: true)
+            let place = Place(folder: row.parent, name: row.name)
+            block(place, "It was deleted by another device, and stays here since new files are in it.")
+            return false
+        }
+        // What is not synced goes with its folder.
+        for name in names { folder.removeAll(name) }
+        try parent.removeFolder(name)
+        return true
+    }
+}

@@ -1,0 +1,192 @@
+internal import Foundation
+internal import NephosCore
+internal import NephosFiles
+internal import NephosKit
+
+/// What the disk lacks to be as the container is.
+struct RemotePlan {
+    /// Folders and links to make, and items to move. Files are made when their contents have come.
+    var placements: [ContainerTree.Item] = []
+    var downloads: [ContainerTree.Item] = []
+    /// Links with another target.
+    var links: [(SyncedItem, ContainerTree.Item)] = []
+    var modes: [(SyncedItem, ContainerTree.Item)] = []
+    /// Rows whose content has another version by name, with the same bytes.
+    var aliases: [(SyncedItem, DocumentID)] = []
+    var removals: [SyncedItem] = []
+    /// Of a kind that a folder cannot hold.
+    var unsupported: [ContainerTree.Item] = []
+
+    /// Compares an item with its row.
+    ///
+    /// - Parameter item: Nil: it is not in the container's folder.
+    mutating func compare(_ item: ContainerTree.Item?, _ row: SyncedItem?) {
+        guard let item else {
+            if let row { removals.append(row) }
+            return
+        }
+        guard item.kind != .package else { return unsupported.append(item) }
+        guard let row else {
+            if item.kind == .file { downloads.append(item) } else { placements.append(item) }
+            return
+        }
+        guard row.kind == item.fileKind else {
+            removals.append(row)
+            return compare(item, nil)
+        }
+        if row.parent != item.parent || row.name != FileName(item.name) { placements.append(item) }
+        guard item.kind != .folder, let version = item.version else { return }
+        if !item.hasContent(of: row.version) {
+            if item.kind == .file { downloads.append(item) } else { links.append((row, item)) }
+        } else if row.version != version {
+            aliases.append((row, version))
+        }
+        if item.kind == .file, row.stamp.isExecutable != item.isExecutable { modes.append((row, item)) }
+    }
+}
+
+extension ContainerTree.Item {
+    var fileKind: FileFacts.Kind {
+        switch kind {
+        case .file: .file
+        case .folder, .package: .folder
+        case .link: .link
+        }
+    }
+}
+
+// From the container to the disk.
+extension FolderSync {
+    private static let itemsMax = 512
+
+    /// Brings the disk to where the container is, as far as the contents are here.
+    func applyChanges() async throws(CloudError) {
+        try takeRemoteChanges()
+        remote.insert(remote.postponed)
+        remote.postponed = []
+        try placeArrivals()
+        while true {
+            while let (folder, isDeep) = remote.popFolder() {
+                try compare(folder, isDeep)
+                if remote.items.count >= Self.itemsMax { break }
+            }
+            let ids = remote.popItems(max: Self.itemsMax)
+            guard !ids.isEmpty else { break }
+            try await apply(ids)
+        }
+        downloads.start()
+    }
+
+    /// Finds the items of a folder that differ.
+    private func compare(_ folder: DocumentID, _ isDeep: Bool) throws(CloudError) {
+        let items = try container.children(of: folder)
+        let rows = try read { try $0.children(of: folder) }
+        remote.insert(items.map(\.id))
+        remote.insert(rows.map(\.id))
+        guard isDeep else { return }
+        for item in items where item.kind == .folder { remote.compare(item.id) }
+    }
+
+    private func apply(_ ids: [DocumentID]) async throws(CloudError) {
+        var ids = ids
+        var plan = RemotePlan()
+        var seen: Set<DocumentID> = []
+        while !ids.isEmpty {
+            let items = try container.items(ids)
+            var more: [DocumentID] = []
+            for id in ids where seen.insert(id).inserted {
+                let item = items[id] ?? nil
+                if let item, item.id != id {
+                    try rename(id, to: item.id)
+                    guard seen.insert(item.id).inserted else { continue }
+                }
+                let row = try read { try $0.item(item?.id ?? id) }
+                plan.compare(item, row)
+                if item == nil { downloads.cancel(id) }
+                // Some of a deleted folder's items may have been moved out before.
+                if let row, item == nil, row.kind == .folder { more += try read { try $0.children(of: id).map(\.id) } }
+            }
+            ids = more
+        }
+        try await carryOut(plan)
+    }
+
+    private func carryOut(_ plan: RemotePlan) async throws(CloudError) {
+        for item in plan.unsupported {
+            block(item.place, "Packages are not kept in folders yet. Get it with nephos docs get.")
+        }
+        try write { tree in
+            for (var row, version) in plan.aliases {
+                row.version = version
+                try tree.put(row)
+            }
+        }
+        // A folder is made before what is in it, and what is in the way may move first.
+        var left = plan.placements
+        while !left.isEmpty {
+            let before = left.count
+            var next: [ContainerTree.Item] = []
+            for item in left where try await !place(item) { next.append(item) }
+            left = next
+            guard left.count < before else { break }
+        }
+        for item in left { postpone(item.id) }
+        for (row, item) in plan.links { try await replaceLink(row, by: item) }
+        for (row, item) in plan.modes { try setMode(of: row, to: item) }
+        for item in plan.downloads {
+            if let version = item.version { downloads.want(item.id, version) }
+        }
+        // What is in a folder goes before the folder.
+        let depths = try plan.removals.map { row throws(CloudError) in
+            (row, try read { try $0.path(of: row.parent)?.count ?? 0 })
+        }
+        for (row, _) in depths.sorted(by: { $0.1 > $1.1 }) { try remove(row) }
+    }
+
+    /// The item is looked at again in the next pass.
+    func postpone(_ id: DocumentID) { remote.postponed.insert(id) }
+
+    /// Puts downloaded contents into their places.
+    private func placeArrivals() throws(CloudError) {
+        let (arrivals, failures) = downloads.takeArrivals()
+        for failure in failures {
+            guard failure.error.code == .unknownItem || failure.error.code == .storeOutOfStep else {
+                noteProblem(failure.error)
+                continue
+            }
+            remote.insert(failure.item)
+        }
+        guard !arrivals.isEmpty else { return }
+        noteProblem(nil)
+        // Data first: after a power cut a name must not lead to a file without its content.
+        guard FileSystem.flush(root.parts.descriptor) == 0 else {
+            throw CloudError(.storageFailure, "The folder's disk cannot be flushed.", details: ["folder": root.path])
+        }
+        var rows: [SyncedItem] = []
+        var folders: [DocumentID: HeldFolder] = [:]
+        let items = try container.items(arrivals.map(\.item))
+        for arrival in arrivals {
+            guard let item = items[arrival.item] ?? nil, item.version == arrival.version else {
+                root.parts.removeAll(arrival.part)
+                remote.insert(arrival.item)
+                continue
+            }
+            if let row = try place(arrival, item, &folders) { rows.append(row) }
+        }
+        try flush(Array(folders.values))
+        try write { tree in for row in rows { try tree.put(row) } }
+    }
+
+    func flush(_ folders: [HeldFolder]) throws(CloudError) {
+        for folder in folders {
+            do throws(FileFailure) { try folder.flush() } catch {
+                throw CloudError(
+                    .storageFailure, "The folder's disk cannot be flushed.", details: ["reason": error.reason])
+            }
+        }
+    }
+}
+
+extension ContainerTree.Item {
+    var place: Place { Place(folder: parent, name: FileName(name)) }
+}

@@ -1,0 +1,175 @@
+internal import Foundation
+internal import NephosCore
+internal import NephosFiles
+internal import NephosKit
+
+/// What a look at the disk found to send.
+struct LocalBatch {
+    enum Change {
+        /// Another thing of another kind has the item's name.
+        case displace(SyncedItem)
+        case move(SyncedItem, to: Place, FileFacts, isChanged: Bool)
+        case make(Place, FileFacts)
+        case change(SyncedItem, FileFacts)
+
+        /// The order within a batch: names become free before others take them.
+        fileprivate var rank: Int {
+            switch self {
+            case .displace: 0
+            case .move: 1
+            case .make: 2
+            case .change: 3
+            }
+        }
+    }
+
+    private(set) var changes: [Change] = []
+    var count: Int { changes.count }
+
+    mutating func append(_ change: Change) { changes.append(change) }
+
+    mutating func takeAll() -> [Change] {
+        defer { changes = [] }
+        return changes.enumerated().sorted { ($0.element.rank, $0.offset) < ($1.element.rank, $1.offset) }
+            .map(\.element)
+    }
+}
+
+// From the disk to the container: finding what has changed.
+extension FolderSync {
+    private static let batchMax = 256
+
+    /// Looks at dirty folders until none is left, and sends what has changed.
+    func sendChanges() async throws(CloudError) {
+        var batch = LocalBatch()
+        while let look = dirty.popLast() {
+            try scan(look, &batch)
+            // Folders that were found new have no row before this, and are looked at after it.
+            if dirty.isEmpty || batch.count >= Self.batchMax { try await send(&batch) }
+        }
+        try await send(&batch)
+    }
+
+    private func scan(_ look: DirtyFolders.Look, _ batch: inout LocalBatch) throws(CloudError) {
+        let id = look.folder
+        let row = try read { try $0.item(id) }
+        guard id == container.root || row != nil else { return }
+        let place = row.map { Place(folder: $0.parent, name: $0.name) }
+        do {
+            guard let folder = try open(id) else { return }
+            if let row, let place, try !row.stamp.isFile(folder.facts()) {
+                // Another folder has the name: the look at the parent decides.
+                return dirty.insert(place)
+            }
+            // Before the names are read, so that no change falls between.
+            watch.watch(folder, as: id)
+            try scan(folder, look, &batch)
+            if let place { blocked[place] = nil }
+        } catch let failure as FileFailure {
+            guard let place else { throw Self.unreadable(failure) }
+            if failure.isAbsence || failure.number == ENOTDIR || failure.number == ELOOP {
+                dirty.insert(place)
+            } else {
+                block(place, "The folder cannot be read, so nothing in it is synced: \(failure.reason).")
+                later.noteFailed(place, .now)
+            }
+        } catch { throw CloudError(wrapping: error) }
+    }
+
+    private func scan(
+        _ folder: HeldFolder, _ look: DirtyFolders.Look, _ batch: inout LocalBatch
+    ) throws {
+        let names = try (look.names.names.map { Array($0) } ?? folder.names()).filter { !IgnoreRule.ignores($0) }
+        var found: [FileName: FileFacts] = [:]
+        var unknown: Set<FileName> = []
+        for name in names {
+            do throws(FileFailure) { found[name] = try folder.facts(name) } catch {
+                guard !error.isAbsence else { continue }
+                unknown.insert(name)
+                block(Place(folder: look.folder, name: name), "It cannot be looked at: \(error.reason).")
+            }
+        }
+        for place in blocked.keys where place.folder == look.folder && look.names.contains(place.name) {
+            if found[place.name] == nil, !unknown.contains(place.name) { blocked[place] = nil }
+        }
+        let rows = try read { tree in
+            try look.names.names == nil
+                ? tree.children(of: look.folder)
+                : names.compactMap { try tree.child(of: look.folder, named: $0) }
+        }
+        let inodes = Set(found.values.map(\.inode))
+        var items: [FileName: SyncedItem] = [:]
+        for row in rows {
+            items[row.name] = row
+            if found[row.name] == nil, !unknown.contains(row.name), vanished[row.id] == nil { vanished[row.id] = .now }
+        }
+        for (name, facts) in found {
+            let place = Place(folder: look.folder, name: name)
+            guard facts.kind != .special else {
+                block(place, "FIFOs, sockets and devices are not synced.")
+                continue
+            }
+            try decide(place, facts, items[name], inodes, look.isDeep, &batch)
+        }
+    }
+
+    private func decide(
+        _ place: Place, _ facts: FileFacts, _ item: SyncedItem?, _ inodes: Set<UInt64>, _ isDeep: Bool,
+        _ batch: inout LocalBatch
+    ) throws {
+        var known: SyncedItem?
+        var standing = Standing.absent
+        if item?.stamp.isFile(facts) != true {
+            known = try read { try $0.item(identifiedBy: facts) }
+            if let known { standing = try self.standing(of: known) }
+        }
+        let isElsewhere = item.map { $0.stamp.inode != facts.inode && inodes.contains($0.stamp.inode) } ?? false
+        let decision = LocalRule.decide(
+            facts, item, isElsewhere: isElsewhere, known: known, standing: standing, readsRacy: isDeep)
+        if let item, decision.displaces, !isElsewhere { batch.append(.displace(item)) }
+        switch decision {
+        case .unchanged:
+            guard let item else { return }
+            vanished[item.id] = nil
+            if item.kind == .folder, isDeep { dirty.insert(item.id, isDeep: true) }
+        case .adopt(var item):
+            vanished[item.id] = nil
+            item.stamp = FileStamp(facts)
+            try write { try $0.put(item) }
+            dirty.insert(item.id, isDeep: true)
+        case .make: batch.append(.make(place, facts))
+        case .change(let item):
+            vanished[item.id] = nil
+            batch.append(.change(item, facts))
+        case .move(let item, let isChanged):
+            vanished[item.id] = nil
+            batch.append(.move(item, to: place, facts, isChanged: isChanged))
+        case .wait: later.noteFailed(place, .now)
+        }
+    }
+
+    /// Whether an item is where its row has it.
+    func standing(of item: SyncedItem) throws(CloudError) -> Standing {
+        do {
+            let facts =
+                item.isParked
+                ? try root.parking.facts(item.parkingName) : try open(item.parent)?.facts(item.name)
+            guard let facts else { return .unknown }
+            return item.kind == facts.kind && item.stamp.isFile(facts) ? .same : .replaced
+        } catch let failure as FileFailure {
+            // A folder on the way that is gone has taken the item with it, or elsewhere.
+            return failure.isAbsence || failure.number == ENOTDIR ? .absent : .unknown
+        } catch { throw CloudError(wrapping: error) }
+    }
+
+    private static func unreadable(_ failure: FileFailure) -> CloudError {
+        CloudError(
+            .storageFailure, "The folder cannot be read, so nothing is synced. Check its disk and permissions.",
+            details: ["reason": failure.reason])
+    }
+}
+
+extension SyncedItem {
+    /// Its name in the agent's own folder.
+    var parkingName: FileName { FileName("\(id)".utf8) }
+}

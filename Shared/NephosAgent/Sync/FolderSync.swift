@@ -1,0 +1,217 @@
+internal import Foundation
+package import NephosCore
+internal import NephosFiles
+package import NephosKit
+
+/// Times and limits of an agent.
+package struct AgentOptions: Sendable {
+    /// How long a file must be gone before its deletion is sent. An editor may delete a file and write it again.
+    package var deleteDelay = Duration.seconds(2)
+    /// A deletion of more items than this, and of more than a quarter of the folder, is held until it is allowed.
+    package var deletionsMax = 50
+    /// Downloads at a time.
+    package var downloadsMax = 8
+    /// How long no data of a download may arrive.
+    package var downloadTimeout = Duration.seconds(30)
+
+    package init() {}
+}
+
+/// Keeps one folder on disk equal to a container's folder.
+///
+/// Three trees: the disk, the container as this device has it, and the merge base in between (``SyncedTree``). A pass
+/// first sends what differs on disk from the base, with the base's versions, so that the container decides about
+/// conflicts and loses nothing. Then it changes the disk where the container differs from the base, and only what the
+/// base says to be unchanged there.
+package actor FolderSync {
+    let added: AgentFolder
+    let root: RootFolder
+    let container: ContainerTree
+    let store: AgentStore
+    let options: AgentOptions
+    let watch: FolderWatch
+    let downloads: Downloads
+    private let executor: DiskExecutor
+
+    var dirty = DirtyFolders()
+    var later = LaterPlaces()
+    /// Items that are gone from their places, since when.
+    var vanished: [DocumentID: ContinuousClock.Instant] = [:]
+    var heldDeletionCount = 0
+    var remote = RemoteWork()
+    private var cursor: Int64?
+    var blocked: [Place: String] = [:]
+    private var lastFullScan: Date?
+    private var lastReport: FolderReport?
+    private var problem: String?
+
+    package nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
+
+    /// Opens the folder. Nothing is read before the first ``pass()``.
+    ///
+    /// - Parameter onEvent: Called when a pass may have something to do.
+    /// - Throws: ``CloudError`` as ``RootFolder/init(_:)`` does.
+    package init(
+        _ added: AgentFolder, _ container: ContainerTree, _ store: AgentStore, _ options: AgentOptions = AgentOptions(),
+        onEvent: @escaping @Sendable () -> Void = {}
+    ) throws(CloudError) {
+        self.added = added
+        root = try RootFolder(added)
+        (self.container, self.store, self.options) = (container, store, options)
+        watch = FolderWatch(onEvent: onEvent)
+        downloads = Downloads(root, container, options, onEvent: onEvent)
+        executor = DiskExecutor(label: "nephos.agent.folder")
+        // After a start nothing is known of either side.
+        dirty.insert(container.root, isDeep: true)
+    }
+
+    // MARK: Pass
+
+    /// Does what there is to do now, in both directions. Downloads go on after it returns.
+    ///
+    /// - Returns: When the next pass is due without an event; nil: never.
+    /// - Throws: ``CloudError`` of what stops the whole folder; the next pass tries again.
+    @discardableResult
+    package func pass() async throws(CloudError) -> ContinuousClock.Instant? {
+        do throws(CloudError) {
+            try root.verify()
+            takeEvents()
+            // What was sent may have changed what belongs here, and the other way round.
+            for _ in 0..<Self.roundsMax {
+                try await sendChanges()
+                try await sendDeletions()
+                try await applyChanges()
+                guard !dirty.isEmpty else { break }
+            }
+            if !dirty.isEmpty { return .now }
+        } catch {
+            report(.stopped, problem: error.message)
+            throw error
+        }
+        if isFullScan {
+            isFullScan = false
+            lastFullScan = Date()
+        }
+        report(isIdle ? .idle : .syncing)
+        return nextDue
+    }
+
+    private static let roundsMax = 8
+    private var isFullScan = true
+
+    /// Whether there is no known work.
+    package var isIdle: Bool {
+        dirty.isEmpty && later.count == 0 && vanished.isEmpty && remote.count == 0 && downloads.count == 0
+    }
+
+    private var nextDue: ContinuousClock.Instant? {
+        // A deletion that is held waits for a person.
+        let deletions = heldDeletionCount > 0 ? nil : vanished.values.min().map { $0 + options.deleteDelay }
+        return [deletions, later.nextDue, downloads.nextDue, remote.postponed.isEmpty ? nil : .now + .seconds(5)]
+            .compactMap { $0 }.min()
+    }
+
+    private func takeEvents() {
+        let events = watch.takeEvents()
+        let now = ContinuousClock.now
+        if events.isOverflown { scanAll() }
+        for (folder, names) in events.dirty {
+            dirty.insert(folder, names)
+            for name in names.names ?? [] { later.remove(Place(folder: folder, name: name)) }
+        }
+        for (folder, names) in events.written {
+            for name in names { later.noteWritten(Place(folder: folder, name: name), now) }
+        }
+        for place in later.takeDue(now) { dirty.insert(place) }
+        if watch.coverage.unwatched > 0, lastFullScan.map({ -$0.timeIntervalSinceNow > Self.scanInterval }) ?? false {
+            scanAll()
+        }
+    }
+
+    /// Seconds between scans while a folder has no watch.
+    private static let scanInterval: TimeInterval = 300
+
+    /// Looks at every file and folder on disk.
+    package func scanAll() {
+        dirty.insert(container.root, isDeep: true)
+        isFullScan = true
+    }
+
+    /// The container's changes since the last pass; at first, everything in it.
+    func takeRemoteChanges() throws(CloudError) {
+        guard var next = cursor else {
+            cursor = try container.latest()
+            remote.compare(container.root)
+            return
+        }
+        while true {
+            guard let page = try container.changedItems(after: next) else {
+                cursor = nil
+                return try takeRemoteChanges()
+            }
+            remote.insert(page.items)
+            guard page.cursor != next else { break }
+            next = page.cursor
+            cursor = next
+        }
+    }
+
+    // MARK: Rows
+
+    func read<Value>(_ body: (SyncedTree) throws -> Value) throws(CloudError) -> Value {
+        try store.read { try body(SyncedTree(database: $0, folder: added.id, root: container.root)) }
+    }
+
+    func write<Value>(_ body: (SyncedTree) throws -> Value) throws(CloudError) -> Value {
+        try store.write { try body(SyncedTree(database: $0, folder: added.id, root: container.root)) }
+    }
+
+    /// The folder on disk of an item; nil: the item has no place.
+    ///
+    /// - Throws: ``FileFailure`` of a folder that is not there or cannot be opened.
+    func open(_ folder: DocumentID) throws -> HeldFolder? {
+        guard let path = try read({ try $0.path(of: folder) }) else { return nil }
+        return try root.folder.folder(path)
+    }
+
+    /// The items of two ids became one.
+    func rename(_ old: DocumentID, to new: DocumentID) throws(CloudError) {
+        try write { try $0.rename(old, to: new) }
+        watch.rename(old, to: new)
+        dirty.rename(old, to: new)
+        if let since = vanished.removeValue(forKey: old) { vanished[new] = since }
+    }
+
+    // MARK: Status
+
+    func block(_ place: Place, _ reason: String) { blocked[place] = reason }
+
+    /// What keeps downloads from coming; nil: nothing does.
+    func noteProblem(_ error: CloudError?) { problem = error?.message }
+
+    private func report(_ state: FolderReport.State, problem: String? = nil) {
+        var report = FolderReport()
+        report.state = isFullScan && state == .syncing ? .scanning : state
+        report.problem = problem ?? self.problem
+        report.itemCount = (try? read { try $0.count() }) ?? 0
+        report.dirtyFolderCount = dirty.count + later.count
+        (report.waitingCount, report.downloadCount) = (remote.count, downloads.count)
+        report.heldDeletionCount = heldDeletionCount
+        report.blockedCount = blocked.count
+        (report.watchedFolderCount, report.unwatchedFolderCount) = watch.coverage
+        report.lastFullScan = lastFullScan
+        if var last = lastReport {
+            last.date = report.date
+            if last == report { return }
+        }
+        lastReport = report
+        let paths = blocked.compactMap { place, reason in
+            (try? read { try $0.path(of: place.folder) }).flatMap { $0 }.map {
+                BlockedPath(path: Data(($0 + [place.name]).joined(separator: [UInt8(ascii: "/")])), reason: reason)
+            }
+        }
+        // A status that is not written is written by the next pass.
+        try? store.setReport(report, of: added.id)
+        try? store.setBlocked(paths, of: added.id)
+    }
+}

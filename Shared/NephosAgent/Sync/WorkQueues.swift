@@ -1,0 +1,119 @@
+internal import NephosCore
+internal import NephosFiles
+
+/// A name in a folder of the tree.
+struct Place: Hashable, Sendable {
+    var folder: DocumentID
+    var name: FileName
+}
+
+/// Folders on disk that have to be looked at, the oldest first.
+struct DirtyFolders: Sendable {
+    struct Look: Sendable {
+        var folder: DocumentID
+        var names: DirtyNames
+        /// Whether everything beneath is looked at too, and files whose stamps prove nothing are read.
+        var isDeep: Bool
+    }
+
+    private var looks: [DocumentID: Look] = [:]
+    private var order: [DocumentID] = []
+
+    var count: Int { looks.count }
+    var isEmpty: Bool { looks.isEmpty }
+
+    mutating func insert(_ folder: DocumentID, _ names: DirtyNames = .all, isDeep: Bool = false) {
+        guard var look = looks[folder] else {
+            looks[folder] = Look(folder: folder, names: names, isDeep: isDeep)
+            order.append(folder)
+            return
+        }
+        look.names.formUnion(names)
+        look.isDeep = look.isDeep || isDeep
+        looks[folder] = look
+    }
+
+    mutating func insert(_ place: Place) { insert(place.folder, DirtyNames(names: [place.name])) }
+
+    /// The newest first: a tree is walked in depth, so that few folders are left at a time.
+    mutating func popLast() -> Look? {
+        while let id = order.popLast() {
+            if let look = looks.removeValue(forKey: id) { return look }
+        }
+        return nil
+    }
+
+    mutating func rename(_ old: DocumentID, to new: DocumentID) {
+        guard var look = looks.removeValue(forKey: old) else { return }
+        look.folder = new
+        insert(new, look.names, isDeep: look.isDeep)
+    }
+}
+
+/// Items that are looked at again later: files that are being written, or could not be read.
+struct LaterPlaces: Sendable {
+    private struct Wait {
+        var first: ContinuousClock.Instant
+        var due: ContinuousClock.Instant
+        var interval: Duration
+    }
+
+    /// How long a file must not be written to before it is read.
+    private static let calm = Duration.seconds(1)
+    /// A file that is written without end is read after this time all the same.
+    private static let calmMax = Duration.seconds(10)
+    private static let retryMax = Duration.seconds(60)
+    private var waits: [Place: Wait] = [:]
+
+    var nextDue: ContinuousClock.Instant? { waits.values.map(\.due).min() }
+    var count: Int { waits.count }
+
+    /// A file was written to, and is still open.
+    mutating func noteWritten(_ place: Place, _ now: ContinuousClock.Instant) {
+        let first = waits[place]?.first ?? now
+        let interval = waits[place]?.interval ?? Self.calm
+        waits[place] = Wait(first: first, due: min(now + Self.calm, first + Self.calmMax), interval: interval)
+    }
+
+    /// A look failed; the pause doubles each time.
+    mutating func noteFailed(_ place: Place, _ now: ContinuousClock.Instant) {
+        let interval = waits[place].map { min($0.interval * 2, Self.retryMax) } ?? Self.calm
+        waits[place] = Wait(first: now, due: now + interval, interval: interval)
+    }
+
+    mutating func remove(_ place: Place) { waits[place] = nil }
+
+    /// Places whose time has come. They stay noted, so that the pause of one that fails again grows.
+    mutating func takeDue(_ now: ContinuousClock.Instant) -> [Place] {
+        let due = waits.filter { $0.value.due <= now }.map(\.key)
+        for place in due { waits[place]?.due = now + Self.retryMax * 10 }
+        return due
+    }
+}
+
+/// Items of the container that have to be compared with the disk.
+struct RemoteWork: Sendable {
+    private(set) var items: Set<DocumentID> = []
+    /// Folders whose items are compared, with whether their folders are too.
+    private(set) var folders: [(id: DocumentID, isDeep: Bool)] = []
+    /// Items that had no place in the last pass, for example since a new local file has their name.
+    var postponed: Set<DocumentID> = []
+
+    var count: Int { items.count + folders.count + postponed.count }
+
+    mutating func insert(_ id: DocumentID) { items.insert(id) }
+    mutating func insert(_ ids: some Sequence<DocumentID>) { items.formUnion(ids) }
+    mutating func compare(_ folder: DocumentID, isDeep: Bool = true) { folders.append((folder, isDeep)) }
+
+    mutating func popFolder() -> (id: DocumentID, isDeep: Bool)? { folders.popLast() }
+
+    mutating func popItems(max: Int) -> [DocumentID] {
+        guard items.count > max else {
+            defer { items = [] }
+            return Array(items)
+        }
+        let some = Array(items.prefix(max))
+        items.subtract(some)
+        return some
+    }
+}

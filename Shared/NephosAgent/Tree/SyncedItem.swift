@@ -1,0 +1,59 @@
+internal import Foundation
+package import NephosCore
+package import NephosFiles
+
+/// What identifies a file and its state on disk. If it is unchanged, the content is.
+package struct FileStamp: Hashable, Sendable {
+    package var inode: UInt64
+    /// In nanoseconds since 1970; 0: the file system does not say.
+    package var born: Int64
+    package var size: Int64
+    package var modified: Int64
+    package var changed: Int64
+    package var isExecutable: Bool
+
+    package init(_ facts: FileFacts) {
+        (inode, born, size) = (facts.inode, facts.born, facts.size)
+        (modified, changed, isExecutable) = (facts.modified, facts.changed, facts.isExecutable)
+    }
+
+    init(inode: UInt64, born: Int64, size: Int64, modified: Int64, changed: Int64, isExecutable: Bool) {
+        (self.inode, self.born, self.size) = (inode, born, size)
+        (self.modified, self.changed, self.isExecutable) = (modified, changed, isExecutable)
+    }
+
+    /// Whether it is the same file or folder, whatever was written to it.
+    package func isFile(_ facts: FileFacts) -> Bool { inode == facts.inode && born == facts.born }
+
+    /// Whether a file that was renamed since still has its content. A rename changes only the time of the last change.
+    package func hasContent(of facts: FileFacts) -> Bool {
+        isFile(facts) && size == facts.size && modified == facts.modified
+    }
+
+    /// A file that was written so shortly before it was read may be written again without another time.
+    ///
+    /// - Parameter time: When the reading began, in nanoseconds since 1970.
+    package func isRacy(at time: Int64) -> Bool { max(modified, changed) >= time - Self.clockGrain }
+
+    /// Time stamps of some file systems have whole seconds.
+    private static let clockGrain: Int64 = 2_000_000_000
+}
+
+/// An item as the folder on disk and the container had it when they were last equal: the merge base.
+package struct SyncedItem: Hashable, Sendable {
+    package var id: DocumentID
+    /// The folder's item. An item that waits in the agent's own folder for its place has ``parkingLot``.
+    package var parent: DocumentID
+    package var name: FileName
+    package var kind: FileFacts.Kind
+    /// The version of the content on disk; nil: it is a folder.
+    package var version: DocumentID?
+    package var stamp: FileStamp
+    /// The content was read so soon after it was written that the stamp proves nothing: a full scan reads it again.
+    package var isRacy = false
+
+    /// No item lies at the container's top in an agent's tree.
+    package static let parkingLot = DocumentID.top
+
+    package var isParked: Bool { parent == Self.parkingLot }
+}

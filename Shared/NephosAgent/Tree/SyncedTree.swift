@@ -1,0 +1,141 @@
+internal import Foundation
+internal import GRDB
+internal import NephosCore
+internal import NephosFiles
+
+/// The merge base of one folder, in the agent's database.
+///
+/// Each row is written after its data: a row says only what is on disk, flushed.
+struct SyncedTree {
+    let database: Database
+    let folder: Int64
+    /// The item of the folder itself, which has no row.
+    let root: DocumentID
+
+    static let schema = """
+        CREATE TABLE items (
+            folder INTEGER NOT NULL REFERENCES folders (id) ON DELETE CASCADE,
+            item BLOB NOT NULL, parent BLOB NOT NULL, name BLOB NOT NULL, kind INTEGER NOT NULL, version BLOB,
+            inode INTEGER NOT NULL, born INTEGER NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
+            changed INTEGER NOT NULL, is_executable INTEGER NOT NULL, is_racy INTEGER NOT NULL,
+            PRIMARY KEY (folder, item)
+        ) WITHOUT ROWID;
+        CREATE UNIQUE INDEX items_by_place ON items (folder, parent, name);
+        CREATE INDEX items_by_inode ON items (folder, inode);
+
+        """
+
+    private static let columns =
+        "item, parent, name, kind, version, inode, born, size, modified, changed, is_executable, is_racy"
+
+    // MARK: Read
+
+    func item(_ id: DocumentID) throws -> SyncedItem? { try items(where: "item = ?2", data(id)).first }
+
+    func child(of parent: DocumentID, named name: FileName) throws -> SyncedItem? {
+        try items(where: "parent = ?2 AND name = ?3", data(parent), Data(name)).first
+    }
+
+    func children(of parent: DocumentID) throws -> [SyncedItem] { try items(where: "parent = ?2", data(parent)) }
+
+    /// The item of a file or folder, wherever that was when it was last synced.
+    func item(identifiedBy facts: FileFacts) throws -> SyncedItem? {
+        try items(where: "inode = ?2", Int64(bitPattern: facts.inode)).first { $0.stamp.isFile(facts) }
+    }
+
+    /// Everything in a folder, each folder before its contents.
+    func descendants(of id: DocumentID) throws -> [SyncedItem] {
+        var found: [SyncedItem] = []
+        var left = [id]
+        while let folder = left.popLast() {
+            let children = try children(of: folder)
+            found += children
+            left += children.filter { $0.kind == .folder }.map(\.id)
+        }
+        return found
+    }
+
+    func count() throws -> Int {
+        try Int.fetchOne(cached("SELECT count(*) FROM items WHERE folder = ?1"), arguments: [folder]) ?? 0
+    }
+
+    func allIDs() throws -> [DocumentID] {
+        try Data.fetchAll(cached("SELECT item FROM items WHERE folder = ?1"), arguments: [folder])
+            .compactMap { DocumentID(bytes: $0) }
+    }
+
+    /// The names that lead from the root to a folder; nil: it has no row, or waits for its place.
+    func path(of id: DocumentID) throws -> [FileName]? {
+        var names: [FileName] = []
+        var next = id
+        while next != root {
+            guard let item = try item(next), !item.isParked, names.count < Self.depthMax else { return nil }
+            names.append(item.name)
+            next = item.parent
+        }
+        return names.reversed()
+    }
+
+    private static let depthMax = 512
+
+    // MARK: Write
+
+    func put(_ item: SyncedItem) throws {
+        // The place may have had another item, which has gone from there.
+        try cached("DELETE FROM items WHERE folder = ?1 AND parent = ?2 AND name = ?3 AND item <> ?4")
+            .execute(arguments: [folder, data(item.parent), Data(item.name), data(item.id)])
+        try cached(
+            "INSERT OR REPLACE INTO items (folder, \(Self.columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
+                + "?12, ?13)"
+        ).execute(
+            arguments: [
+                folder, data(item.id), data(item.parent), Data(item.name), item.kind.rawValue, item.version.map(data),
+                Int64(bitPattern: item.stamp.inode), item.stamp.born, item.stamp.size, item.stamp.modified,
+                item.stamp.changed, item.stamp.isExecutable, item.isRacy,
+            ])
+    }
+
+    /// Forgets an item, and everything in it.
+    func remove(_ id: DocumentID) throws {
+        for item in try descendants(of: id).reversed() + [item(id)].compactMap({ $0 }) {
+            try cached("DELETE FROM items WHERE folder = ?1 AND item = ?2").execute(arguments: [folder, data(item.id)])
+        }
+    }
+
+    /// Two items became one in the container: rows of the old id are the remaining item's.
+    func rename(_ old: DocumentID, to new: DocumentID) throws {
+        if try item(new) == nil {
+            try cached("UPDATE items SET item = ?3 WHERE folder = ?1 AND item = ?2")
+                .execute(arguments: [folder, data(old), data(new)])
+        } else {
+            try cached("DELETE FROM items WHERE folder = ?1 AND item = ?2").execute(arguments: [folder, data(old)])
+        }
+        try cached("UPDATE OR REPLACE items SET parent = ?3 WHERE folder = ?1 AND parent = ?2")
+            .execute(arguments: [folder, data(old), data(new)])
+    }
+
+    // MARK: Rows
+
+    private func items(where condition: String, _ values: (any DatabaseValueConvertible)...) throws -> [SyncedItem] {
+        try Row.fetchAll(
+            cached("SELECT \(Self.columns) FROM items WHERE folder = ?1 AND \(condition)"),
+            arguments: StatementArguments([folder] + values)
+        ).compactMap(Self.item)
+    }
+
+    private static func item(_ row: Row) -> SyncedItem? {
+        guard let id = DocumentID(bytes: row[0] as Data), let parent = DocumentID(bytes: row[1] as Data),
+            let kind = FileFacts.Kind(rawValue: row[3])
+        else { return nil }
+        return SyncedItem(
+            id: id, parent: parent, name: FileName(row[2] as Data), kind: kind,
+            version: (row[4] as Data?).flatMap { DocumentID(bytes: $0) },
+            stamp: FileStamp(
+                inode: UInt64(bitPattern: row[5]), born: row[6], size: row[7], modified: row[8], changed: row[9],
+                isExecutable: row[10]),
+            isRacy: row[11])
+    }
+
+    private func data(_ id: DocumentID) -> Data { Data(id.bytes) }
+    private func cached(_ sql: String) throws -> Statement { try database.cachedStatement(sql: sql) }
+}

@@ -1,0 +1,192 @@
+internal import Foundation
+package import NephosCore
+internal import NephosWire
+
+/// The items of a container's folder by id, for a program that keeps a real folder equal to it.
+///
+/// Reads are of this device's copy: the server's state with this device's pending changes on top. The cursor of
+/// ``changedItems(after:)`` covers changes by this device too, by any of its processes.
+package struct ContainerTree: Sendable {
+    /// A file, folder, link or package.
+    package struct Item: Hashable, Sendable {
+        package var id: DocumentID
+        package var parent: DocumentID
+        package var name: Data
+        package var kind: DocumentEntry.Kind
+        /// The version of its content; nil: it is a folder.
+        package var version: DocumentID?
+        /// Other names of the version: the same bytes, committed again.
+        package var aliases: [DocumentID]
+        /// Bytes of the content.
+        package var size: UInt64
+        package var isExecutable: Bool
+
+        /// Whether a file with this version has the item's present content.
+        package func hasContent(of version: DocumentID?) -> Bool {
+            self.version == version || version.map { aliases.contains($0) } ?? false
+        }
+    }
+
+    let handle: ContainerHandle
+    /// The folder; items elsewhere in the container do not exist for this tree.
+    package let root: DocumentID
+
+    init(handle: ContainerHandle, root: DocumentID) {
+        (self.handle, self.root) = (handle, root)
+    }
+
+    /// A new item id.
+    package func makeID() -> DocumentID { handle.makeID() }
+
+    /// Rings after each change of this device's copy, from the moment of the call.
+    package func changes() -> AsyncStream<Void> { handle.session.local.changed.listen() }
+
+    // MARK: Read
+
+    /// Items that may have changed after a cursor, and the cursor behind them; call again until it stays the same.
+    ///
+    /// - Returns: Nil: the log does not go back that far. Compare every item, from the cursor ``latest()`` on.
+    /// - Throws: ``CloudError`` `.storeOutOfStep` until the first download; `.notSignedIn`; `.storageFailure`.
+    package func changedItems(
+        after cursor: Int64
+    ) throws(CloudError) -> (items: [DocumentID], cursor: Int64)? {
+        try handle.read { try $0.touched(after: cursor, limit: Self.pageMax).map { ($0.items, $0.upTo) } }
+    }
+
+    /// The cursor behind the newest change.
+    package func latest() throws(CloudError) -> Int64 { try handle.read { try $0.latestTouch() } }
+
+    /// The items with these ids.
+    ///
+    /// - Returns: Nil for an item that is not in the folder: removed, in the trash, or elsewhere. If two items became
+    ///   one, the old id leads to the remaining item, whose id is another.
+    package func items(_ ids: [DocumentID]) throws(CloudError) -> [DocumentID: Item?] {
+        try handle.read { documents in
+            var folders: [DocumentID: DocumentPath] = [:]
+            var found: [DocumentID: Item?] = [:]
+            for id in ids { found[id] = .some(try documents.treeItem(id, in: root, &folders)) }
+            return found
+        }
+    }
+
+    /// The items directly in a folder of the tree; none if it is not in the tree.
+    package func children(of folder: DocumentID) throws(CloudError) -> [Item] {
+        try handle.read { documents in
+            var folders: [DocumentID: DocumentPath] = [:]
+            guard try folder == root || documents.treeItem(folder, in: root, &folders) != nil else { return [] }
+            return try documents.children(of: folder).compactMap { Item($0) }
+        }
+    }
+
+    private static let pageMax = 1000
+
+    // MARK: Contents
+
+    /// Writes the content of a file into an open file, from its beginning, and gives it its length, date and extended
+    /// attributes. Nothing is flushed.
+    ///
+    /// - Parameters:
+    ///   - version: The expected version.
+    ///   - descriptor: Open for writing, and not closed by this call.
+    ///   - timeout: How long no data may arrive.
+    ///   - onProgress: Gets the bytes that were written.
+    /// - Throws: ``CloudError`` `.storeOutOfStep` when the item has another version by now: look again; `.unknownItem`; a
+    ///   network error; `.storageFailure`.
+    package func fetch(
+        _ id: DocumentID, version: DocumentID, into descriptor: Int32, timeout: Duration = .seconds(30),
+        onProgress: @escaping @Sendable (UInt64) -> Void = { _ in }
+    ) async throws(CloudError) {
+        let (item, content) = try content(of: id, version)
+        let file = dup(descriptor)
+        guard file >= 0 else { throw ContentFolder.failure(item.wire.nameText) }
+        let sink = EndingSink(FileSink(file: OpenFile(file), name: item.wire.nameText))
+        defer { sink.end() }
+        do {
+            var standing = try handle.reader.standing(of: content, of: item)
+            // The folder has the bytes: a second copy in the home would only take room.
+            standing.bound = 0
+            _ = try await handle.reader.write(content, of: item, standing, to: sink, timeout) { done, _ in
+                onProgress(done)
+            }
+        } catch { throw LocalFailure.error(of: error, at: nil) }
+        guard ftruncate(descriptor, off_t(clamping: content.length)) == 0 else {
+            throw ContentFolder.failure(item.wire.nameText)
+        }
+        var attributes = UnkeptAttributes()
+        for attribute in item.wire.attributes.extended {
+            attributes.set(attribute.name, to: attribute.value, of: descriptor, file: item.wire.nameText)
+        }
+        DocumentExport.setModified(DocumentDate(nanoseconds: content.modified), of: descriptor)
+    }
+
+    /// Where a symbolic link leads, as bytes.
+    ///
+    /// - Throws: ``CloudError`` as ``fetch(_:version:into:timeout:onProgress:)`` does.
+    package func linkTarget(
+        of id: DocumentID, version: DocumentID, timeout: Duration = .seconds(30)
+    ) async throws(CloudError) -> [UInt8] {
+        let (item, content) = try content(of: id, version)
+        return [UInt8](try await handle.reader.readAll(content, of: item, timeout))
+    }
+
+    private func content(
+        of id: DocumentID, _ version: DocumentID
+    ) throws(CloudError) -> (HeldDocument, WireDocumentContent) {
+        guard let item = try handle.read({ try $0.document(id) }), item.wire.hasContent else { throw Self.gone(id) }
+        guard item.wire.content.version == version.wire else { throw Self.changed(id) }
+        return (item, item.wire.content)
+    }
+
+    static func gone(_ id: DocumentID) -> CloudError {
+        CloudError(.unknownItem, "The item is no longer in the folder.", details: ["item": "\(id)"])
+    }
+
+    static func changed(_ id: DocumentID) -> CloudError {
+        CloudError(.storeOutOfStep, "The item has changed meanwhile. Look again.", details: ["item": "\(id)"])
+    }
+}
+
+extension UbiquityContainer {
+    /// The items of a folder by id; `Documents`, unless another is given.
+    package func tree(of root: DocumentID = .documents) -> ContainerTree { ContainerTree(handle: handle, root: root) }
+}
+
+extension WireDocumentItem {
+    fileprivate var nameText: String { String(decoding: name, as: UTF8.self) }
+}
+
+extension ContainerTree.Item {
+    /// - Returns: Nil: of a kind that this release does not know.
+    init?(_ held: HeldDocument) {
+        guard let kind = DocumentEntry.Kind(held.wire.kind), let parent = held.parent else { return nil }
+        self.init(
+            id: held.id, parent: parent, name: held.wire.name, kind: kind,
+            version: held.wire.hasContent ? DocumentID(bytes: held.wire.content.version) : nil,
+            aliases: held.wire.content.sameAs.compactMap { DocumentID(bytes: $0) },
+            size: held.wire.hasContent ? held.wire.content.length : 0,
+            isExecutable: held.wire.attributes.executable)
+    }
+}
+
+extension DocumentTransaction {
+    /// - Parameter folders: The paths of folders that were asked for before, in this transaction.
+    /// - Returns: Nil: the item is not in the tree.
+    func treeItem(
+        _ id: DocumentID, in root: DocumentID, _ folders: inout [DocumentID: DocumentPath]
+    ) throws -> ContainerTree.Item? {
+        guard let held = try document(id), !held.isTrashed, let parent = held.parent,
+            try isInTree(parent, root, &folders)
+        else { return nil }
+        return ContainerTree.Item(held)
+    }
+
+    /// Whether a folder is the root of a tree or beneath it, and not in the trash.
+    func isInTree(
+        _ folder: DocumentID, _ root: DocumentID, _ folders: inout [DocumentID: DocumentPath]
+    ) throws -> Bool {
+        guard let here = try path(ofFolder: folder, &folders), let top = try path(ofFolder: root, &folders) else {
+            return false
+        }
+        return top.contains(here)
+    }
+}
