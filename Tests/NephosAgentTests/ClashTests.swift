@@ -39,7 +39,9 @@ import Testing
         try await house.settle()
         try house[0].write("Letters/1.txt", "edited")
         try house[1].remove("Letters")
-        #expect(try await house.expectEqual() == ["Letters": "folder", "Letters/1.txt": "edited"])
+        let tree = try await house.expectEqual()
+        // The server refuses to delete a folder with a change that the device had not seen.
+        #expect(tree["Letters/1.txt"] == "edited")
     }
 
     @Test func newFileSurvivesDeletionOfItsFolder() async throws {
@@ -109,7 +111,10 @@ import Testing
         try await house.settle()
         try house[0].move("a.txt", "b.txt")
         try house[1].write("b.txt", "new")
+        // Files of one name become one item with a conflict.
         let tree = try await house.expectEqual()
-        #expect(tree.values.sorted() == ["moved", "new"])
+        #expect(tree.count == 1)
+        let id = try await house[0].id(of: "b.txt")
+        #expect(try await house[0].container.conflicts.versions(of: id).count == 2)
     }
 }

@@ -13,9 +13,10 @@ final class Household {
         let container: UbiquityContainer
         let store: AgentStore
         let path: String
-        var folder: AgentFolder
-        var options = AgentOptions()
-        var sync: FolderSync
+        let folder: AgentFolder
+        private let options: AgentOptions
+        private var running: FolderSync?
+        var sync: FolderSync { running! }
 
         init(_ session: Session, path: String) async throws {
             self.session = session
@@ -27,8 +28,31 @@ final class Household {
             let account = try #require(try session.account).accountID
             folder = try store.add(
                 path: path, app: container.app, container: container.id, account: account, mark: mark)
+            var options = AgentOptions()
             options.deleteDelay = .zero
-            sync = try FolderSync(folder, container.tree(), store, options)
+            if ProcessInfo.processInfo.environment["NEPHOS_AGENT_LOG"] != nil {
+                let name = (path as NSString).lastPathComponent
+                options.log = { print("[\(name)] \($0)") }
+            }
+            self.options = options
+            running = try FolderSync(folder, container.tree(), store, options)
+        }
+
+        /// Ends the agent between two passes, and starts another.
+        func restart() async throws {
+            // The folder's lock goes with the old one.
+            running = nil
+            var left = 200
+            while true {
+                do {
+                    running = try FolderSync(folder, container.tree(), store, options)
+                    return
+                } catch {
+                    left -= 1
+                    if left == 0 { throw error }
+                    try await Task.sleep(for: .milliseconds(5))
+                }
+            }
         }
 
         // MARK: Files
@@ -116,9 +140,10 @@ final class Household {
     subscript(number: Int) -> Device { devices[number] }
 
     /// Runs passes until no agent has anything left to do.
-    func settle(_ roundsMax: Int = 60) async throws {
+    func settle(within limit: Duration = .seconds(20)) async throws {
         var quiet = 0
-        for _ in 0..<roundsMax {
+        let end = ContinuousClock.now + limit
+        while ContinuousClock.now < end {
             var isIdle = true
             for device in devices {
                 try await device.sync.pass()
@@ -133,6 +158,18 @@ final class Household {
             let report = try device.store.report(of: device.folder)
             Issue.record("Not idle: \(device.path): \(String(describing: report))")
         }
+        try await describe()
+    }
+
+    /// Says what each device has, for a failure.
+    func describe() async throws {
+        for device in devices {
+            print(device.path, try device.tree())
+            print("  container:", try await device.container.items(in: "Documents").map { "\($0.path) \($0.id)" })
+            print("  blocked:", try device.store.blocked(in: device.folder).map { "\($0.text): \($0.reason)" })
+            print("  report:", String(describing: try device.store.report(of: device.folder)))
+            print("  parked:", try FileManager.default.contentsOfDirectory(atPath: device.path + "/.nephos/parked"))
+        }
     }
 
     /// Settles, and expects all folders to be equal.
@@ -143,6 +180,7 @@ final class Household {
         for device in devices.dropFirst() {
             #expect(try device.tree() == first, sourceLocation: location)
         }
+        if try devices.contains(where: { try $0.tree() != first }) { try await describe() }
         return first
     }
 }

@@ -12,6 +12,8 @@ package final class RootFolder: Sendable {
     private static let markName = FileName("folder".utf8)
     private static let partsName = FileName("parts".utf8)
     private static let parkingName = FileName("parked".utf8)
+    /// The way from the root to ``parking``.
+    static let parkingPath = [ownName, parkingName]
 
     package let path: String
     package let folder: HeldFolder

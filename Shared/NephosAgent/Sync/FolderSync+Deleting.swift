@@ -29,6 +29,7 @@ extension FolderSync {
         }
         let outcomes = try await container.apply(changes, container.stageFiles())
         for (item, outcome) in zip(gone, outcomes) {
+            log("sent deletion of \(item.name.text) \(item.id)")
             if case .failure(let error) = outcome { try await handle(error, ofDeletion: item, batch) }
             try write { try $0.remove(item.id) }
             vanished[item.id] = nil

@@ -22,6 +22,7 @@ extension FolderSync {
             }
             guard try free(item) else { return false }
             if let row { return try move(row, to: item, folder) }
+            guard try read({ try $0.item(item.id) }) == nil else { return true }
             switch item.kind {
             case .folder: try makeFolder(item, folder)
             case .link: try await makeLink(item, folder)
@@ -55,11 +56,20 @@ extension FolderSync {
         guard var other = try read({ try $0.child(of: place.folder, named: place.name) }), other.id != item.id else {
             return true
         }
-        if let wanted = try container.items([other.id])[other.id] ?? nil, wanted.place == place { return false }
+        let wanted = try container.items([other.id])[other.id] ?? nil
+        guard wanted?.place != place else { return false }
+        if wanted == nil, other.kind == .folder, item.kind == .folder, try read({ try $0.item(item.id) }) == nil {
+            // The folder was deleted and made again. What is in it is compared, and need not move.
+            remote.insert(try read { try $0.children(of: other.id).map(\.id) })
+            remote.compare(item.id, isDeep: false)
+            try rename(other.id, to: item.id)
+            return true
+        }
         guard try standing(of: other) == .same, let folder = try open(place.folder) else {
             dirty.insert(place)
             return false
         }
+        log("parked \(place.name.text) \(other.id)")
         try folder.move(place.name, to: root.parking, as: other.parkingName)
         let stamp = try restamped(other, FileStamp(root.parking.facts(other.parkingName)))
         (other.parent, other.name, other.stamp) = (SyncedItem.parkingLot, other.parkingName, stamp)
@@ -75,11 +85,12 @@ extension FolderSync {
     }
 
     private func move(_ row: SyncedItem, to item: ContainerTree.Item, _ target: HeldFolder) throws -> Bool {
-        guard try standing(of: row) == .same, let source = row.isParked ? root.parking : try open(row.parent) else {
+        guard try standing(of: row) == .same, let source = try open(row.parent) else {
             if !row.isParked { dirty.insert(Place(folder: row.parent, name: row.name)) }
             return false
         }
-        try source.move(row.isParked ? row.parkingName : row.name, to: target, as: item.place.name)
+        try source.move(row.name, to: target, as: item.place.name)
+        log("moved \(row.name.text) \(row.id) to \(item.place.name.text) in \(item.parent)")
         var row = row
         row.stamp = restamped(row, FileStamp(try target.facts(item.place.name)))
         (row.parent, row.name) = (item.parent, item.place.name)
@@ -94,6 +105,7 @@ extension FolderSync {
             guard error.number == EEXIST, try folder.facts(item.place.name).kind == .folder else { throw error }
             dirty.insert(item.id, isDeep: true)
         }
+        log("made folder \(item.place.name.text) \(item.id)")
         let facts = try folder.facts(item.place.name)
         try flush([folder])
         try write {
@@ -173,7 +185,7 @@ extension FolderSync {
         let row = try read { try $0.item(item.id) }
         let place = row.map { Place(folder: $0.parent, name: $0.name) } ?? item.place
         do {
-            guard row?.isParked != true, let folder = try folders[place.folder] ?? open(place.folder) else {
+            guard let folder = try folders[place.folder] ?? open(place.folder) else {
                 remote.insert([item.parent, item.id])
                 root.parts.removeAll(arrival.part)
                 return nil
@@ -196,6 +208,7 @@ extension FolderSync {
                 Self.setExecutable(item.isExecutable, of: descriptor)
                 try root.parts.move(arrival.part, to: folder, as: place.name)
             }
+            log("wrote \(place.name.text) \(item.id)")
             folders[place.folder] = folder
             blocked[place] = nil
             return SyncedItem(
@@ -248,7 +261,7 @@ extension FolderSync {
         let place = Place(folder: row.parent, name: row.name)
         do {
             let standing = try standing(of: row)
-            guard standing == .same, let folder = row.isParked ? root.parking : try open(row.parent) else {
+            guard standing == .same, let folder = try open(row.parent) else {
                 // Gone on both sides; or something else has the name, which is new.
                 if standing == .absent || standing == .replaced { try forget(row) }
                 if standing == .replaced { dirty.insert(place) }
@@ -259,6 +272,7 @@ extension FolderSync {
             } else {
                 guard try removeFile(row, folder) else { return dirty.insert(place) }
             }
+            log("removed \(row.name.text) \(row.id)")
             try flush([folder])
             try forget(row)
             blocked[place] = nil
@@ -273,23 +287,20 @@ extension FolderSync {
     }
 
     private func removeFile(_ row: SyncedItem, _ folder: HeldFolder) throws -> Bool {
-        if row.isParked { return try removeParked(row) }
-        try folder.move(row.name, to: root.parking, as: row.parkingName)
-        if try removeParked(row) { return true }
-        try root.parking.move(row.parkingName, to: folder, as: row.name)
-        return false
-    }
-
-    private func removeParked(_ row: SyncedItem) throws -> Bool {
-        guard try row.stamp.hasContent(of: root.parking.facts(row.parkingName)) else { return false }
-        try root.parking.removeFile(row.parkingName)
+        // First out of everybody's sight: what is removed is what was looked at.
+        let name = row.isParked ? row.name : row.parkingName
+        if !row.isParked { try folder.move(row.name, to: root.parking, as: name) }
+        guard try row.stamp.hasContent(of: root.parking.facts(name)) else {
+            if !row.isParked { try root.parking.move(name, to: folder, as: row.name) }
+            return false
+        }
+        try root.parking.removeFile(name)
         return true
     }
 
     /// - Returns: False: something in it is not deleted.
     private func removeFolder(_ row: SyncedItem, _ parent: HeldFolder) throws -> Bool {
-        let name = row.isParked ? row.parkingName : row.name
-        let folder = try parent.folder([name])
+        let folder = try parent.folder([row.name])
         let names = try folder.names()
         guard names.allSatisfy({ IgnoreRule.ignores($0) }) else {
             // New files are in it: they are sent, and the folder is made again for them.
@@ -300,7 +311,7 @@ extension FolderSync {
         }
         // What is not synced goes with its folder.
         for name in names { folder.removeAll(name) }
-        try parent.removeFolder(name)
+        try parent.removeFolder(row.name)
         return true
     }
 }

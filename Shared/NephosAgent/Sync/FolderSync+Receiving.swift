@@ -95,10 +95,16 @@ extension FolderSync {
             let items = try container.items(ids)
             var more: [DocumentID] = []
             for id in ids where seen.insert(id).inserted {
-                let item = items[id] ?? nil
-                if let item, item.id != id {
-                    try rename(id, to: item.id)
-                    guard seen.insert(item.id).inserted else { continue }
+                var item = items[id] ?? nil
+                if let survivor = item, survivor.id != id {
+                    // Two items became one. If both are on disk, the file of this id goes: the other has its content.
+                    if try read({ try $0.item(survivor.id) }) == nil {
+                        try rename(id, to: survivor.id)
+                        guard seen.insert(survivor.id).inserted else { continue }
+                    } else {
+                        more.append(survivor.id)
+                        item = nil
+                    }
                 }
                 let row = try read { try $0.item(item?.id ?? id) }
                 plan.compare(item, row)

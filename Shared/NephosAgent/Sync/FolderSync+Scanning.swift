@@ -23,13 +23,32 @@ struct LocalBatch {
         }
     }
 
-    private(set) var changes: [Change] = []
+    private enum Subject: Hashable {
+        case item(DocumentID)
+        case place(Place)
+    }
+
+    private var changes: [Change] = []
+    private var numbers: [Subject: Int] = [:]
     var count: Int { changes.count }
 
-    mutating func append(_ change: Change) { changes.append(change) }
+    /// A place or an item may be looked at twice before the batch is sent: what was found last counts.
+    mutating func append(_ change: Change) {
+        let subject: Subject =
+            switch change {
+            case .displace(let item), .change(let item, _), .move(let item, _, _, _): .item(item.id)
+            case .make(let place, _): .place(place)
+            }
+        if let number = numbers[subject] {
+            changes[number] = change
+        } else {
+            numbers[subject] = changes.count
+            changes.append(change)
+        }
+    }
 
     mutating func takeAll() -> [Change] {
-        defer { changes = [] }
+        defer { (changes, numbers) = ([], [:]) }
         return changes.enumerated().sorted { ($0.element.rank, $0.offset) < ($1.element.rank, $1.offset) }
             .map(\.element)
     }
@@ -103,6 +122,9 @@ extension FolderSync {
             items[row.name] = row
             if found[row.name] == nil, !unknown.contains(row.name), vanished[row.id] == nil { vanished[row.id] = .now }
         }
+        for name in look.names.names ?? [] where found[name] == nil {
+            later.remove(Place(folder: look.folder, name: name))
+        }
         for (name, facts) in found {
             let place = Place(folder: look.folder, name: name)
             guard facts.kind != .special else {
@@ -131,13 +153,16 @@ extension FolderSync {
         case .unchanged:
             guard let item else { return }
             vanished[item.id] = nil
+            later.remove(place)
             if item.kind == .folder, isDeep { dirty.insert(item.id, isDeep: true) }
         case .adopt(var item):
             vanished[item.id] = nil
             item.stamp = FileStamp(facts)
             try write { try $0.put(item) }
             dirty.insert(item.id, isDeep: true)
-        case .make: batch.append(.make(place, facts))
+        case .make:
+            guard try !isTaken(place) else { return try rename(place, facts) }
+            batch.append(.make(place, facts))
         case .change(let item):
             vanished[item.id] = nil
             batch.append(.change(item, facts))
@@ -148,13 +173,35 @@ extension FolderSync {
         }
     }
 
+    /// Whether the container has an item of this name that is elsewhere on disk, and about to be moved here.
+    private func isTaken(_ place: Place) throws -> Bool {
+        guard let item = try container.child(of: place.folder, named: Data(place.name)),
+            let row = try read({ try $0.item(item.id) })
+        else { return false }
+        return Place(folder: row.parent, name: row.name) != place
+    }
+
+    /// Gives a new file or folder another name, since an item that other devices have there comes to its place.
+    private func rename(_ place: Place, _ facts: FileFacts) throws {
+        guard let folder = try open(place.folder) else { return }
+        for number in 2...Self.namesMax {
+            let name = FileName(DocumentPath.numbered(Data(place.name), number))
+            do throws(FileFailure) { try folder.move(place.name, to: folder, as: name) } catch {
+                guard error.number == EEXIST else { throw error }
+                continue
+            }
+            dirty.insert(Place(folder: place.folder, name: name))
+            remote.insert(remote.postponed)
+            return
+        }
+    }
+
+    private static let namesMax = 1000
+
     /// Whether an item is where its row has it.
     func standing(of item: SyncedItem) throws(CloudError) -> Standing {
         do {
-            let facts =
-                item.isParked
-                ? try root.parking.facts(item.parkingName) : try open(item.parent)?.facts(item.name)
-            guard let facts else { return .unknown }
+            guard let facts = try open(item.parent)?.facts(item.name) else { return .unknown }
             return item.kind == facts.kind && item.stamp.isFile(facts) ? .same : .replaced
         } catch let failure as FileFailure {
             // A folder on the way that is gone has taken the item with it, or elsewhere.

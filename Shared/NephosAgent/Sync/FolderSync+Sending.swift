@@ -23,6 +23,7 @@ extension FolderSync {
         var files = try container.stageFiles()
         var bytes: UInt64 = 0
         var folders: [DocumentID: HeldFolder] = [:]
+        try await freeNames(for: changes)
         for change in changes {
             if case .move(let item, _, _, _) = change, item.kind == .folder {
                 // What a folder's move makes of the tree decides about the next: it is sent alone.
@@ -37,6 +38,20 @@ extension FolderSync {
             bytes = 0
         }
         try await apply(&prepared, files)
+    }
+
+    /// Items that exchange names get other names first: the container has no two items of one name.
+    private func freeNames(for changes: [LocalBatch.Change]) async throws(CloudError) {
+        var targets: [Place: DocumentID] = [:]
+        for case .move(let item, let place, _, _) in changes { targets[place] = item.id }
+        let inTheWay = changes.compactMap { change -> SyncedItem? in
+            guard case .move(let item, _, _, _) = change else { return nil }
+            let taker = targets[Place(folder: item.parent, name: item.name)]
+            return taker != nil && taker != item.id ? item : nil
+        }
+        guard !inTheWay.isEmpty else { return }
+        _ = try await container.apply(
+            inTheWay.map { .move($0.id, in: $0.parent, name: Data(".nephos-\($0.id)".utf8)) }, container.stageFiles())
     }
 
     private func prepare(
@@ -152,6 +167,7 @@ extension FolderSync {
             for (one, outcome) in zip(some, outcomes) {
                 switch outcome {
                 case .success(let outcome):
+                    log("sent \(one.local.text)")
                     if let made = try record(one, outcome, tree) { madeFolders.append(made) }
                 case .failure(let error): failures.append((one, error))
                 }
@@ -161,7 +177,7 @@ extension FolderSync {
         for (one, error) in failures { try await handle(error, of: one) }
     }
 
-    /// - Returns: A folder that has a row now, and was not looked into.
+    /// - Returns: A folder with a new place, whose contents have to be looked at.
     private func record(
         _ one: Prepared, _ outcome: ContainerTree.Outcome, _ tree: SyncedTree
     ) throws -> DocumentID? {
@@ -173,7 +189,10 @@ extension FolderSync {
             if let stamp = one.stamp, !isChanged { item.stamp = stamp }
             try tree.put(item)
             blocked[place] = nil
+            later.remove(place)
             if isChanged { dirty.insert(place) }
+            // Looks at its contents that came before may not have found it.
+            return item.kind == .folder ? item.id : nil
         case .make(let place, let facts):
             guard let stamp = one.stamp else { return nil }
             try tree.put(
@@ -198,6 +217,7 @@ extension FolderSync {
 
     private func handle(_ error: CloudError, of one: Prepared) async throws(CloudError) {
         let place = one.place
+        log("not sent \(one.local.text): \(error.message)")
         switch (error.code, one.local) {
         case (_, .displace(let item)):
             // It stays in the container, and comes back under another name.
@@ -242,6 +262,17 @@ extension FolderSync {
             remote.insert(children)
             remote.compare(outcome.item)
         case .failure(let error): block(Place(folder: row.parent, name: row.name), error.message)
+        }
+    }
+}
+
+extension LocalBatch.Change {
+    fileprivate var text: String {
+        switch self {
+        case .displace(let item): "removal of \(item.name.text) \(item.id)"
+        case .move(let item, let place, _, _): "move of \(item.name.text) \(item.id) to \(place.name.text) in \(place.folder)"
+        case .make(let place, let facts): "new \(facts.kind) \(place.name.text) in \(place.folder)"
+        case .change(let item, _): "change of \(item.name.text) \(item.id)"
         }
     }
 }

@@ -13,6 +13,8 @@ package struct AgentOptions: Sendable {
     package var downloadsMax = 8
     /// How long no data of a download may arrive.
     package var downloadTimeout = Duration.seconds(30)
+    /// Gets a line for each change that is sent or made on disk.
+    package var log: @Sendable (String) -> Void = { _ in }
 
     package init() {}
 }
@@ -170,11 +172,12 @@ package actor FolderSync {
     ///
     /// - Throws: ``FileFailure`` of a folder that is not there or cannot be opened.
     func open(_ folder: DocumentID) throws -> HeldFolder? {
+        guard folder != SyncedItem.parkingLot else { return root.parking }
         guard let path = try read({ try $0.path(of: folder) }) else { return nil }
         return try root.folder.folder(path)
     }
 
-    /// The items of two ids became one.
+    /// Gives an item's row to another id, which has none.
     func rename(_ old: DocumentID, to new: DocumentID) throws(CloudError) {
         try write { try $0.rename(old, to: new) }
         watch.rename(old, to: new)
@@ -184,7 +187,12 @@ package actor FolderSync {
 
     // MARK: Status
 
-    func block(_ place: Place, _ reason: String) { blocked[place] = reason }
+    func block(_ place: Place, _ reason: String) {
+        if blocked[place] != reason { log("blocked \(place.name.text): \(reason)") }
+        blocked[place] = reason
+    }
+
+    func log(_ text: @autoclosure () -> String) { options.log(text()) }
 
     /// What keeps downloads from coming; nil: nothing does.
     func noteProblem(_ error: CloudError?) { problem = error?.message }

@@ -7,6 +7,11 @@ struct Place: Hashable, Sendable {
     var name: FileName
 }
 
+extension FileName {
+    /// For a person to read.
+    var text: String { String(decoding: self, as: UTF8.self) }
+}
+
 /// Folders on disk that have to be looked at, the oldest first.
 struct DirtyFolders: Sendable {
     struct Look: Sendable {

@@ -42,7 +42,8 @@ package struct FileStamp: Hashable, Sendable {
 /// An item as the folder on disk and the container had it when they were last equal: the merge base.
 package struct SyncedItem: Hashable, Sendable {
     package var id: DocumentID
-    /// The folder's item. An item that waits in the agent's own folder for its place has ``parkingLot``.
+    /// The folder's item. An item that waits in the agent's own folder for its place has ``parkingLot``, and the name that
+    /// it has there.
     package var parent: DocumentID
     package var name: FileName
     package var kind: FileFacts.Kind

@@ -64,13 +64,14 @@ struct SyncedTree {
             .compactMap { DocumentID(bytes: $0) }
     }
 
-    /// The names that lead from the root to a folder; nil: it has no row, or waits for its place.
+    /// The names that lead from the root to a folder, which may be parked; nil: it has no row.
     func path(of id: DocumentID) throws -> [FileName]? {
         var names: [FileName] = []
         var next = id
         while next != root {
-            guard let item = try item(next), !item.isParked, names.count < Self.depthMax else { return nil }
+            guard let item = try item(next), names.count < Self.depthMax else { return nil }
             names.append(item.name)
+            guard !item.isParked else { return RootFolder.parkingPath + names.reversed() }
             next = item.parent
         }
         return names.reversed()
@@ -102,15 +103,11 @@ struct SyncedTree {
         }
     }
 
-    /// Two items became one in the container: rows of the old id are the remaining item's.
+    /// Gives an item and what is in it to another id, which has no row.
     func rename(_ old: DocumentID, to new: DocumentID) throws {
-        if try item(new) == nil {
-            try cached("UPDATE items SET item = ?3 WHERE folder = ?1 AND item = ?2")
-                .execute(arguments: [folder, data(old), data(new)])
-        } else {
-            try cached("DELETE FROM items WHERE folder = ?1 AND item = ?2").execute(arguments: [folder, data(old)])
-        }
-        try cached("UPDATE OR REPLACE items SET parent = ?3 WHERE folder = ?1 AND parent = ?2")
+        try cached("UPDATE items SET item = ?3 WHERE folder = ?1 AND item = ?2")
+            .execute(arguments: [folder, data(old), data(new)])
+        try cached("UPDATE items SET parent = ?3 WHERE folder = ?1 AND parent = ?2")
             .execute(arguments: [folder, data(old), data(new)])
     }
 

@@ -62,6 +62,9 @@ package struct DocumentPath: Hashable {
     /// From the top. Bytes that are no text are shown as U+FFFD.
     package var text: String { "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/") }
 
+    /// A name beside the name: `name 2.txt`.
+    package static func numbered(_ name: Data, _ number: Int) -> Data { ConflictName.make(of: name, number: number) }
+
     /// - Throws: ``CloudError`` `.invalidArguments`.
     package static func check(_ name: Data, of path: String = "") throws(CloudError) {
         guard !DocumentLimits.isName(name) else { return }

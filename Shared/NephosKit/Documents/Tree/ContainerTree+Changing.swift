@@ -71,7 +71,7 @@ package final class StagedFiles: Sendable {
 extension ContainerTree {
     /// A change of one item.
     package enum Change: Sendable {
-        /// Makes a folder, or adopts the folder of that name.
+        /// Makes a folder, or adopts the folder of that name. If a file has the name, the server renames one of the two.
         case makeFolder(DocumentID, in: DocumentID, name: Data)
         /// Makes a file or link. If the container has one of that name, the two become one item, with a conflict unless
         /// the contents are equal.
@@ -149,16 +149,14 @@ private struct TreeDraft {
     mutating func apply(_ change: ContainerTree.Change, _ folder: ContentFolder) throws -> ContainerTree.Outcome {
         switch change {
         case .makeFolder(let id, let parent, let name):
-            if let there = try existing(name, in: parent) {
-                guard there.isFolder else { throw Self.clash(name) }
-                return .init(item: there.id)
-            }
+            // Of two items of different kinds, the server renames one.
+            if let there = try existing(name, in: parent), there.isFolder { return .init(item: there.id) }
             try create(id, .folder, name, in: parent, nil)
             madeFolders.insert(id)
             return .init(item: id)
         case .make(let id, let parent, let name, let file):
             try folder.require(file.content)
-            guard let there = try existing(name, in: parent) else {
+            guard let there = try existing(name, in: parent), there.wire.kind == file.content.kind else {
                 try create(id, file.content.kind, name, in: parent, file.content)
                 return .init(item: id, version: file.content.version)
             }

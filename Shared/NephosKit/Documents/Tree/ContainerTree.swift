@@ -78,6 +78,15 @@ package struct ContainerTree: Sendable {
         }
     }
 
+    /// The item of a name in a folder; nil: there is none, or the folder is not in the tree.
+    package func child(of folder: DocumentID, named name: Data) throws(CloudError) -> Item? {
+        try handle.read { documents in
+            var folders: [DocumentID: DocumentPath] = [:]
+            guard try documents.isInTree(folder, root, &folders) else { return nil }
+            return try documents.child(of: folder, named: name).flatMap { Item($0) }
+        }
+    }
+
     private static let pageMax = 1000
 
     // MARK: Contents

@@ -17,6 +17,9 @@ enum ConflictName {
         mark(plain(name), mark(device: device, committed: committed, number: number))
     }
 
+    /// A file that gives way to another of its name: `name 2.txt`.
+    static func make(of name: Data, number: Int) -> Data { mark(name, " \(number)") }
+
     /// Puts the mark before the extension.
     private static func mark(_ name: Data, _ text: String) -> Data {
         // A name that begins with its only dot has no extension.
