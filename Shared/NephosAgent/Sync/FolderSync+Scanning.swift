@@ -32,6 +32,12 @@ struct LocalBatch {
     private var numbers: [Subject: Int] = [:]
     var count: Int { changes.count }
 
+    /// Whether the item was found at another place.
+    func moves(_ id: DocumentID) -> Bool {
+        guard let number = numbers[.item(id)], case .move = changes[number] else { return false }
+        return true
+    }
+
     /// A place or an item may be looked at twice before the batch is sent: what was found last counts.
     mutating func append(_ change: Change) {
         let subject: Subject =
@@ -139,6 +145,7 @@ extension FolderSync {
         _ place: Place, _ facts: FileFacts, _ item: SyncedItem?, _ inodes: Set<UInt64>, _ isDeep: Bool,
         _ batch: inout LocalBatch
     ) throws {
+        let item = item.flatMap { batch.moves($0.id) ? nil : $0 }
         var known: SyncedItem?
         var standing = Standing.absent
         if item?.stamp.isFile(facts) != true {
