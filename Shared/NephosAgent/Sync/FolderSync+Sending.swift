@@ -226,15 +226,17 @@ extension FolderSync {
             dirty.insert(place)
         case (.unknownItem, .change(let item, _)), (.unknownItem, .move(let item, _, _, _)):
             if try container.items([place.folder])[place.folder] == .some(nil), place.folder != container.root {
+                dirty.insert(place)
                 try await remake(place.folder)
             } else {
                 // It was deleted by another device, and changed here: it becomes a new item.
                 try write { try $0.remove(item.id) }
+                dirty.insert(place)
             }
-            dirty.insert(place)
         case (.unknownItem, .make):
-            try await remake(place.folder)
+            // Before: the folder gets another id.
             dirty.insert(place)
+            try await remake(place.folder)
         case (.invalidArguments, .move(var item, let place, _, _)):
             // Another device's move came before, and both together would be a loop: the container's stays.
             (item.parent, item.name) = (place.folder, place.name)

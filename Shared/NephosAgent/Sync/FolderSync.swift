@@ -182,6 +182,11 @@ package actor FolderSync {
         try write { try $0.rename(old, to: new) }
         watch.rename(old, to: new)
         dirty.rename(old, to: new)
+        later.rename(old, to: new)
+        for (place, reason) in blocked where place.folder == old {
+            blocked[place] = nil
+            blocked[Place(folder: new, name: place.name)] = reason
+        }
         if let since = vanished.removeValue(forKey: old) { vanished[new] = since }
     }
 

@@ -88,6 +88,13 @@ struct LaterPlaces: Sendable {
 
     mutating func remove(_ place: Place) { waits[place] = nil }
 
+    mutating func rename(_ old: DocumentID, to new: DocumentID) {
+        for (place, wait) in waits where place.folder == old {
+            waits[place] = nil
+            waits[Place(folder: new, name: place.name)] = wait
+        }
+    }
+
     /// Places whose time has come. They stay noted, so that the pause of one that fails again grows.
     mutating func takeDue(_ now: ContinuousClock.Instant) -> [Place] {
         let due = waits.filter { $0.value.due <= now }.map(\.key)
