@@ -56,7 +56,9 @@ extension FolderSync {
         guard var other = try read({ try $0.child(of: place.folder, named: place.name) }), other.id != item.id else {
             return true
         }
-        let wanted = try container.items([other.id])[other.id] ?? nil
+        var wanted = try container.items([other.id])[other.id] ?? nil
+        // It became one with another item.
+        if wanted?.id != other.id { wanted = nil }
         guard wanted?.place != place else { return false }
         if wanted == nil, other.kind == .folder, item.kind == .folder, try read({ try $0.item(item.id) }) == nil {
             // The folder was deleted and made again. What is in it is compared, and need not move.
@@ -302,11 +304,16 @@ extension FolderSync {
     private func removeFolder(_ row: SyncedItem, _ parent: HeldFolder) throws -> Bool {
         let folder = try parent.folder([row.name])
         let names = try folder.names()
-        guard names.allSatisfy({ IgnoreRule.ignores($0) }) else {
-            // New files are in it: they are sent, and the folder is made again for them.
-            dirty.insert(row.id, isDeep: true)
-            let place = Place(folder: row.parent, name: row.name)
-            block(place, "It was deleted by another device, and stays here since new files are in it.")
+        let left = names.filter { !IgnoreRule.ignores($0) }
+        guard left.isEmpty else {
+            if try left.allSatisfy({ try folder.facts($0).kind == .special }) {
+                let place = Place(folder: row.parent, name: row.name)
+                block(place, "Another device deleted it. It stays here, since a FIFO, socket or device is in it.")
+            } else {
+                // New files are sent, and the folder is made again for them.
+                dirty.insert(row.id, isDeep: true)
+                postpone(row.id)
+            }
             return false
         }
         // What is not synced goes with its folder.
