@@ -209,7 +209,9 @@ extension FolderSync {
     func standing(of item: SyncedItem) throws(CloudError) -> Standing {
         do {
             guard let facts = try open(item.parent)?.facts(item.name) else { return .unknown }
-            return item.kind == facts.kind && item.stamp.isFile(facts) ? .same : .replaced
+            // A name that leads to something of another kind keeps no item.
+            guard item.kind == facts.kind else { return .absent }
+            return item.stamp.isFile(facts) ? .same : .replaced
         } catch let failure as FileFailure {
             // A folder on the way that is gone has taken the item with it, or elsewhere.
             return failure.isAbsence || failure.number == ENOTDIR ? .absent : .unknown

@@ -187,7 +187,7 @@ extension FolderSync {
             (item.parent, item.name) = (place.folder, place.name)
             // The rename has changed the stamp. That of a changed file stays, so that the next look finds the change.
             if let stamp = one.stamp, !isChanged { item.stamp = stamp }
-            try tree.put(item)
+            try put(item, tree)
             blocked[place] = nil
             later.remove(place)
             if isChanged { dirty.insert(place) }
@@ -195,10 +195,10 @@ extension FolderSync {
             return item.kind == .folder ? item.id : nil
         case .make(let place, let facts):
             guard let stamp = one.stamp else { return nil }
-            try tree.put(
-                SyncedItem(
-                    id: outcome.item, parent: place.folder, name: place.name, kind: facts.kind,
-                    version: outcome.version, stamp: stamp, isRacy: one.isRacy))
+            let made = SyncedItem(
+                id: outcome.item, parent: place.folder, name: place.name, kind: facts.kind, version: outcome.version,
+                stamp: stamp, isRacy: one.isRacy)
+            try put(made, tree)
             (blocked[place], vanished[outcome.item]) = (nil, nil)
             later.remove(place)
             guard facts.kind == .folder else { return nil }
@@ -207,7 +207,7 @@ extension FolderSync {
         case .change(var item, _):
             guard let stamp = one.stamp else { return nil }
             (item.version, item.stamp, item.isRacy) = (outcome.version, stamp, one.isRacy)
-            try tree.put(item)
+            try put(item, tree)
             let place = Place(folder: item.parent, name: item.name)
             blocked[place] = nil
             later.remove(place)
@@ -223,20 +223,18 @@ extension FolderSync {
             // It stays in the container, and comes back under another name.
             try write { try $0.remove(item.id) }
             remote.insert(item.id)
-            dirty.insert(place)
+            lookAgain(place)
         case (.unknownItem, .change(let item, _)), (.unknownItem, .move(let item, _, _, _)):
             if try container.items([place.folder])[place.folder] == .some(nil), place.folder != container.root {
-                dirty.insert(place)
                 try await remake(place.folder)
             } else {
                 // It was deleted by another device, and changed here: it becomes a new item.
                 try write { try $0.remove(item.id) }
-                dirty.insert(place)
             }
+            lookAgain(place)
         case (.unknownItem, .make):
-            // Before: the folder gets another id.
-            dirty.insert(place)
             try await remake(place.folder)
+            lookAgain(place)
         case (.invalidArguments, .move(var item, let place, _, _)):
             // Another device's move came before, and both together would be a loop: the container's stays.
             (item.parent, item.name) = (place.folder, place.name)

@@ -40,6 +40,8 @@ package actor FolderSync {
     /// Items that are gone from their places, since when.
     var vanished: [DocumentID: ContinuousClock.Instant] = [:]
     var heldDeletionCount = 0
+    /// Ids that this pass has replaced by others.
+    private var renamed: [DocumentID: DocumentID] = [:]
     var remote = RemoteWork()
     private var cursor: Int64?
     var blocked: [Place: String] = [:]
@@ -77,6 +79,7 @@ package actor FolderSync {
     package func pass() async throws(CloudError) -> ContinuousClock.Instant? {
         do throws(CloudError) {
             try root.verify()
+            renamed = [:]
             takeEvents()
             // What was sent may have changed what belongs here, and the other way round.
             for _ in 0..<Self.roundsMax {
@@ -180,6 +183,7 @@ package actor FolderSync {
     /// Gives an item's row to another id, which has none.
     func rename(_ old: DocumentID, to new: DocumentID) throws(CloudError) {
         try write { try $0.rename(old, to: new) }
+        renamed[old] = new
         watch.rename(old, to: new)
         dirty.rename(old, to: new)
         later.rename(old, to: new)
@@ -188,6 +192,19 @@ package actor FolderSync {
             blocked[Place(folder: new, name: place.name)] = reason
         }
         if let since = vanished.removeValue(forKey: old) { vanished[new] = since }
+    }
+
+    /// Looks at a place again, also if its folder has got another id.
+    func lookAgain(_ place: Place) {
+        var place = place
+        while let id = renamed[place.folder] { place.folder = id }
+        dirty.insert(place)
+    }
+
+    /// Stores a row. If another item had the place, the container's state of that is compared.
+    func put(_ item: SyncedItem, _ tree: SyncedTree) throws {
+        if let other = try tree.child(of: item.parent, named: item.name), other.id != item.id { remote.insert(other.id) }
+        try tree.put(item)
     }
 
     // MARK: Status
