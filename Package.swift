@@ -189,8 +189,8 @@ let package = Package(
             .executableTarget(
                 name: "nephos",
                 dependencies: [
-                    "NephosBackup", "NephosKit", "NephosPropertyLists", "NephosServiceKit", "NephosZeroMQ", "NephosBus",
-                    "NephosWire",
+                    "NephosAgent", "NephosBackup", "NephosKit", "NephosPropertyLists", "NephosServiceKit", "NephosZeroMQ",
+                    "NephosBus", "NephosWire",
                     "NephosCore",
                     argumentParser, logging,
                 ],

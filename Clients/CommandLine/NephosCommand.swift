@@ -15,7 +15,8 @@ struct NephosCommand: AsyncParsableCommand {
             CommandGroup(
                 name: "Your data",
                 subcommands: [
-                    DocumentsCommand.self, KeyValueCommand.self, RecordsCommand.self, WatchCommand.self,
+                    AgentCommand.self, DocumentsCommand.self, KeyValueCommand.self, RecordsCommand.self,
+                    WatchCommand.self,
                 ]),
             CommandGroup(
                 name: "This device",

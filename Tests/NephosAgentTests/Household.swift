@@ -30,10 +30,9 @@ final class Household {
                 path: path, app: container.app, container: container.id, account: account, mark: mark)
             var options = AgentOptions()
             options.deleteDelay = .zero
-            if ProcessInfo.processInfo.environment["NEPHOS_AGENT_LOG"] != nil {
-                let name = (path as NSString).lastPathComponent
-                options.log = { print("[\(name)] \($0)") }
-            }
+            let name = (path as NSString).lastPathComponent
+            let isPrinted = ProcessInfo.processInfo.environment["NEPHOS_AGENT_LOG"] != nil
+            options.onActivity = { if isPrinted { print("[\(name)] \($0.action) \($0.path) \($0.detail ?? "")") } }
             self.options = options
             running = try FolderSync(folder, container.tree(), store, options)
         }

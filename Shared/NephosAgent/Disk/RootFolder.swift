@@ -67,9 +67,11 @@ package final class RootFolder: Sendable {
 
     /// Makes a folder the agent's: creates it if it is missing, and writes the mark.
     ///
-    /// - Returns: The mark; of a folder that has one already, for example from another agent, that is taken over.
-    /// - Throws: ``CloudError`` `.invalidArguments` for something that is not a folder; `.storageFailure`.
-    package static func adopt(_ path: String) throws(CloudError) -> String {
+    /// - Parameter takesOver: Whether a mark of another agent is replaced. That agent stops then.
+    /// - Returns: The mark.
+    /// - Throws: ``CloudError`` `.invalidArguments` for something that is not a folder; `.alreadyExists` when it has a mark;
+    ///   `.storageFailure`.
+    package static func adopt(_ path: String, takesOver: Bool = false) throws(CloudError) -> String {
         var isFolder = ObjCBool(false)
         if FileManager.default.fileExists(atPath: path, isDirectory: &isFolder), !isFolder.boolValue {
             throw CloudError(.invalidArguments, "This is not a folder.", details: ["folder": path])
@@ -79,10 +81,13 @@ package final class RootFolder: Sendable {
                 .storageFailure, "The folder cannot be made.",
                 details: ["folder": path, "reason": error.localizedDescription])
         }
-        do throws(FileFailure) {
+        do {
             let folder = try HeldFolder(path: path)
             let own = try subfolder(ownName, folder)
-            if let mark = readMark(folder) { return mark }
+            if readMark(folder) != nil {
+                guard takesOver else { throw CloudError.marked(path) }
+                try own.removeFile(markName)
+            }
             let mark = UUID().uuidString.lowercased()
             let descriptor = try own.makeFile(markName, mode: 0o600)
             defer { close(descriptor) }
@@ -91,7 +96,7 @@ package final class RootFolder: Sendable {
             try own.flush()
             try folder.flush()
             return mark
-        } catch { throw unusable(path, error) }
+        } catch let failure as FileFailure { throw unusable(path, failure) } catch { throw CloudError(wrapping: error) }
     }
 
     /// Removes what the agent has put into the folder. The person's files stay.
@@ -130,5 +135,14 @@ package final class RootFolder: Sendable {
         CloudError(
             .storageFailure, "The folder cannot be used. Check who may write there.",
             details: ["folder": path, "reason": failure.reason])
+    }
+}
+
+extension CloudError {
+    fileprivate static func marked(_ path: String) -> CloudError {
+        CloudError(
+            .alreadyExists,
+            "Another device's agent has kept this folder. If it does so no longer, take the folder over with --take-over.",
+            details: ["folder": path])
     }
 }

@@ -16,6 +16,7 @@ extension FolderSync {
         }
         let isLarge = counts.0 > options.deletionsMax && counts.0 * 4 > counts.1
         if isLarge, try !store.takePermissionToDelete(in: added.id) {
+            if heldDeletionCount == 0 { note(.held, nil, "\(counts.0)") }
             heldDeletionCount = counts.0
             return
         }
@@ -29,7 +30,7 @@ extension FolderSync {
         }
         let outcomes = try await container.apply(changes, container.stageFiles())
         for (item, outcome) in zip(gone, outcomes) {
-            log("sent deletion of \(item.name.text) \(item.id)")
+            note(.deleted, Place(folder: item.parent, name: item.name))
             if case .failure(let error) = outcome { try await handle(error, ofDeletion: item, batch) }
             try write { try $0.remove(item.id) }
             vanished[item.id] = nil

@@ -71,7 +71,6 @@ extension FolderSync {
             dirty.insert(place)
             return false
         }
-        log("parked \(place.name.text) \(other.id)")
         try folder.move(place.name, to: root.parking, as: other.parkingName)
         let stamp = try restamped(other, FileStamp(root.parking.facts(other.parkingName)))
         (other.parent, other.name, other.stamp) = (SyncedItem.parkingLot, other.parkingName, stamp)
@@ -92,7 +91,7 @@ extension FolderSync {
             return false
         }
         try source.move(row.name, to: target, as: item.place.name)
-        log("moved \(row.name.text) \(row.id) to \(item.place.name.text) in \(item.parent)")
+        note(.received, item.place)
         var row = row
         row.stamp = restamped(row, FileStamp(try target.facts(item.place.name)))
         (row.parent, row.name) = (item.parent, item.place.name)
@@ -107,7 +106,7 @@ extension FolderSync {
             guard error.number == EEXIST, try folder.facts(item.place.name).kind == .folder else { throw error }
             dirty.insert(item.id, isDeep: true)
         }
-        log("made folder \(item.place.name.text) \(item.id)")
+        note(.received, item.place)
         let facts = try folder.facts(item.place.name)
         try flush([folder])
         try write {
@@ -210,7 +209,7 @@ extension FolderSync {
                 Self.setExecutable(item.isExecutable, of: descriptor)
                 try root.parts.move(arrival.part, to: folder, as: place.name)
             }
-            log("wrote \(place.name.text) \(item.id)")
+            note(.received, place)
             folders[place.folder] = folder
             blocked[place] = nil
             return SyncedItem(
@@ -274,7 +273,7 @@ extension FolderSync {
             } else {
                 guard try removeFile(row, folder) else { return dirty.insert(place) }
             }
-            log("removed \(row.name.text) \(row.id)")
+            note(.removed, place)
             try flush([folder])
             try forget(row)
             blocked[place] = nil

@@ -167,12 +167,12 @@ extension FolderSync {
             for (one, outcome) in zip(some, outcomes) {
                 switch outcome {
                 case .success(let outcome):
-                    log("sent \(one.local.text)")
                     if let made = try record(one, outcome, tree) { madeFolders.append(made) }
                 case .failure(let error): failures.append((one, error))
                 }
             }
         }
+        for (one, outcome) in zip(some, outcomes) where (try? outcome.get()) != nil { note(one.action, one.place) }
         for id in madeFolders { dirty.insert(id, isDeep: true) }
         for (one, error) in failures { try await handle(error, of: one) }
     }
@@ -217,7 +217,6 @@ extension FolderSync {
 
     private func handle(_ error: CloudError, of one: Prepared) async throws(CloudError) {
         let place = one.place
-        log("not sent \(one.local.text): \(error.message)")
         switch (error.code, one.local) {
         case (_, .displace(let item)):
             // It stays in the container, and comes back under another name.
@@ -266,20 +265,17 @@ extension FolderSync {
     }
 }
 
-extension LocalBatch.Change {
-    fileprivate var text: String {
-        switch self {
-        case .displace(let item): "removal of \(item.name.text) \(item.id)"
-        case .move(let item, let place, _, _): "move of \(item.name.text) \(item.id) to \(place.name.text) in \(place.folder)"
-        case .make(let place, let facts): "new \(facts.kind) \(place.name.text) in \(place.folder)"
-        case .change(let item, _): "change of \(item.name.text) \(item.id)"
-        }
-    }
-}
-
 extension FolderSync.Prepared {
     fileprivate var isFolderMove: Bool {
         if case .move(let item, _, _, _) = local { item.kind == .folder } else { false }
+    }
+
+    fileprivate var action: AgentActivity.Action {
+        switch local {
+        case .displace: .deleted
+        case .move: .moved
+        case .make, .change: .sent
+        }
     }
 
     fileprivate var place: Place {

@@ -13,8 +13,8 @@ package struct AgentOptions: Sendable {
     package var downloadsMax = 8
     /// How long no data of a download may arrive.
     package var downloadTimeout = Duration.seconds(30)
-    /// Gets a line for each change that is sent or made on disk.
-    package var log: @Sendable (String) -> Void = { _ in }
+    /// Gets what the agent does; nil: nobody wants to know.
+    package var onActivity: (@Sendable (AgentActivity) -> Void)?
 
     package init() {}
 }
@@ -90,6 +90,7 @@ package actor FolderSync {
             }
             if !dirty.isEmpty { return .now }
         } catch {
+            if lastReport?.problem != error.message { note(.stopped, nil, error.message) }
             report(.stopped, problem: error.message)
             throw error
         }
@@ -210,11 +211,16 @@ package actor FolderSync {
     // MARK: Status
 
     func block(_ place: Place, _ reason: String) {
-        if blocked[place] != reason { log("blocked \(place.name.text): \(reason)") }
+        if blocked[place] != reason { note(.blocked, place, reason) }
         blocked[place] = reason
     }
 
-    func log(_ text: @autoclosure () -> String) { options.log(text()) }
+    func note(_ action: AgentActivity.Action, _ place: Place?, _ detail: String? = nil) {
+        guard let onActivity = options.onActivity else { return }
+        let folder = place.flatMap { place in (try? read { try $0.path(of: place.folder) }).flatMap { $0 } } ?? []
+        let path = (folder + [place?.name].compactMap { $0 }).map(\.text).joined(separator: "/")
+        onActivity(AgentActivity(action: action, path: path, detail: detail))
+    }
 
     /// What keeps downloads from coming; nil: nothing does.
     func noteProblem(_ error: CloudError?) { problem = error?.message }

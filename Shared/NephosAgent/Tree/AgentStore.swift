@@ -22,7 +22,7 @@ package final class AgentStore: Sendable {
         CREATE TABLE folders (
             id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, app TEXT NOT NULL, container TEXT NOT NULL,
             account TEXT NOT NULL, mark TEXT NOT NULL, allows_deletes INTEGER NOT NULL DEFAULT 0,
-            report BLOB
+            restores_held INTEGER NOT NULL DEFAULT 0, report BLOB
         );
         CREATE TABLE blocked (
             folder INTEGER NOT NULL REFERENCES folders (id) ON DELETE CASCADE,
@@ -98,6 +98,20 @@ package final class AgentStore: Sendable {
                 sql: "UPDATE folders SET allows_deletes = 0 WHERE id = ? AND allows_deletes = 1", arguments: [folder])
             return database.changesCount > 0
         }
+    }
+
+    /// Asks the agent to put held deletions back.
+    package func requestRestore(in folder: AgentFolder) throws(CloudError) {
+        try write { try $0.execute(sql: "UPDATE folders SET restores_held = 1 WHERE id = ?", arguments: [folder.id]) }
+    }
+
+    func takeRestoreRequest(of folder: AgentFolder) throws(CloudError) -> Bool {
+        let isRequested = try read {
+            try Bool.fetchOne($0, sql: "SELECT restores_held FROM folders WHERE id = ?", arguments: [folder.id])
+        }
+        guard isRequested == true else { return false }
+        try write { try $0.execute(sql: "UPDATE folders SET restores_held = 0 WHERE id = ?", arguments: [folder.id]) }
+        return true
     }
 
     // MARK: Status

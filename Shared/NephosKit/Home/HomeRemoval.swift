@@ -18,6 +18,11 @@ extension Session {
         let own = names.filter(isOwn).sorted { !$0.hasPrefix("device.") && $1.hasPrefix("device.") }
         for name in own {
             let path = "\(home)/\(name)"
+            if name == "agent" {
+                for file in ["wake", "lock"] { unlink("\(path)/\(file)") }
+                rmdir(path)
+                continue
+            }
             guard ["content", "parts", "processes"].contains(name) else {
                 do { try files.removeItem(atPath: path) } catch { throw unremovable(path) }
                 continue
@@ -48,9 +53,9 @@ extension Session {
 
     /// The files of a home by their exact names: a person may have put others beside them.
     private static func isOwn(_ name: String) -> Bool {
-        ["", "-wal", "-shm", "-journal"].contains { name == "device.sqlite" + $0 }
+        ["", "-wal", "-shm", "-journal"].contains { name == "device.sqlite" + $0 || name == "agent.sqlite" + $0 }
             || name.hasPrefix("device.") && name.hasSuffix(".secret.json")
-            || ["content", "content.lock", "parts", "refresh.lock", "engine.lock", "processes"].contains(name)
+            || ["content", "content.lock", "parts", "refresh.lock", "engine.lock", "processes", "agent"].contains(name)
     }
 
     /// Contents are called after versions, notes of parts after hashes, and processes' sockets by chance: 16 hexadecimal

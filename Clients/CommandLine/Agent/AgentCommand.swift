@@ -1,0 +1,220 @@
+import ArgumentParser
+import Foundation
+import NephosAgent
+import NephosCore
+import NephosKit
+
+struct AgentCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "agent", abstract: "Keep folders on this device in sync with containers.",
+        discussion: """
+            Add a folder on each device, and leave nephos agent run running. Then a file saved in the folder on \
+            one device appears in the folders of the others.
+            """,
+        subcommands: [Add.self, List.self, Remove.self, Run.self, Status.self, Allow.self, Restore.self])
+
+    /// A folder that was added, as it is printed.
+    struct Row: Encodable {
+        var folder: String
+        var app: String
+        var container: String
+
+        init(_ added: AgentFolder) {
+            (folder, app, container) = (added.path, added.app.rawValue, added.container)
+        }
+    }
+}
+
+/// The folders of a home, for commands that do not need the server.
+struct AgentOptionGroup: ParsableArguments {
+    @OptionGroup var device: DeviceOptionGroup
+
+    func withStore<Result: Sendable>(
+        _ body: (AgentStore, AgentControl, Session) async throws -> Result
+    ) async throws -> Result {
+        try await device.withSession(isOffline: true) { session in
+            let home = session.home.path
+            return try await body(AgentStore(home: home), AgentControl(home: home), session)
+        }
+    }
+}
+
+extension AgentStore {
+    /// - Throws: ``CloudError`` `.unknownItem`.
+    func folder(at path: String) throws(CloudError) -> AgentFolder {
+        let full = absolute(path)
+        guard let folder = try folders().first(where: { $0.path == full }) else {
+            throw CloudError(
+                .unknownItem, "The agent does not keep this folder. See: nephos agent list", details: ["folder": full])
+        }
+        return folder
+    }
+
+    /// - Parameter path: Nil: the only folder.
+    func folder(named path: String?) throws(CloudError) -> AgentFolder {
+        if let path { return try folder(at: path) }
+        let folders = try folders()
+        guard folders.count == 1, let folder = folders.first else {
+            throw CloudError(
+                folders.isEmpty ? .unknownItem : .invalidArguments,
+                folders.isEmpty
+                    ? "The agent keeps no folder. Use: nephos agent add FOLDER"
+                    : "The agent keeps several folders. Name one.")
+        }
+        return folder
+    }
+}
+
+/// Without links and `..`, as far as the folder exists.
+func absolute(_ path: String) -> String {
+    if let real = realpath(path, nil) {
+        defer { free(real) }
+        return String(cString: real)
+    }
+    return URL(fileURLWithPath: path).standardizedFileURL.path
+}
+
+extension AgentCommand {
+    struct Add: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Keep a folder in sync from now on.",
+            discussion: """
+                The folder is created if it is missing. Files that are in it already are sent, and files of the \
+                container are downloaded. If both have a file of one name with different contents, both \
+                contents are kept (nephos conflicts). Exit code 1: the folder, or one in or around it, is added \
+                already.
+                """)
+
+        @Argument(help: "The folder.", completion: .directory) var folder: String
+        @Flag(help: "Take over a folder that another device's agent has kept, such as a copy of one.")
+        var takeOver = false
+        @OptionGroup var container: DocumentsCommand.ContainerOptions
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await container.device.withSession { session in
+                let account = try session.requireAccount().accountID
+                let found = try await session.container(container.container, app: container.app.map { AppID($0) })
+                let store = try AgentStore(home: session.home.path)
+                let path = absolute(folder)
+                try Self.check(path, try store.folders(), home: session.home.path)
+                let mark = try RootFolder.adopt(path, takesOver: takeOver)
+                let added = try store.add(
+                    path: absolute(folder), app: found.app, container: found.id, account: account, mark: mark)
+                let control = try AgentControl(home: session.home.path)
+                control.wake()
+                let next = control.isRunning ? "" : "\nStart the agent: nephos agent run"
+                try output.print(Row(added), text: "Added \(inLine(added.path)).\(next)")
+            }
+        }
+
+        private static func check(_ path: String, _ folders: [AgentFolder], home: String) throws(CloudError) {
+            func overlaps(_ other: String) -> Bool {
+                (path + "/").hasPrefix(other + "/") || (other + "/").hasPrefix(path + "/")
+            }
+            if overlaps(absolute(home)) {
+                throw CloudError(
+                    .invalidArguments, "The folder and the device's home must not be in each other.",
+                    details: ["folder": path, "home": home])
+            }
+            guard let other = folders.first(where: { overlaps($0.path) }) else { return }
+            throw CloudError(
+                .alreadyExists, "The agent keeps this folder, or one in or around it, already.",
+                details: ["folder": other.path])
+        }
+    }
+
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "List the folders that the agent keeps in sync.")
+
+        @OptionGroup var agent: AgentOptionGroup
+        @OptionGroup var tables: TableOptions
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await agent.withStore { store, _, _ in
+                let folders = try store.folders().map(Row.init)
+                let text =
+                    folders.isEmpty
+                    ? "No folder. Use: nephos agent add FOLDER"
+                    : table(["FOLDER", "CONTAINER", "APP"], folders.map { [$0.folder, $0.container, $0.app] })
+                try output.print(folders, text: text)
+            }
+        }
+    }
+
+    struct Remove: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Stop keeping a folder in sync. All files stay, here and on other devices.")
+
+        @Argument(help: "The folder.", completion: .directory) var folder: String
+        @OptionGroup var agent: AgentOptionGroup
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await agent.withStore { store, control, _ in
+                let added = try store.folder(at: folder)
+                try store.remove(added)
+                control.wake()
+                RootFolder.release(added.path)
+                try output.print(Row(added), text: "Removed \(inLine(added.path)) from the agent. Its files stay.")
+            }
+        }
+    }
+
+    struct Allow: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Send a large deletion that is held.",
+            discussion: """
+                If more than 50 items and more than a quarter of a folder disappear from this disk, the agent does \
+                not delete them on other devices before you allow it. nephos agent restore brings them back \
+                instead.
+                """)
+
+        @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
+        @OptionGroup var agent: AgentOptionGroup
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await agent.withStore { store, control, _ in
+                let added = try store.folder(named: folder)
+                let count = try store.requireHeld(in: added)
+                try store.allowDeletions(in: added)
+                control.wake()
+                try output.print(
+                    ["deletions": count], text: "Allowed: \(counted(count, "item")) will be deleted on all devices.")
+            }
+        }
+    }
+
+    struct Restore: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Bring back the files of a large deletion that is held.")
+
+        @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
+        @OptionGroup var agent: AgentOptionGroup
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await agent.withStore { store, control, _ in
+                let added = try store.folder(named: folder)
+                let count = try store.requireHeld(in: added)
+                try store.requestRestore(in: added)
+                control.wake()
+                try output.print(["restored": count], text: "\(counted(count, "item")) will be downloaded again.")
+            }
+        }
+    }
+}
+
+extension AgentStore {
+    /// - Throws: ``CloudError`` `.unknownItem` when nothing is held.
+    fileprivate func requireHeld(in folder: AgentFolder) throws(CloudError) -> Int {
+        let count = try report(of: folder)?.heldDeletionCount ?? 0
+        guard count > 0 else {
+            throw CloudError(.unknownItem, "No deletion is held in this folder.", details: ["folder": folder.path])
+        }
+        return count
+    }
+}

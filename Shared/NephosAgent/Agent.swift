@@ -1,0 +1,142 @@
+internal import Foundation
+package import NephosCore
+internal import NephosFiles
+package import NephosKit
+
+/// Keeps all added folders of a home in sync, until its task is cancelled.
+package struct Agent: Sendable {
+    let session: Session
+    let store: AgentStore
+    let options: @Sendable (AgentFolder) -> AgentOptions
+
+    /// - Parameter options: The options of a folder.
+    package init(
+        _ session: Session, _ store: AgentStore, options: @escaping @Sendable (AgentFolder) -> AgentOptions
+    ) {
+        (self.session, self.store, self.options) = (session, store, options)
+    }
+
+    /// Pauses after events, so that a program may finish: an atomic save is two or three events.
+    private static let settling = Duration.milliseconds(20)
+    private static let retryMin = Duration.seconds(1)
+    private static let retryMax = Duration.seconds(60)
+
+    /// - Throws: ``CloudError`` `.constraintViolation` when another agent of this home runs; `.storageFailure`.
+    package func run() async throws(CloudError) {
+        let control = try AgentControl(home: session.home.path)
+        let lock = try control.lock()
+        defer { withExtendedLifetime(lock) {} }
+        let changed = Alarm()
+        let watch = control.watch { changed.ring() }
+        defer { withExtendedLifetime(watch) {} }
+        await withTaskGroup(of: Void.self) { group in
+            var running: [AgentFolder: Task<Void, Never>] = [:]
+            while !Task.isCancelled {
+                let folders = (try? store.folders()) ?? Array(running.keys)
+                for (folder, task) in running where !folders.contains(folder) {
+                    task.cancel()
+                    running[folder] = nil
+                }
+                for folder in folders where running[folder] == nil {
+                    running[folder] = Task { await follow(folder, control) }
+                }
+                await changed.wait(until: nil)
+            }
+            for task in running.values { task.cancel() }
+            for task in running.values { await task.value }
+            group.cancelAll()
+        }
+    }
+
+    /// Keeps one folder in sync; an error stops it for a while.
+    private func follow(_ folder: AgentFolder, _ control: AgentControl) async {
+        var pause = Self.retryMin
+        while !Task.isCancelled {
+            do throws(CloudError) {
+                try await sync(folder, control) { pause = Self.retryMin }
+            } catch {
+                guard !Task.isCancelled else { return }
+                options(folder).onActivity?(AgentActivity(action: .stopped, path: "", detail: error.message))
+                var report = (try? store.report(of: folder)).flatMap { $0 } ?? FolderReport()
+                (report.state, report.problem, report.date) = (.stopped, error.message, Date())
+                try? store.setReport(report, of: folder.id)
+                try? await Task.sleep(for: pause)
+                pause = min(pause * 2, Self.retryMax)
+            }
+        }
+    }
+
+    private func sync(
+        _ folder: AgentFolder, _ control: AgentControl, _ onSuccess: () -> Void
+    ) async throws(CloudError) {
+        guard let account = try session.account, account.accountID == folder.account else {
+            throw CloudError(
+                .notSignedIn, "The folder belongs to an account that is not signed in here. Sign in, or remove the folder.",
+                details: ["folder": folder.path])
+        }
+        let container = try await session.container(folder.container, app: folder.app)
+        try await container.ready(timeout: .seconds(3600))
+        let alarm = Alarm()
+        let sync = try FolderSync(folder, container.tree(), store, options(folder)) { alarm.ring() }
+        let requests = control.watch { alarm.ring() }
+        defer { withExtendedLifetime(requests) {} }
+        let changes = Task {
+            for await _ in container.tree().changes() { alarm.ring() }
+            alarm.ring()
+        }
+        defer { changes.cancel() }
+        while !Task.isCancelled {
+            if try store.takeRestoreRequest(of: folder) { try await sync.restoreHeldDeletions() }
+            let due = try await sync.pass()
+            onSuccess()
+            await alarm.wait(until: due)
+            try? await Task.sleep(for: Self.settling)
+        }
+    }
+}
+
+/// How commands reach the agent of a home: they write rows, and touch a file that the agent watches.
+package struct AgentControl: Sendable {
+    /// A folder of its own, since the database's files change all the time.
+    package static let folderName = "agent"
+    private static let wakeName = "wake"
+    private static let lockName = "lock"
+    private let folder: String
+
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    package init(home: String) throws(CloudError) {
+        folder = home + "/" + Self.folderName
+        guard mkdir(folder, 0o700) == 0 || errno == EEXIST else {
+            throw CloudError(
+                .storageFailure, "The agent's folder in the home cannot be made.", details: ["folder": folder])
+        }
+    }
+
+    /// Tells the agent that rows have changed.
+    package func wake() {
+        let descriptor = open(folder + "/" + Self.wakeName, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
+        if descriptor >= 0 { close(descriptor) }
+    }
+
+    /// Whether an agent runs.
+    package var isRunning: Bool {
+        do { _ = try FileLock(folder + "/" + Self.lockName) } catch {
+            if case .held = error { return true }
+        }
+        return false
+    }
+
+    func lock() throws(CloudError) -> FileLock {
+        do throws(FileLock.Failure) { return try FileLock(folder + "/" + Self.lockName) } catch {
+            throw CloudError(
+                .constraintViolation, "An agent of this home runs already. See: nephos agent status",
+                details: ["home": (folder as NSString).deletingLastPathComponent])
+        }
+    }
+
+    func watch(_ onWake: @escaping @Sendable () -> Void) -> FolderWatch {
+        let watch = FolderWatch(onEvent: onWake)
+        if let held = try? HeldFolder(path: folder) { watch.watch(held, as: .top) }
+        return watch
+    }
+}
