@@ -34,6 +34,15 @@ public struct FileFacts: Hashable, Sendable {
     /// Differs where another file system is mounted; 0: unknown.
     public var mount: UInt64
 
+    public init(
+        kind: Kind, inode: UInt64, born: Int64, size: Int64, modified: Int64, changed: Int64, isExecutable: Bool = false,
+        linkCount: Int = 1, device: UInt64 = 0, mount: UInt64 = 0
+    ) {
+        (self.kind, self.inode, self.born, self.size) = (kind, inode, born, size)
+        (self.modified, self.changed, self.isExecutable) = (modified, changed, isExecutable)
+        (self.linkCount, self.device, self.mount) = (linkCount, device, mount)
+    }
+
     fileprivate init(_ facts: file_facts) {
         switch mode_t(facts.mode) & S_IFMT {
         case S_IFREG: kind = .file

@@ -1,0 +1,154 @@
+import Foundation
+import NephosAgent
+import NephosCore
+import NephosKit
+import NephosTestKit
+import Testing
+
+/// Nothing is deleted because it could not be seen, and nothing large without being asked.
+@Suite struct SafetyTests {
+    private func fill(_ house: Household, _ count: Int = 80) async throws {
+        for number in 0..<count { try house[0].write("Letters/\(number).txt", "\(number)") }
+        try house[0].write("other.txt", "other")
+        try await house.settle()
+    }
+
+    /// Passes of one device, whose deletions may be held.
+    private func run(_ house: Household) async throws {
+        for _ in 0..<3 {
+            for device in house.devices {
+                await device.sync.scanAll()
+                try await device.sync.pass()
+            }
+            try await house.cloud.settle()
+            try await Task.sleep(for: .milliseconds(20))
+        }
+    }
+
+    @Test func largeDeletionIsHeldUntilAllowed() async throws {
+        let house = try await Household()
+        try await fill(house)
+        try house[0].remove("Letters")
+        try house[0].write("new.txt", "new")
+        try await run(house)
+        #expect(try house[1].tree().count == 83)
+        #expect(house[1].read("new.txt") == "new")
+        #expect(try house[0].store.report(of: house[0].folder)?.heldDeletionCount == 81)
+        try house[0].store.allowDeletions(in: house[0].folder)
+        #expect(try await house.expectEqual() == ["other.txt": "other", "new.txt": "new"])
+        // The permission is for one deletion.
+        for number in 0..<80 { try house[0].write("More/\(number).txt", "\(number)") }
+        try await house.settle()
+        try house[0].remove("More")
+        try await run(house)
+        #expect(try house[1].tree().count == 83)
+    }
+
+    @Test func heldDeletionIsRestored() async throws {
+        let house = try await Household()
+        try await fill(house)
+        let tree = try house[1].tree()
+        try house[0].remove("Letters")
+        try await run(house)
+        try await house[0].sync.restoreHeldDeletions()
+        #expect(try await house.expectEqual() == tree)
+    }
+
+    @Test func movedFolderIsNoLargeDeletion() async throws {
+        let house = try await Household()
+        try await fill(house)
+        try house[0].move("Letters", "Archive")
+        #expect(try await house.expectEqual().count == 82)
+    }
+
+    @Test func emptyPlaceOfTheFolderDeletesNothing() async throws {
+        let house = try await Household()
+        try await fill(house, 3)
+        let path = house[0].path
+        // As if its disk was unmounted.
+        try FileManager.default.moveItem(atPath: path, toPath: path + ".away")
+        try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+        for _ in 0..<2 {
+            await #expect(throws: CloudError.self) { try await house[0].sync.pass() }
+            try await house[1].sync.pass()
+            try await house.cloud.settle()
+        }
+        #expect(try house[0].store.report(of: house[0].folder)?.state == .stopped)
+        await #expect(throws: CloudError.self) { try await house[0].restart() }
+        #expect(try house[1].tree().count == 5 && house[0].tree().isEmpty)
+        try FileManager.default.removeItem(atPath: path)
+        try FileManager.default.moveItem(atPath: path + ".away", toPath: path)
+        try await house[0].restart()
+        #expect(try await house.expectEqual().count == 5)
+    }
+
+    @Test func removedFolderWithItsMarkDeletesNothing() async throws {
+        let house = try await Household()
+        try await fill(house, 3)
+        try FileManager.default.removeItem(atPath: house[0].path)
+        await #expect(throws: CloudError.self) { try await house[0].sync.pass() }
+        try await house.cloud.settle()
+        try await house[1].sync.pass()
+        #expect(try house[1].tree().count == 5)
+    }
+
+    @Test func secondAgentOfTheFolderIsRefused() async throws {
+        let house = try await Household(1)
+        #expect(throws: CloudError.self) { try RootFolder(house[0].folder) }
+        #expect(throws: CloudError.self) { try RootFolder.adopt(house[0].path) }
+        // Taken over by another, this one stops.
+        _ = try RootFolder.adopt(house[0].path, takesOver: true)
+        await #expect(throws: CloudError.self) { try await house[0].sync.pass() }
+    }
+
+    @Test func databaseInUseIsRefusedWithReason() async throws {
+        let house = try await Household()
+        try house[0].write("app.db", "SQLite format 3\0 and more")
+        try house[0].write("app.db-wal", "log")
+        try house[0].write("a.txt", "a")
+        try await run(house)
+        #expect(try house[1].tree() == ["a.txt": "a"])
+        let blocked = try house[0].store.blocked(in: house[0].folder)
+        #expect(blocked.map(\.text) == ["app.db", "app.db-wal"])
+        // Once nobody has it open it is a file like any other.
+        try house[0].remove("app.db-wal")
+        await house[0].sync.scanAll()
+        try await run(house)
+        #expect(house[1].read("app.db") != nil)
+        #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)
+    }
+
+    @Test func editDuringDownloadStays() async throws {
+        let house = try await Household()
+        try house[0].write("a.txt", "base")
+        try await house.settle()
+        try house[1].write("a.txt", "theirs")
+        try await house[1].sync.pass()
+        try await house.cloud.settle()
+        // The download begins in this pass, and takes its place in the next.
+        try await house[0].sync.pass()
+        try await Task.sleep(for: .milliseconds(50))
+        try house[0].write("a.txt", "mine")
+        try await house.expectEqual()
+        let id = try await house[0].id(of: "a.txt")
+        #expect(try await house[0].container.conflicts.versions(of: id).count == 2)
+    }
+
+    @Test func offlineChangesAreSentLater() async throws {
+        let house = try await Household()
+        try house[0].write("a.txt", "base")
+        try await house.settle()
+        house.cloud.disconnect(house[0].session)
+        try house[0].write("a.txt", "offline")
+        try house[0].write("b.txt", "new")
+        await house[0].sync.scanAll()
+        try await house[0].sync.pass()
+        try house[0].write("b.txt", "newer")
+        await house[0].sync.scanAll()
+        try await house[0].sync.pass()
+        try await house[0].restart()
+        house.cloud.connect(house[0].session)
+        #expect(try await house.expectEqual() == ["a.txt": "offline", "b.txt": "newer"])
+        #expect(try await house[0].container.conflicts.list().isEmpty)
+    }
+}
