@@ -66,16 +66,47 @@ package struct Agent: Sendable {
         }
     }
 
-    private func sync(
-        _ folder: AgentFolder, _ control: AgentControl, _ onSuccess: () -> Void
-    ) async throws(CloudError) {
+    /// Sends and receives what there is, and ends once there is no known work.
+    ///
+    /// - Parameter timeout: How long the server may let this wait.
+    /// - Throws: ``CloudError`` `.deadlineExceeded`; `.constraintViolation` when an agent of this home runs; else what
+    ///   stops the folder.
+    package func runOnce(_ folder: AgentFolder, timeout: Duration) async throws(CloudError) {
+        let lock = try AgentControl(home: session.home.path).lock()
+        defer { withExtendedLifetime(lock) {} }
+        let container = try await container(of: folder, timeout)
+        let alarm = Alarm()
+        let sync = try FolderSync(folder, container.tree(), store, options(folder)) { alarm.ring() }
+        try await container.waitUntilCurrent(timeout: timeout)
+        // Once for what is here, and once for what the server makes of it.
+        for _ in 0..<2 {
+            while true {
+                let due = try await sync.pass()
+                guard await !sync.isDone else { break }
+                await alarm.wait(until: due)
+            }
+            try await container.waitUntilSent(timeout: timeout)
+            try await container.waitUntilCurrent(timeout: timeout)
+        }
+    }
+
+    private func container(
+        of folder: AgentFolder, _ timeout: Duration
+    ) async throws(CloudError) -> UbiquityContainer {
         guard let account = try session.account, account.accountID == folder.account else {
             throw CloudError(
                 .notSignedIn, "The folder belongs to an account that is not signed in here. Sign in, or remove the folder.",
                 details: ["folder": folder.path])
         }
         let container = try await session.container(folder.container, app: folder.app)
-        try await container.ready(timeout: .seconds(3600))
+        try await container.ready(timeout: timeout)
+        return container
+    }
+
+    private func sync(
+        _ folder: AgentFolder, _ control: AgentControl, _ onSuccess: () -> Void
+    ) async throws(CloudError) {
+        let container = try await container(of: folder, .seconds(3600))
         let alarm = Alarm()
         let sync = try FolderSync(folder, container.tree(), store, options(folder)) { alarm.ring() }
         let requests = control.watch { alarm.ring() }

@@ -7,6 +7,9 @@ import Testing
 @Suite(.serialized) struct ExitCodeTests {
     private static let connection = "nephos://127.0.0.1:9/" + String(repeating: "1", count: 32) + "8o1"
 
+    /// A folder that an agent is to keep.
+    private static let agentFolder = NSTemporaryDirectory() + "nephos-test-agent-\(getpid())"
+
     /// The public half of one.
     private static let recoveryKey = "FQJ791MV-3BRCP1PC-ZZM33E7M-6P9YWGTA-PBK0A5WE-NYAFV9P2-ZSF40FC7"
 
@@ -37,6 +40,8 @@ import Testing
 
     /// Arguments of those that look at documents and records; the file and the record `x` are there, where anything is.
     private static let samples = [
+        "agent add": [agentFolder], "agent remove": [agentFolder], "agent allow": [agentFolder],
+        "agent restore": [agentFolder],
         "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
         "docs mkdir": ["d"], "docs rm": ["removed"], "docs pause": ["x"], "docs resume": ["x"],
         "records save": ["x", "a=1", "--type", "T"], "records delete": ["removed"],
@@ -63,6 +68,7 @@ import Testing
 
     /// What a command insists on, though each of it may be left out.
     private static let needed = [
+        "agent run": ["--once"],
         "plan assign": ["--account", "x"], "app update": ["--name", "x"], "kv set": ["x"], "discard": ["--all"],
         "kv discard": ["--all"], "kv resolve": ["--all"], "docs resolve": ["--keep", "current"], "docs find": ["x"],
         "storage delete": ["--documents", "nowhere"], "records roles set": ["--everyone", "none"],
@@ -237,6 +243,9 @@ import Testing
                 #expect(try await person.run(preparation).status == 0, "\(preparation)")
             }
             #expect(try await person.run("backup", house.folder + "/backups").status == 0)
+            for name in ["synced", "removed"] {
+                #expect(try await person.run("agent", "add", house.folder + "/" + name).status == 0)
+            }
             let second = try await house.anotherDevice("second")
             #expect(try await person.run("docs", "ls").status == 0)
             #expect(try await person.run("records", "ls").status == 0)
@@ -261,6 +270,9 @@ import Testing
                     arguments = ["--port", "\(try #require(LocalPorts.firstFree(from: 9_000)))"]
                 case "sign-in": arguments = [connection, "--account", Household.accountName]
                 case "kv mirror": arguments = [house.folder + "/mirrored.json"]
+                case "agent add": arguments = [house.folder + "/added"]
+                case "agent remove": arguments = [house.folder + "/removed"]
+                case "agent allow", "agent restore": arguments = [house.folder + "/synced"]
                 case "docs restore": arguments = ["x", "--version-id", String(version)]
                 case "docs unpublish": arguments = [String(link)]
                 case "app token revoke": arguments = [String(token)]
@@ -443,6 +455,9 @@ import Testing
     private static let turnedAway: [String: (locked: Int32?, revoked: Int32?)] = [
         // While the account is locked this device's copy is printed; a revoked device prints none.
         "kv get": (2, 4),
+        // It is about this device, and without a folder there is nothing to do.
+        "agent add": (0, 0), "agent list": (0, 0), "agent remove": (0, 0), "agent run": (0, 0),
+        "agent status": (0, 0), "agent allow": (2, 2), "agent restore": (2, 2),
         "whoami": (0, 0), "kv list": (0, 4), "kv export": (0, 4), "kv adopt": (0, 0),
         "kv discard": (0, 0), "discard": (0, 0),
         // What is written is kept.

@@ -9,7 +9,10 @@ import Testing
         let leaves = try await CommandDump.leaves(of: Program(name: "nephos"), values: [:])
         #expect(leaves.count > 30)
         // They are about what is here, and ask nobody.
-        let local = ["whoami", "completions", "docs evict", "docs cache", "docs pause", "backup verify", "backup list"]
+        let local = [
+            "whoami", "completions", "docs evict", "docs cache", "docs pause", "backup verify", "backup list",
+            "agent add", "agent list", "agent remove", "agent status", "agent allow", "agent restore",
+        ]
         for leaf in leaves where !local.contains(leaf.name) {
             #expect(leaf.options.contains("timeout"), "\(leaf.name)")
         }

@@ -89,7 +89,6 @@ extension AgentCommand {
         @Flag(help: "Take over a folder that another device's agent has kept, such as a copy of one.")
         var takeOver = false
         @OptionGroup var container: DocumentsCommand.ContainerOptions
-        @OptionGroup var wait: WaitOptions
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
@@ -179,11 +178,13 @@ extension AgentCommand {
         func run() async throws {
             try await agent.withStore { store, control, _ in
                 let added = try store.folder(named: folder)
-                let count = try store.requireHeld(in: added)
-                try store.allowDeletions(in: added)
+                let count = try store.heldCount(in: added)
+                if count > 0 { try store.allowDeletions(in: added) }
                 control.wake()
                 try output.print(
-                    ["deletions": count], text: "Allowed: \(counted(count, "item")) will be deleted on all devices.")
+                    ["deletions": count],
+                    text: count == 0
+                        ? "No deletion is held." : "Allowed: \(counted(count, "item")) will be deleted on all devices.")
             }
         }
     }
@@ -199,22 +200,19 @@ extension AgentCommand {
         func run() async throws {
             try await agent.withStore { store, control, _ in
                 let added = try store.folder(named: folder)
-                let count = try store.requireHeld(in: added)
-                try store.requestRestore(in: added)
+                let count = try store.heldCount(in: added)
+                if count > 0 { try store.requestRestore(in: added) }
                 control.wake()
-                try output.print(["restored": count], text: "\(counted(count, "item")) will be downloaded again.")
+                try output.print(
+                    ["restored": count],
+                    text: count == 0 ? "No deletion is held." : "\(counted(count, "item")) will be downloaded again.")
             }
         }
     }
 }
 
 extension AgentStore {
-    /// - Throws: ``CloudError`` `.unknownItem` when nothing is held.
-    fileprivate func requireHeld(in folder: AgentFolder) throws(CloudError) -> Int {
-        let count = try report(of: folder)?.heldDeletionCount ?? 0
-        guard count > 0 else {
-            throw CloudError(.unknownItem, "No deletion is held in this folder.", details: ["folder": folder.path])
-        }
-        return count
+    fileprivate func heldCount(in folder: AgentFolder) throws(CloudError) -> Int {
+        try report(of: folder)?.heldDeletionCount ?? 0
     }
 }

@@ -10,10 +10,13 @@ extension AgentCommand {
             abstract: "Keep the added folders in sync, until Ctrl-C.",
             discussion: """
                 It prints a line for each change that it sends or makes. It may be ended at any time, also by \
-                kill -9, and goes on when it is started again. Exit code 1: an agent of this home runs already.
+                kill -9, and goes on when it is started again. With --once, --timeout says how long the server may let \
+                it wait. Exit code 1: an agent of this home runs already.
                 """)
 
+        @Flag(help: "Sync once and exit, instead of going on.") var once = false
         @Flag(help: "Print only problems.") var quiet = false
+        @OptionGroup var wait: WaitOptions
         @OptionGroup var device: DeviceOptionGroup
         @OptionGroup var output: OutputOptions
 
@@ -28,14 +31,19 @@ extension AgentCommand {
             try await device.withSession { session in
                 _ = try session.requireAccount()
                 let store = try AgentStore(home: session.home.path)
-                if try store.folders().isEmpty {
-                    Standard.error("No folder is added yet. Use: nephos agent add FOLDER")
-                }
-                try await Agent(session, store) { folder in
+                let agent = Agent(session, store) { folder in
                     var options = AgentOptions()
                     options.onActivity = { try? show($0, folder) }
                     return options
-                }.run()
+                }
+                let folders = try store.folders()
+                if folders.isEmpty { Standard.error("No folder is added yet. Use: nephos agent add FOLDER") }
+                guard once else { return try await agent.run() }
+                for folder in folders {
+                    try await agent.runOnce(folder, timeout: wait.duration)
+                    try output.print(
+                        Line(folder: folder.path, action: "done", path: ""), text: "done      \(inLine(folder.path))")
+                }
             }
         }
 

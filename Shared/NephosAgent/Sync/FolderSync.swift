@@ -110,6 +110,12 @@ package actor FolderSync {
         dirty.isEmpty && later.count == 0 && vanished.isEmpty && remote.count == 0 && downloads.count == 0
     }
 
+    /// Whether nothing can be done without an event, or without a person.
+    package var isDone: Bool {
+        dirty.isEmpty && (vanished.isEmpty || heldDeletionCount > 0) && downloads.count == 0 && remote.count == 0
+            && later.count == 0
+    }
+
     private var nextDue: ContinuousClock.Instant? {
         // A deletion that is held waits for a person.
         let deletions = heldDeletionCount > 0 ? nil : vanished.values.min().map { $0 + options.deleteDelay }

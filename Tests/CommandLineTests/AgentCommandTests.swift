@@ -1,0 +1,102 @@
+import Foundation
+import Testing
+
+/// `nephos agent` with real programs: two devices, a folder each.
+@Suite struct AgentCommandTests {
+    private struct Folder {
+        let path: String
+
+        func write(_ name: String, _ text: String) throws {
+            let file = URL(fileURLWithPath: path + "/" + name)
+            try FileManager.default.createDirectory(
+                at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
+            try Data(text.utf8).write(to: file)
+        }
+
+        func read(_ name: String) -> String? {
+            (try? Data(contentsOf: URL(fileURLWithPath: path + "/" + name))).map { String(decoding: $0, as: UTF8.self) }
+        }
+    }
+
+    private func folders(_ house: some Resident, _ devices: [Program]) async throws -> [Folder] {
+        var folders: [Folder] = []
+        for (number, device) in devices.enumerated() {
+            let folder = Folder(path: house.folder + "/agent-\(number)")
+            let added = try await device.run("agent", "add", folder.path)
+            #expect(added.status == 0 && added.output.contains("Start the agent"), "\(added)")
+            folders.append(folder)
+        }
+        return folders
+    }
+
+    @Test func savedFileAppearsInTheOtherFolder() async throws {
+        try await withTenant { house in
+            let devices = [house.person, try await house.anotherDevice("other")]
+            let folders = try await folders(house, devices)
+            try folders[0].write("before.txt", "before")
+            var agents = try devices.map { try $0.start(["agent", "run"]) }
+            try folders[0].write("Letters/ben.txt", "Dear Ben")
+            try await eventually("it comes") { folders[1].read("Letters/ben.txt") == "Dear Ben" }
+            try await eventually("what was there comes too") { folders[1].read("before.txt") == "before" }
+            try folders[1].write("Letters/ben.txt", "Dear Anna")
+            try await eventually("it comes back") { folders[0].read("Letters/ben.txt") == "Dear Anna" }
+            let status = try await devices[0].run("agent", "status")
+            #expect(status.status == 0 && status.output.contains("3 items"), "\(status)")
+
+            // A second agent of the home is refused.
+            let second = try await devices[0].run("agent", "run")
+            #expect(second.status == 1 && second.errors.contains("runs already"), "\(second)")
+
+            agents[0].signal(SIGKILL)
+            _ = await agents[0].outcome()
+            try folders[0].write("while it was dead.txt", "sent later")
+            try FileManager.default.removeItem(atPath: folders[0].path + "/before.txt")
+            #expect(try await devices[0].run("agent", "status").status == 1)
+            agents[0] = try devices[0].start(["agent", "run"])
+            try await eventually("it goes on") { folders[1].read("while it was dead.txt") == "sent later" }
+            try await eventually("the deletion comes") { folders[1].read("before.txt") == nil }
+            for agent in agents {
+                agent.signal(SIGTERM)
+                _ = await agent.outcome()
+            }
+            #expect(!agents[1].output.contains("blocked"), "\(agents[1].output)")
+        }
+    }
+
+    @Test func onceSyncsAndEnds() async throws {
+        try await withTenant { house in
+            let devices = [house.person, try await house.anotherDevice("other")]
+            let folders = try await folders(house, devices)
+            try folders[0].write("a/b.txt", "text")
+            for device in devices {
+                let run = try await device.run("agent", "run", "--once", "--json")
+                #expect(run.status == 0 && run.output.contains(#""action":"done""#), "\(run)")
+            }
+            #expect(folders[1].read("a/b.txt") == "text")
+            #expect(try await devices[0].run("docs", "cat", "a/b.txt").output == "text")
+        }
+    }
+
+    @Test func foldersAreAddedOnceAndRemovedWithoutTheirFiles() async throws {
+        try await withTenant { house in
+            let folder = house.folder + "/agent-folder"
+            let empty = try await house.person.run("agent", "list")
+            #expect(empty.status == 0 && empty.output.contains("No folder"), "\(empty)")
+            #expect(try await house.person.run("agent", "add", folder).status == 0)
+            for wrong in [folder, folder + "/inner", house.folder] {
+                let again = try await house.person.run("agent", "add", wrong)
+                #expect(again.status == 1 || again.status == 64, "\(wrong): \(again)")
+            }
+            #expect(try await house.person.run("agent", "list").output.contains(folder))
+            let other = try await house.anotherDevice("other")
+            let taken = try await other.run("agent", "add", folder)
+            #expect(taken.status == 1 && taken.errors.contains("--take-over"), "\(taken)")
+            try Data("mine".utf8).write(to: URL(fileURLWithPath: folder + "/mine.txt"))
+            #expect(try await house.person.run("agent", "remove", folder).status == 0)
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder) == ["mine.txt"])
+            let gone = try await house.person.run("agent", "remove", folder)
+            #expect(gone.status == 2, "\(gone)")
+            #expect(try await other.run("agent", "add", folder).status == 0)
+        }
+    }
+}
