@@ -189,7 +189,8 @@ let package = Package(
             .executableTarget(
                 name: "nephos",
                 dependencies: [
-                    "NephosAgent", "NephosBackup", "NephosKit", "NephosPropertyLists", "NephosServiceKit", "NephosZeroMQ",
+                    "NephosAgent", "NephosBackup", "NephosKit", "NephosPropertyLists", "NephosServiceKit",
+                    "NephosZeroMQ",
                     "NephosBus", "NephosWire",
                     "NephosCore",
                     argumentParser, logging,

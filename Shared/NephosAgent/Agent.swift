@@ -95,7 +95,8 @@ package struct Agent: Sendable {
     ) async throws(CloudError) -> UbiquityContainer {
         guard let account = try session.account, account.accountID == folder.account else {
             throw CloudError(
-                .notSignedIn, "The folder belongs to an account that is not signed in here. Sign in, or remove the folder.",
+                .notSignedIn,
+                "The folder belongs to an account that is not signed in here. Sign in, or remove the folder.",
                 details: ["folder": folder.path])
         }
         let container = try await session.container(folder.container, app: folder.app)

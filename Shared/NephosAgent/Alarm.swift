@@ -1,6 +1,6 @@
 internal import Synchronization
 
-/// Wakes one task that waits, or lets its next wait end at once.
+/// Wakes a waiting task, or lets its next wait end at once.
 final class Alarm: Sendable {
     private struct State {
         var isRung = false

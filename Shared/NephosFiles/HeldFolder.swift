@@ -9,7 +9,7 @@ private import CNephosFiles
 /// A name in a folder: bytes without `/` and NUL.
 public typealias FileName = [UInt8]
 
-/// What the system says of a file, folder or link, without following a link.
+/// The metadata of a file, folder or link; a link is not followed.
 public struct FileFacts: Hashable, Sendable {
     public enum Kind: Int, Sendable {
         case file, folder, link
@@ -19,8 +19,8 @@ public struct FileFacts: Hashable, Sendable {
 
     public var kind: Kind
     public var inode: UInt64
-    /// When it was made, in nanoseconds since 1970; 0: the file system does not say. An inode and its birth name one file
-    /// for good, though the number is used again after the file is removed.
+    /// When it was made, in nanoseconds since 1970; 0: the file system does not say. An inode with its birth names
+    /// one file, though the number is used again after the file is removed.
     public var born: Int64
     public var size: Int64
     /// When its content was last written, in nanoseconds since 1970. Programs may set it.
@@ -35,7 +35,8 @@ public struct FileFacts: Hashable, Sendable {
     public var mount: UInt64
 
     public init(
-        kind: Kind, inode: UInt64, born: Int64, size: Int64, modified: Int64, changed: Int64, isExecutable: Bool = false,
+        kind: Kind, inode: UInt64, born: Int64, size: Int64, modified: Int64, changed: Int64,
+        isExecutable: Bool = false,
         linkCount: Int = 1, device: UInt64 = 0, mount: UInt64 = 0
     ) {
         (self.kind, self.inode, self.born, self.size) = (kind, inode, born, size)
@@ -120,14 +121,14 @@ public final class HeldFolder: Sendable {
         }
     }
 
-    /// What is under a name; with an empty one, of the folder itself.
+    /// The metadata of a name; with an empty name, of the folder itself.
     public func facts(_ name: FileName = []) throws(FileFailure) -> FileFacts {
         var facts = file_facts()
         guard Self.withName(name, { file_facts_at(descriptor, $0, &facts) }) == 0 else { throw FileFailure() }
         return FileFacts(facts)
     }
 
-    /// What an open file is.
+    /// The metadata of an open file.
     public static func facts(of descriptor: Int32) throws(FileFailure) -> FileFacts {
         var facts = file_facts()
         guard file_facts_at(descriptor, "", &facts) == 0 else { throw FileFailure() }

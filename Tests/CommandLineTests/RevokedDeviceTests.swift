@@ -65,7 +65,8 @@ import Testing
             #expect(try await other.run("kv", "sync").status == 0)
             watch.signal(SIGKILL)
             _ = await watch.outcome()
-            #expect(try await other.run("wipe", "--yes").status == 0)
+            let wiped = try await other.run("wipe", "--yes")
+            #expect(wiped.status == 0, "\(wiped)")
             #expect(!FileManager.default.fileExists(atPath: try #require(other.environment["NEPHOS_HOME"])))
             #expect(try await !house.person.run("devices").output.contains("other"))
         }

@@ -82,7 +82,7 @@ struct SeededRandom: RandomNumberGenerator {
     }
 }
 
-/// What a person and their programs do to a folder.
+/// Random work of a user and their programs in a folder.
 private struct Churn {
     var random: SeededRandom
     /// Contents that an agent has seen.
@@ -105,7 +105,8 @@ private struct Churn {
     mutating func step(_ device: Household.Device, _ number: Int) throws {
         let tree = try device.tree()
         let (files, folders) = (
-            tree.filter { $0.value != "folder" }.keys.sorted(), [""] + tree.filter { $0.value == "folder" }.keys.sorted()
+            tree.filter { $0.value != "folder" }.keys.sorted(),
+            [""] + tree.filter { $0.value == "folder" }.keys.sorted()
         )
         func path(_ folder: String, _ name: String) -> String { folder.isEmpty ? name : folder + "/" + name }
         let place = path(folders.randomElement(using: &random) ?? "", names.randomElement(using: &random) ?? "a")
@@ -114,7 +115,9 @@ private struct Churn {
         let before = try device.tree()
         defer {
             if let after = try? device.tree(), after != before {
-                log(number, "\(before.filter { after[$0.key] != $0.value }) -> \(after.filter { before[$0.key] != $0.value })")
+                log(
+                    number,
+                    "\(before.filter { after[$0.key] != $0.value }) -> \(after.filter { before[$0.key] != $0.value })")
             }
         }
         switch Int.random(in: 0..<10, using: &random) {

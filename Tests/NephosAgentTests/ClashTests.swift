@@ -52,7 +52,8 @@ import Testing
         try house[0].write("a/b/c/d.txt", "deep")
         try house[1].remove("a")
         let tree = try await house.expectEqual()
-        #expect(tree == ["a": "folder", "a/b": "folder", "a/b/new.txt": "new", "a/b/c": "folder", "a/b/c/d.txt": "deep"])
+        #expect(
+            tree == ["a": "folder", "a/b": "folder", "a/b/new.txt": "new", "a/b/c": "folder", "a/b/c/d.txt": "deep"])
     }
 
     @Test func bothMovesKeepTheFile() async throws {

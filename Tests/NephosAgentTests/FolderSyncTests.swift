@@ -14,10 +14,11 @@ import Testing
         let long = String(repeating: "All work and no play. ", count: 200_000)
         try house[0].write("long.txt", long)
         let tree = try await house.expectEqual()
-        #expect(tree == [
-            "Letters": "folder", "Letters/ben.txt": "Dear Ben", "Empty": "folder", "Empty/Deep": "folder",
-            "long.txt": long,
-        ])
+        #expect(
+            tree == [
+                "Letters": "folder", "Letters/ben.txt": "Dear Ben", "Empty": "folder", "Empty/Deep": "folder",
+                "long.txt": long,
+            ])
     }
 
     @Test func editsTravelBothWays() async throws {
@@ -57,9 +58,10 @@ import Testing
         try house[0].move("Letters/Old", "Archive")
         try house[0].move("Letters/anna.txt", "Archive/a.txt")
         let tree = try await house.expectEqual()
-        #expect(tree == [
-            "Letters": "folder", "Archive": "folder", "Archive/ben.txt": "Dear Ben", "Archive/a.txt": "Dear Anna",
-        ])
+        #expect(
+            tree == [
+                "Letters": "folder", "Archive": "folder", "Archive/ben.txt": "Dear Ben", "Archive/a.txt": "Dear Anna",
+            ])
         #expect(try await house[1].id(of: "Archive/ben.txt") == file)
         #expect(try await house[1].id(of: "Archive") == folder)
         try house[1].move("Archive", "Letters/Old")

@@ -16,7 +16,10 @@ final class Household {
         let folder: AgentFolder
         private let options: AgentOptions
         private var running: FolderSync?
-        var sync: FolderSync { running! }
+        var sync: FolderSync {
+            guard let running else { fatalError("The agent is being restarted.") }
+            return running
+        }
 
         init(_ session: Session, path: String) async throws {
             self.session = session

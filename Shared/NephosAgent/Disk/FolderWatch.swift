@@ -5,13 +5,13 @@ internal import NephosCore
 internal import NephosFiles
 internal import Synchronization
 
-/// What may have changed in a folder.
+/// Names in a folder that may have changed.
 struct DirtyNames: Sendable, Equatable {
     /// Nil: any name.
     var names: Set<FileName>?
 
     static let all = DirtyNames(names: nil)
-    /// From so many names on, the whole folder is listed.
+    /// With more names, the whole folder is listed.
     private static let namesMax = 256
 
     func contains(_ name: FileName) -> Bool { names?.contains(name) ?? true }

@@ -28,7 +28,7 @@ package final class RootFolder: Sendable {
 
     /// Opens a folder that was added.
     ///
-    /// - Throws: ``CloudError`` `.storageFailure` when the folder is not there, is not the one that was added, or is used
+    /// - Throws: ``CloudError`` `.storageFailure` when the folder is missing, is not the one that was added, or is used
     ///   by another agent. Nothing is changed.
     package init(_ added: AgentFolder) throws(CloudError) {
         path = added.path
@@ -67,7 +67,7 @@ package final class RootFolder: Sendable {
 
     /// Makes a folder the agent's: creates it if it is missing, and writes the mark.
     ///
-    /// - Parameter takesOver: Whether a mark of another agent is replaced. That agent stops then.
+    /// - Parameter takesOver: Whether a mark of another agent is replaced, which stops that agent.
     /// - Returns: The mark.
     /// - Throws: ``CloudError`` `.invalidArguments` for something that is not a folder; `.alreadyExists` when it has a mark;
     ///   `.storageFailure`.

@@ -138,7 +138,7 @@ final class Downloads: Sendable {
         onEvent()
     }
 
-    /// What has come since the last call.
+    /// Downloads that ended since the last call.
     func takeArrivals() -> (arrivals: [Arrival], failures: [Failure]) {
         state.withLock { state in
             defer { (state.arrivals, state.failures) = ([], []) }

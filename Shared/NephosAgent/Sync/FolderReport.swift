@@ -1,6 +1,6 @@
 package import Foundation
 
-/// What an agent says of a folder.
+/// The agent's status of a folder.
 package struct FolderReport: Codable, Hashable, Sendable {
     package enum State: String, Codable, Sendable {
         /// All files are looked at, after a start or after events were lost.

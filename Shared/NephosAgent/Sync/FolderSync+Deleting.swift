@@ -12,7 +12,10 @@ extension FolderSync {
         guard !due.isEmpty else { return heldDeletionCount = 0 }
         let gone = try confirm(due)
         let counts = try read { tree in
-            try (gone.reduce(0) { try $0 + 1 + ($1.kind == .folder ? tree.descendants(of: $1.id).count : 0) }, tree.count())
+            try (
+                gone.reduce(0) { try $0 + 1 + ($1.kind == .folder ? tree.descendants(of: $1.id).count : 0) },
+                tree.count()
+            )
         }
         let isLarge = counts.0 > options.deletionsMax && counts.0 * 4 > counts.1
         if isLarge, try !store.takePermissionToDelete(in: added.id) {

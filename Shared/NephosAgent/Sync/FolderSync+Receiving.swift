@@ -3,7 +3,7 @@ internal import NephosCore
 internal import NephosFiles
 internal import NephosKit
 
-/// What the disk lacks to be as the container is.
+/// The changes that make the disk equal to the container.
 struct RemotePlan {
     /// Folders and links to make, and items to move. Files are made when their contents have come.
     var placements: [ContainerTree.Item] = []

@@ -3,7 +3,7 @@ internal import NephosCore
 internal import NephosFiles
 internal import NephosKit
 
-/// What a look at the disk found to send.
+/// Local changes that are sent together.
 struct LocalBatch {
     enum Change {
         /// Another thing of another kind has the item's name.

@@ -13,7 +13,7 @@ package struct AgentOptions: Sendable {
     package var downloadsMax = 8
     /// How long no data of a download may arrive.
     package var downloadTimeout = Duration.seconds(30)
-    /// Gets what the agent does; nil: nobody wants to know.
+    /// Gets each change; nil: none is reported.
     package var onActivity: (@Sendable (AgentActivity) -> Void)?
 
     package init() {}
@@ -117,7 +117,7 @@ package actor FolderSync {
     }
 
     private var nextDue: ContinuousClock.Instant? {
-        // A deletion that is held waits for a person.
+        // A held deletion waits for the user.
         let deletions = heldDeletionCount > 0 ? nil : vanished.values.min().map { $0 + options.deleteDelay }
         return [deletions, later.nextDue, downloads.nextDue, remote.postponed.isEmpty ? nil : .now + .seconds(5)]
             .compactMap { $0 }.min()
@@ -180,7 +180,7 @@ package actor FolderSync {
 
     /// The folder on disk of an item; nil: the item has no place.
     ///
-    /// - Throws: ``FileFailure`` of a folder that is not there or cannot be opened.
+    /// - Throws: ``FileFailure`` of a folder that is missing or cannot be opened.
     func open(_ folder: DocumentID) throws -> HeldFolder? {
         guard folder != SyncedItem.parkingLot else { return root.parking }
         guard let path = try read({ try $0.path(of: folder) }) else { return nil }
@@ -210,7 +210,9 @@ package actor FolderSync {
 
     /// Stores a row. If another item had the place, the container's state of that is compared.
     func put(_ item: SyncedItem, _ tree: SyncedTree) throws {
-        if let other = try tree.child(of: item.parent, named: item.name), other.id != item.id { remote.insert(other.id) }
+        if let other = try tree.child(of: item.parent, named: item.name), other.id != item.id {
+            remote.insert(other.id)
+        }
         try tree.put(item)
     }
 
@@ -228,7 +230,7 @@ package actor FolderSync {
         onActivity(AgentActivity(action: action, path: path, detail: detail))
     }
 
-    /// What keeps downloads from coming; nil: nothing does.
+    /// Notes why downloads fail; nil: they do not.
     func noteProblem(_ error: CloudError?) { problem = error?.message }
 
     private func report(_ state: FolderReport.State, problem: String? = nil) {

@@ -13,7 +13,7 @@ enum Standing: CaseIterable, Sendable {
     case unknown
 }
 
-/// What a name found on disk means.
+/// The meaning of a name that was found on disk.
 enum LocalDecision: Hashable, Sendable {
     case unchanged
     /// A new file, folder or link.
@@ -42,7 +42,7 @@ enum LocalDecision: Hashable, Sendable {
 /// versions stays with the name. For folders the inode decides, since programs do not replace folders to save them.
 enum LocalRule {
     /// - Parameters:
-    ///   - found: What has the name now: a file, folder or link.
+    ///   - found: The file, folder or link with the name.
     ///   - item: The item that had the name when it was last synced.
     ///   - isElsewhere: Whether the item's own folder has another name of the same parent now.
     ///   - known: The item with the inode of what was found; nil: none has it, or `item` has it.
@@ -85,7 +85,7 @@ enum LocalRule {
         found.kind != .folder && !item.stamp.hasContent(of: found)
     }
 
-    /// An inode names a file for good only together with its birth. A file system without births gives the number of a
+    /// An inode names one file only together with its birth. A file system without births gives the number of a
     /// removed file to the next one, so there the content must be unchanged too.
     private static func isTrusted(_ known: SyncedItem, _ found: FileFacts) -> Bool {
         known.kind == found.kind

@@ -8,7 +8,7 @@ struct Place: Hashable, Sendable {
 }
 
 extension FileName {
-    /// For a person to read.
+    /// The name for output.
     var text: String { String(decoding: self, as: UTF8.self) }
 }
 

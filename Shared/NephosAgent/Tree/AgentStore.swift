@@ -124,7 +124,7 @@ package final class AgentStore: Sendable {
         }
     }
 
-    /// What the agent reported last; nil: it has not looked at the folder yet.
+    /// The agent's last report; nil: it has not looked at the folder yet.
     package func report(of folder: AgentFolder) throws(CloudError) -> FolderReport? {
         try read { database in
             try Data.fetchOne(database, sql: "SELECT report FROM folders WHERE id = ?", arguments: [folder.id])

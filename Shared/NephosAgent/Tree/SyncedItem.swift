@@ -2,7 +2,7 @@ internal import Foundation
 package import NephosCore
 package import NephosFiles
 
-/// What identifies a file and its state on disk. If it is unchanged, the content is.
+/// Identifies a file and its state on disk. While the stamp is equal, the content is.
 package struct FileStamp: Hashable, Sendable {
     package var inode: UInt64
     /// In nanoseconds since 1970; 0: the file system does not say.
@@ -42,8 +42,8 @@ package struct FileStamp: Hashable, Sendable {
 /// An item as the folder on disk and the container had it when they were last equal: the merge base.
 package struct SyncedItem: Hashable, Sendable {
     package var id: DocumentID
-    /// The folder's item. An item that waits in the agent's own folder for its place has ``parkingLot``, and the name that
-    /// it has there.
+    /// The folder's item. A parked item has ``parkingLot``, and its name in the agent's own
+    /// folder.
     package var parent: DocumentID
     package var name: FileName
     package var kind: FileFacts.Kind

@@ -86,7 +86,7 @@ extension ContainerTree {
         case trash(DocumentID, batch: DocumentID, known: [DocumentID: DocumentID?])
     }
 
-    /// What became of a change.
+    /// The result of a change.
     package struct Outcome: Sendable {
         /// The item: also an existing one that was adopted.
         package var item: DocumentID
@@ -130,7 +130,7 @@ private struct TreeDraft {
     /// Folders of the tree by the paths that this device's copy has for them.
     private var folders: [DocumentID: DocumentPath] = [:]
     private var madeFolders: Set<DocumentID> = []
-    /// What this has put under a name, by the folder and what the name clashes by.
+    /// Items that this has put under a name.
     private var names: [Place: DocumentID] = [:]
     /// Items that have left their places.
     private var moved: Set<DocumentID> = []
