@@ -38,23 +38,20 @@ import Testing
                 for known in known {
                     for standing in Standing.allCases {
                         for isElsewhere in [false, true] {
-                            for readsRacy in [false, true] {
-                                let decision = LocalRule.decide(
-                                    found, item, isElsewhere: isElsewhere, known: known, standing: standing,
-                                    readsRacy: readsRacy)
-                                let expected = Self.expected(
-                                    kind, item, isSame, isChanged, known, standing, isElsewhere, found)
-                                #expect(
-                                    decision == expected,
-                                    "\(kind) \(String(describing: item)) \(String(describing: known)) \(standing)")
-                                count += 1
-                            }
+                            let decision = LocalRule.decide(
+                                found, item, isElsewhere: isElsewhere, known: known, standing: standing)
+                            let expected = Self.expected(
+                                kind, item, isSame, isChanged, known, standing, isElsewhere, found)
+                            #expect(
+                                decision == expected,
+                                "\(kind) \(String(describing: item)) \(String(describing: known)) \(standing)")
+                            count += 1
                         }
                     }
                 }
             }
         }
-        #expect(count == 3 * 5 * 4 * 4 * 2 * 2)
+        #expect(count == 3 * 5 * 4 * 4 * 2)
     }
 
     /// The rule as it is read aloud.
@@ -81,14 +78,11 @@ import Testing
         }
     }
 
-    @Test func racyFileIsReadAgainByFullScans() throws {
+    @Test func racyFileIsReadAgain() throws {
         let found = Self.facts(.file, inode: 1)
         let item = try Self.item(1, found, isRacy: true)
-        func decide(_ readsRacy: Bool) -> LocalDecision {
-            LocalRule.decide(
-                found, item, isElsewhere: false, known: nil, standing: .absent, readsRacy: readsRacy)
-        }
-        #expect(decide(true) == .change(item) && decide(false) == .unchanged)
+        let decision = LocalRule.decide(found, item, isElsewhere: false, known: nil, standing: .absent)
+        #expect(decision == .change(item))
     }
 
     @Test func inodeAloneIsNoIdentity() throws {
@@ -97,7 +91,7 @@ import Testing
         var former = found
         former.size = 2
         func decide(_ known: SyncedItem) -> LocalDecision {
-            LocalRule.decide(found, nil, isElsewhere: false, known: known, standing: .absent, readsRacy: false)
+            LocalRule.decide(found, nil, isElsewhere: false, known: known, standing: .absent)
         }
         // Without a birth, another content means another file.
         #expect(try decide(Self.item(3, former)) == .make)

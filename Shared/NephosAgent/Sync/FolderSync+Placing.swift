@@ -238,6 +238,11 @@ extension FolderSync {
     ///
     /// - Returns: Whether the new one has the place.
     private func exchange(_ part: FileName, with row: SyncedItem, in folder: HeldFolder) throws -> Bool {
+        guard !row.isRacy else {
+            root.parts.removeAll(part)
+            dirty.insert(Place(folder: row.parent, name: row.name))
+            return false
+        }
         do throws(FileFailure) { try root.parts.move(part, to: folder, as: row.name, replacing: .exchange) } catch {
             root.parts.removeAll(part)
             dirty.insert(Place(folder: row.parent, name: row.name))
@@ -288,6 +293,10 @@ extension FolderSync {
     }
 
     private func removeFile(_ row: SyncedItem, _ folder: HeldFolder) throws -> Bool {
+        guard !row.isRacy else {
+            postpone(row.id)
+            return false
+        }
         // First out of everybody's sight: what is removed is what was looked at.
         let name = row.isParked ? row.name : row.parkingName
         if !row.isParked { try folder.move(row.name, to: root.parking, as: name) }

@@ -154,7 +154,7 @@ extension FolderSync {
         }
         let isElsewhere = item.map { $0.stamp.inode != facts.inode && inodes.contains($0.stamp.inode) } ?? false
         let decision = LocalRule.decide(
-            facts, item, isElsewhere: isElsewhere, known: known, standing: standing, readsRacy: isDeep)
+            facts, item, isElsewhere: isElsewhere, known: known, standing: standing)
         if let item, decision.displaces, !isElsewhere { batch.append(.displace(item)) }
         switch decision {
         case .unchanged:

@@ -128,7 +128,8 @@ extension FolderSync {
             return nil
         } catch let error as CloudError {
             switch error.code {
-            case .constraintViolation: later.noteFailed(place, .now)
+            // It is being written, or is something else by now.
+            case .constraintViolation, .invalidArguments: later.noteFailed(place, .now)
             case .limitExceeded, .permissionFailure:
                 block(place, error.message)
                 later.noteFailed(place, .now)
@@ -200,7 +201,7 @@ extension FolderSync {
                 stamp: stamp, isRacy: one.isRacy)
             try put(made, tree)
             (blocked[place], vanished[outcome.item]) = (nil, nil)
-            later.remove(place)
+            noteRead(place, isRacy: one.isRacy)
             guard facts.kind == .folder else { return nil }
             if case .makeFolder(let id, _, _) = one.change, id != outcome.item { remote.compare(outcome.item) }
             return outcome.item
@@ -210,9 +211,14 @@ extension FolderSync {
             try put(item, tree)
             let place = Place(folder: item.parent, name: item.name)
             blocked[place] = nil
-            later.remove(place)
+            noteRead(place, isRacy: one.isRacy)
         }
         return nil
+    }
+
+    private func noteRead(_ place: Place, isRacy: Bool) {
+        later.remove(place)
+        if isRacy { later.noteWritten(place, .now) }
     }
 
     private func handle(_ error: CloudError, of one: Prepared) async throws(CloudError) {

@@ -46,6 +46,7 @@ package actor FolderSync {
     private var cursor: Int64?
     var blocked: [Place: String] = [:]
     private var lastFullScan: Date?
+    private var lastScanEnd: ContinuousClock.Instant?
     private var lastReport: FolderReport?
     private var problem: String?
 
@@ -96,7 +97,7 @@ package actor FolderSync {
         }
         if isFullScan {
             isFullScan = false
-            lastFullScan = Date()
+            (lastFullScan, lastScanEnd) = (Date(), .now)
         }
         report(isIdle ? .idle : .syncing)
         return nextDue
@@ -119,8 +120,10 @@ package actor FolderSync {
     private var nextDue: ContinuousClock.Instant? {
         // A held deletion waits for the user.
         let deletions = heldDeletionCount > 0 ? nil : vanished.values.min().map { $0 + options.deleteDelay }
-        return [deletions, later.nextDue, downloads.nextDue, remote.postponed.isEmpty ? nil : .now + .seconds(5)]
-            .compactMap { $0 }.min()
+        return [
+            deletions, later.nextDue, downloads.nextDue, nextScan, remote.postponed.isEmpty ? nil : .now + .seconds(5),
+        ]
+        .compactMap { $0 }.min()
     }
 
     private func takeEvents() {
@@ -135,13 +138,14 @@ package actor FolderSync {
             for name in names { later.noteWritten(Place(folder: folder, name: name), now) }
         }
         for place in later.takeDue(now) { dirty.insert(place) }
-        if watch.coverage.unwatched > 0, lastFullScan.map({ -$0.timeIntervalSinceNow > Self.scanInterval }) ?? false {
-            scanAll()
-        }
+        if nextScan.map({ $0 <= now }) ?? false { scanAll() }
     }
 
-    /// Seconds between scans while a folder has no watch.
-    private static let scanInterval: TimeInterval = 300
+    /// Programs that write through memory raise no event, so everything is scanned once a day; every five minutes while a
+    /// folder has no watch.
+    private var nextScan: ContinuousClock.Instant? {
+        lastScanEnd.map { $0 + (watch.coverage.unwatched > 0 ? .seconds(300) : .seconds(86_400)) }
+    }
 
     /// Looks at every file and folder on disk.
     package func scanAll() {

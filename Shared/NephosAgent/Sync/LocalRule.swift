@@ -47,15 +47,13 @@ enum LocalRule {
     ///   - isElsewhere: Whether the item's own folder has another name of the same parent now.
     ///   - known: The item with the inode of what was found; nil: none has it, or `item` has it.
     ///   - standing: Whether `known` is still at its own place.
-    ///   - readsRacy: Whether a file is read again if its stamp proves nothing.
     static func decide(
-        _ found: FileFacts, _ item: SyncedItem?, isElsewhere: Bool, known: SyncedItem?, standing: Standing,
-        readsRacy: Bool
+        _ found: FileFacts, _ item: SyncedItem?, isElsewhere: Bool, known: SyncedItem?, standing: Standing
     ) -> LocalDecision {
         let known = known.flatMap { isTrusted($0, found) ? $0 : nil }
         if let item, item.kind == found.kind {
             if found.kind == .folder { return decideFolder(found, item, isElsewhere, known, standing) }
-            return item.stamp == FileStamp(found) && !(readsRacy && item.isRacy) ? .unchanged : .change(item)
+            return item.stamp == FileStamp(found) && !item.isRacy ? .unchanged : .change(item)
         }
         guard let known else { return .make }
         switch standing {

@@ -33,10 +33,15 @@ package struct FileStamp: Hashable, Sendable {
     /// A file that was written so shortly before it was read may be written again without another time.
     ///
     /// - Parameter time: When the reading began, in nanoseconds since 1970.
-    package func isRacy(at time: Int64) -> Bool { max(modified, changed) >= time - Self.clockGrain }
+    package func isRacy(at time: Int64) -> Bool {
+        let second: Int64 = 1_000_000_000
+        let grain = modified % second == 0 && changed % second == 0 ? 2 * second : Self.clockGrain
+        // No program sets this time. One far in the future is of a clock that was wrong, and says nothing.
+        return changed >= time - grain && changed <= time + second
+    }
 
-    /// Time stamps of some file systems have whole seconds.
-    private static let clockGrain: Int64 = 2_000_000_000
+    /// The kernel's clock of files ticks every 1 to 10 milliseconds.
+    private static let clockGrain: Int64 = 20_000_000
 }
 
 /// An item as the folder on disk and the container had it when they were last equal: the merge base.
@@ -50,7 +55,8 @@ package struct SyncedItem: Hashable, Sendable {
     /// The version of the content on disk; nil: it is a folder.
     package var version: DocumentID?
     package var stamp: FileStamp
-    /// The content was read so soon after it was written that the stamp proves nothing: a full scan reads it again.
+    /// The content was read so soon after it was written that the stamp proves nothing: the next look reads it again, and
+    /// until then nothing replaces it.
     package var isRacy = false
 
     /// No item lies at the container's top in an agent's tree.
