@@ -93,6 +93,7 @@ static inline int rename_beneath(int from, const char *name, int to, const char 
     return (int)syscall(SYS_renameat2, from, name, to, other, flags);
 }
 
+#include <errno.h>
 #include <sys/inotify.h>
 
 static inline int inotify_open(void) { return inotify_init1(IN_NONBLOCK | IN_CLOEXEC); }
@@ -102,4 +103,14 @@ static inline int inotify_watch(int descriptor, const char *path) {
     return inotify_add_watch(descriptor, path,
         IN_CREATE | IN_DELETE | IN_MODIFY | IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | IN_ONLYDIR |
             IN_EXCL_UNLINK);
+}
+
+// Whether any process has a file open for writing: then it gets no read lease
+// (F_SETLEASE). The lease is given back at once. 0 where there are none.
+static inline int is_open_for_writing(int descriptor) {
+    if (fcntl(descriptor, 1024, F_RDLCK) == 0) {
+        fcntl(descriptor, 1024, F_UNLCK);
+        return 0;
+    }
+    return errno == EAGAIN;
 }

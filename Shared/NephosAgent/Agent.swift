@@ -80,10 +80,19 @@ package struct Agent: Sendable {
         try await container.waitUntilCurrent(timeout: timeout)
         // Once for what is here, and once for what the server makes of it.
         for _ in 0..<2 {
+            var end = ContinuousClock.now + timeout
+            var last: FolderReport?
             while true {
                 let due = try await sync.pass()
                 guard await !sync.isDone else { break }
-                await alarm.wait(until: due)
+                let report = await sync.progress
+                if report != last { (last, end) = (report, .now + timeout) }
+                guard ContinuousClock.now < end else {
+                    throw CloudError(
+                        .deadlineExceeded, "The folder is not in sync yet. See: nephos agent status",
+                        details: ["folder": folder.path])
+                }
+                await alarm.wait(until: min(due ?? end, end))
             }
             try await container.waitUntilSent(timeout: timeout)
             try await container.waitUntilCurrent(timeout: timeout)
@@ -118,7 +127,6 @@ package struct Agent: Sendable {
         }
         defer { changes.cancel() }
         while !Task.isCancelled {
-            if try store.takeRestoreRequest(of: folder) { try await sync.restoreHeldDeletions() }
             let due = try await sync.pass()
             onSuccess()
             await alarm.wait(until: due)

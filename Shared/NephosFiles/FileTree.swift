@@ -29,10 +29,7 @@ public enum FileTree {
     public static func birth(of path: UnsafePointer<CChar>) -> Int64 { Int64(file_birth(path)) }
 
     /// Removes what is there, a folder with all that is in it. No link is followed.
-    public static func remove(_ path: UnsafePointer<CChar>) { remove(path, in: AT_FDCWD) }
-
-    /// Removes what is under a name of an open folder.
-    static func remove(_ name: UnsafePointer<CChar>, in folder: Int32) { remove(name, in: folder, depth: 0) }
+    public static func remove(_ path: UnsafePointer<CChar>) { remove(path, in: AT_FDCWD, depth: 0) }
 
     private static func remove(_ name: UnsafePointer<CChar>, in folder: Int32, depth: Int) {
         if unlinkat(folder, name, 0) == 0 || errno == ENOENT { return }

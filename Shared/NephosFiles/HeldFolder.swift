@@ -135,6 +135,11 @@ public final class HeldFolder: Sendable {
         return FileFacts(facts)
     }
 
+    /// Whether a program has the open file open for writing. False where the file system cannot say.
+    ///
+    /// - Parameter descriptor: Open for reading alone.
+    public static func isWritten(_ descriptor: Int32) -> Bool { is_open_for_writing(descriptor) != 0 }
+
     /// The names in the folder, in no order. All of them, or a failure.
     public func names() throws(FileFailure) -> [FileName] {
         let copy = try openBeneath([], O_RDONLY | O_DIRECTORY)
@@ -202,10 +207,18 @@ public final class HeldFolder: Sendable {
         try check(Self.withName(name) { unlinkat(descriptor, $0, AT_REMOVEDIR) })
     }
 
-    /// Removes what is under a name, a folder with everything in it.
-    public func removeAll(_ name: FileName) {
-        Self.withName(name) { FileTree.remove($0, in: descriptor) }
+    /// Removes a file, or a folder with everything in it. Another file system that is mounted inside stays.
+    public func removeAll(_ name: FileName) { removeAll(name, depth: 0) }
+
+    private func removeAll(_ name: FileName, depth: Int) {
+        if (try? removeFile(name)) != nil { return }
+        guard depth < Self.depthMax, let folder = try? folder([name]) else { return }
+        for inner in (try? folder.names()) ?? [] { folder.removeAll(inner, depth: depth + 1) }
+        try? removeFolder(name)
     }
+
+    /// One folder is open for each level.
+    private static let depthMax = 256
 
     /// Flushes the names in the folder.
     public func flush() throws(FileFailure) { try check(fsync(descriptor)) }

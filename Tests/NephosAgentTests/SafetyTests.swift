@@ -34,7 +34,10 @@ import Testing
         #expect(try house[1].tree().count == 83)
         #expect(house[1].read("new.txt") == "new")
         #expect(try house[0].store.report(of: house[0].folder)?.heldDeletionCount == 81)
-        try house[0].store.allowDeletions(in: house[0].folder)
+        try house[0].store.allowDeletions(80, in: house[0].folder)
+        try await run(house)
+        #expect(try house[1].tree().count == 83)
+        try house[0].store.allowDeletions(81, in: house[0].folder)
         #expect(try await house.expectEqual() == ["other.txt": "other", "new.txt": "new"])
         // The permission is for one deletion.
         for number in 0..<80 { try house[0].write("More/\(number).txt", "\(number)") }
@@ -50,7 +53,7 @@ import Testing
         let tree = try house[1].tree()
         try house[0].remove("Letters")
         try await run(house)
-        try await house[0].sync.restoreHeldDeletions()
+        try house[0].store.requestRestore(in: house[0].folder)
         #expect(try await house.expectEqual() == tree)
     }
 

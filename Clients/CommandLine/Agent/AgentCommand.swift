@@ -179,7 +179,7 @@ extension AgentCommand {
             try await agent.withStore { store, control, _ in
                 let added = try store.folder(named: folder)
                 let count = try store.heldCount(in: added)
-                if count > 0 { try store.allowDeletions(in: added) }
+                if count > 0 { try store.allowDeletions(count, in: added) }
                 control.wake()
                 try output.print(
                     ["deletions": count],

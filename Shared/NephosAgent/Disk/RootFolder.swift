@@ -45,13 +45,16 @@ package final class RootFolder: Sendable {
         do {
             let own = try folder.folder([Self.ownName])
             (parts, parking) = (try Self.subfolder(Self.partsName, own), try Self.subfolder(Self.parkingName, own))
-            for name in try parts.names() { parts.removeAll(name) }
         } catch { throw Self.unusable(added.path, error) }
+        // Before anything in the agent's own folder is touched.
         do { lock = try FileLock(added.path + "/.nephos/lock") } catch {
             throw CloudError(
                 .storageFailure, "Another agent uses the folder. End it first.", details: ["folder": added.path])
         }
     }
+
+    /// What the root is, for ``AgentStore/noteRoot(_:of:)``.
+    var identity: FileFacts { facts }
 
     /// Checks that this is still the folder that was added. To be called before each pass.
     ///
@@ -95,6 +98,7 @@ package final class RootFolder: Sendable {
             guard write(descriptor, text, text.count) == text.count, fsync(descriptor) == 0 else { throw FileFailure() }
             try own.flush()
             try folder.flush()
+            try checkRenames(own)
             return mark
         } catch let failure as FileFailure { throw unusable(path, failure) } catch { throw CloudError(wrapping: error) }
     }
@@ -106,6 +110,23 @@ package final class RootFolder: Sendable {
         guard let own = try? folder.folder([ownName]) else { return }
         if let parking = try? own.folder([parkingName]), (try? parking.names())?.isEmpty == false { return }
         folder.removeAll(ownName)
+    }
+
+    /// Checks that names can be taken and exchanged in one step.
+    private static func checkRenames(_ own: HeldFolder) throws {
+        let (one, other) = (FileName("try-1".utf8), FileName("try-2".utf8))
+        defer { for name in [one, other] { own.removeAll(name) } }
+        do {
+            close(try own.makeFile(one, mode: 0o600))
+            try own.move(one, to: own, as: other)
+            close(try own.makeFile(one, mode: 0o600))
+            try own.move(one, to: own, as: other, replacing: .exchange)
+        } catch {
+            throw CloudError(
+                .storageFailure,
+                "The folder's file system cannot exchange files in one step, as FAT and NFS cannot. Use a folder on another disk."
+            )
+        }
     }
 
     private static func subfolder(_ name: FileName, _ folder: HeldFolder) throws(FileFailure) -> HeldFolder {

@@ -23,11 +23,12 @@ final class Downloads: Sendable {
         var wanted: [DocumentID: DocumentID] = [:]
         /// In the order of arrival; some may be wanted no longer.
         var queue: [DocumentID] = []
-        var active: [DocumentID: Task<Void, Never>] = [:]
+        var active: [DocumentID: (version: DocumentID, task: Task<Void, Never>?)] = [:]
         var arrivals: [Arrival] = []
         var failures: [Failure] = []
         var resumes: ContinuousClock.Instant?
         var pause = Duration.seconds(1)
+        var isStopped = false
     }
 
     /// Contents that may lie in the agent's own folder, before a pass puts them into their places.
@@ -46,7 +47,15 @@ final class Downloads: Sendable {
         (self.root, self.container, self.options, self.onEvent) = (root, container, options, onEvent)
     }
 
-    deinit { for task in state.withLock({ Array($0.active.values) }) { task.cancel() } }
+    /// Ends all downloads. No other begins.
+    func stop() {
+        let tasks = state.withLock { state in
+            state.isStopped = true
+            (state.wanted, state.queue) = ([:], [])
+            return state.active.values.compactMap(\.task)
+        }
+        for task in tasks { task.cancel() }
+    }
 
     /// Downloads that are wanted or active, and contents that have come.
     var count: Int { state.withLock { $0.wanted.count + $0.active.count + $0.arrivals.count + $0.failures.count } }
@@ -57,7 +66,10 @@ final class Downloads: Sendable {
     /// Downloads a version of an item, in place of another that may be wanted.
     func want(_ item: DocumentID, _ version: DocumentID) {
         state.withLock { state in
-            guard state.wanted[item] != version else { return }
+            let isUnderway =
+                state.active[item]?.version == version
+                || state.arrivals.contains { $0.item == item && $0.version == version }
+            guard state.wanted[item] != version, !isUnderway, !state.isStopped else { return }
             if state.wanted.updateValue(version, forKey: item) == nil { state.queue.append(item) }
         }
     }
@@ -74,7 +86,7 @@ final class Downloads: Sendable {
             }
             state.withLock { state in
                 // It may be over already.
-                if state.active[item] != nil { state.active[item] = task }
+                if state.active[item]?.version == version { state.active[item]?.task = task }
             }
         }
     }
@@ -87,20 +99,20 @@ final class Downloads: Sendable {
         guard state.active.count < options.downloadsMax,
             state.active.count + state.arrivals.count < Self.arrivalsMax
         else { return nil }
-        for (index, item) in state.queue.enumerated() where state.active[item] == nil {
-            state.queue.removeSubrange(...index)
-            guard let version = state.wanted.removeValue(forKey: item) else { return next(&state) }
-            // Replaced by the task once that is made.
-            state.active[item] = Task {}
+        while let index = state.queue.firstIndex(where: { state.active[$0] == nil }) {
+            let item = state.queue.remove(at: index)
+            // It may be wanted no longer.
+            guard let version = state.wanted.removeValue(forKey: item) else { continue }
+            state.active[item] = (version, nil)
             return (item, version)
         }
         return nil
     }
 
     private func fetch(_ item: DocumentID, _ version: DocumentID) async -> Result<FileName, CloudError> {
-        let part = FileName("\(version)".utf8)
+        // A name of its own: an earlier download of the version may not have its place yet.
+        let part = FileName("\(container.makeID())".utf8)
         do {
-            root.parts.removeAll(part)
             let descriptor = try root.parts.makeFile(part, mode: 0o666)
             defer { close(descriptor) }
             try await container.fetch(item, version: version, into: descriptor, timeout: options.downloadTimeout)
@@ -126,7 +138,7 @@ final class Downloads: Sendable {
                 state.failures.append(Failure(item: item, error: error))
             case .failure(let error):
                 state.failures.append(Failure(item: item, error: error))
-                if state.wanted[item] == nil {
+                if state.wanted[item] == nil, !state.isStopped {
                     state.wanted[item] = version
                     state.queue.append(item)
                 }

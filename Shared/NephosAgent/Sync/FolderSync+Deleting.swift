@@ -9,7 +9,10 @@ extension FolderSync {
     func sendDeletions() async throws(CloudError) {
         let now = ContinuousClock.now
         let due = vanished.filter { $0.value + options.deleteDelay <= now }.map(\.key)
-        guard !due.isEmpty else { return heldDeletionCount = 0 }
+        guard !due.isEmpty else {
+            if vanished.isEmpty { heldDeletionCount = 0 }
+            return
+        }
         let gone = try confirm(due)
         let counts = try read { tree in
             try (
@@ -17,11 +20,24 @@ extension FolderSync {
                 tree.count()
             )
         }
-        let isLarge = counts.0 > options.deletionsMax && counts.0 * 4 > counts.1
-        if isLarge, try !store.takePermissionToDelete(in: added.id) {
-            if heldDeletionCount == 0 { note(.held, nil, "\(counts.0)") }
-            heldDeletionCount = counts.0
-            return
+        // A slow disk is emptied in many small deletions.
+        recentDeletions.removeAll { $0.time + Self.recentTime <= now }
+        let recent = recentDeletions.reduce(0) { $0 + $1.count }
+        let (count, total) = (counts.0 + recent, counts.1 + recent)
+        if counts.0 > 0, count > options.deletionsMax, count * 4 > total {
+            let answers = try store.answers(of: added.id)
+            if answers.restores {
+                try clearAnswers()
+                return try restoreHeldDeletions()
+            }
+            guard answers.allowed >= counts.0 else {
+                if heldDeletionCount == 0 { note(.held, nil, "\(counts.0)") }
+                return heldDeletionCount = counts.0
+            }
+            try clearAnswers()
+            recentDeletions = []
+        } else {
+            recentDeletions.append((now, counts.0))
         }
         heldDeletionCount = 0
         guard !gone.isEmpty else { return }
@@ -40,6 +56,15 @@ extension FolderSync {
         }
     }
 
+    /// Deletions of this time count together.
+    private static let recentTime = Duration.seconds(600)
+
+    /// Forgets what the user has answered to a held deletion.
+    func clearAnswers() throws(CloudError) {
+        let answers = try store.answers(of: added.id)
+        if answers.allowed > 0 || answers.restores { try store.clearAnswers(of: added.id) }
+    }
+
     /// The items that are really gone, without those that are in a folder that is.
     private func confirm(_ due: [DocumentID]) throws(CloudError) -> [SyncedItem] {
         var gone: [DocumentID: SyncedItem] = [:]
@@ -51,10 +76,12 @@ extension FolderSync {
             switch try standing(of: item) {
             case .absent: gone[id] = item
             case .same: vanished[id] = nil
+            // Another folder has the name, and this one was found nowhere.
+            case .replaced where item.kind == .folder: gone[id] = item
             case .replaced:
                 vanished[id] = nil
                 dirty.insert(Place(folder: item.parent, name: item.name))
-            case .unknown: break
+            case .unknown: vanished[id] = .now
             }
         }
         var tops: [SyncedItem] = []

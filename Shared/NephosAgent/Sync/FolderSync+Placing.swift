@@ -21,18 +21,21 @@ extension FolderSync {
                 return false
             }
             guard try free(item) else { return false }
-            if let row { return try move(row, to: item, folder) }
-            guard try read({ try $0.item(item.id) }) == nil else { return true }
-            switch item.kind {
-            case .folder: try makeFolder(item, folder)
-            case .link: try await makeLink(item, folder)
-            case .file, .package: break
+            if let row {
+                guard try move(row, to: item, folder) else { return false }
+            } else if try read({ try $0.item(item.id) }) == nil {
+                switch item.kind {
+                case .folder: try makeFolder(item, folder)
+                case .link: try await makeLink(item, folder)
+                case .file, .package: break
+                }
             }
+            unblock(item.place)
             return true
         } catch let failure as FileFailure { return handle(failure, item) } catch { throw CloudError(wrapping: error) }
     }
 
-    /// - Returns: Whether nothing more can be done now.
+    /// - Returns: False: it is tried again later.
     private func handle(_ failure: FileFailure, _ item: ContainerTree.Item) -> Bool {
         switch failure.number {
         case EEXIST:
@@ -43,8 +46,8 @@ extension FolderSync {
             dirty.insert(item.parent)
             return false
         default:
-            block(item.place, "It cannot be placed here: \(failure.reason).")
-            return true
+            block(item.place, "It cannot be placed here: \(failure.reason).", isLocal: false)
+            return false
         }
     }
 
@@ -56,7 +59,7 @@ extension FolderSync {
         guard var other = try read({ try $0.child(of: place.folder, named: place.name) }), other.id != item.id else {
             return true
         }
-        var wanted = try container.items([other.id])[other.id] ?? nil
+        var wanted = try container.item(other.id)
         // It became one with another item.
         if wanted?.id != other.id { wanted = nil }
         guard wanted?.place != place else { return false }
@@ -115,7 +118,8 @@ extension FolderSync {
                     id: item.id, parent: item.parent, name: item.place.name, kind: .folder, version: nil,
                     stamp: FileStamp(facts)))
         }
-        if let made = try open(item.id) { watch.watch(made, as: item.id) }
+        // Something may have been put into it since it was made.
+        dirty.insert(item.id)
         remote.compare(item.id, isDeep: false)
     }
 
@@ -133,7 +137,7 @@ extension FolderSync {
             try $0.put(
                 SyncedItem(
                     id: item.id, parent: item.parent, name: item.place.name, kind: .link, version: version,
-                    stamp: FileStamp(facts)))
+                    stamp: FileStamp(facts), digest: item.digest))
         }
     }
 
@@ -161,7 +165,10 @@ extension FolderSync {
             let descriptor = try folder.openFile(row.name)
             defer { close(descriptor) }
             Self.setExecutable(item.isExecutable, of: descriptor)
-            row.stamp = FileStamp(try HeldFolder.facts(of: descriptor))
+            let stamp = FileStamp(try HeldFolder.facts(of: descriptor))
+            // A write in this moment is a change of its own.
+            guard stamp.size == row.stamp.size, stamp.modified == row.stamp.modified else { return }
+            row.stamp = stamp
             try write { try $0.put(row) }
         } catch let failure as FileFailure { _ = handle(failure, item) } catch { throw CloudError(wrapping: error) }
     }
@@ -193,31 +200,34 @@ extension FolderSync {
             }
             let descriptor = try root.parts.openFile(arrival.part)
             defer { close(descriptor) }
+            if let row { try Self.keepAccess(of: row, in: folder, descriptor) }
+            Self.setExecutable(item.isExecutable, of: descriptor)
+            // Before the file can be seen: a write after that is a change.
+            let before = FileStamp(try HeldFolder.facts(of: descriptor))
             if let row {
-                try Self.keepAccess(of: row, in: folder, descriptor)
-                Self.setExecutable(item.isExecutable, of: descriptor)
                 guard try exchange(arrival.part, with: row, in: folder) else {
-                    postpone(item.id)
+                    postpone(item.id, place)
                     return nil
                 }
             } else {
                 guard try free(item) else {
-                    postpone(item.id)
+                    postpone(item.id, place)
                     root.parts.removeAll(arrival.part)
                     return nil
                 }
-                Self.setExecutable(item.isExecutable, of: descriptor)
                 try root.parts.move(arrival.part, to: folder, as: place.name)
             }
+            let after = FileStamp(try HeldFolder.facts(of: descriptor))
+            let isSame = after.size == before.size && after.modified == before.modified
             note(.received, place)
             folders[place.folder] = folder
-            blocked[place] = nil
+            unblock(place)
             return SyncedItem(
                 id: item.id, parent: place.folder, name: place.name, kind: .file, version: arrival.version,
-                stamp: FileStamp(try HeldFolder.facts(of: descriptor)))
+                stamp: isSame ? after : before, digest: item.digest)
         } catch let failure as FileFailure {
             root.parts.removeAll(arrival.part)
-            if !handle(failure, item) { postpone(item.id) }
+            if !handle(failure, item) { postpone(item.id, place) }
             return nil
         } catch { throw CloudError(wrapping: error) }
     }
@@ -233,29 +243,51 @@ extension FolderSync {
         _ = fchmod(descriptor, status.st_mode & 0o777)
     }
 
+    /// Whether a file may be replaced or removed: no program has it open for writing, and it is no database in use.
+    private func isUnused(_ row: SyncedItem, in folder: HeldFolder) throws -> Bool {
+        guard !row.isRacy else { return false }
+        guard row.kind == .file else { return true }
+        let descriptor = try folder.openFile(row.name)
+        defer { close(descriptor) }
+        let path = LocalPath("/proc/self/fd/\(folder.descriptor)").appending(row.name)
+        guard HeldFolder.isWritten(descriptor) || DatabaseFiles.refusal(of: path) != nil else { return true }
+        let place = Place(folder: row.parent, name: row.name)
+        block(place, "A program has it open, so another device's change waits. Close it there.", isLocal: false)
+        return false
+    }
+
     /// Exchanges a file of the agent's own folder with an item's, and removes the old one if it is as the row says. If it
     /// is not, the two are exchanged back.
     ///
     /// - Returns: Whether the new one has the place.
     private func exchange(_ part: FileName, with row: SyncedItem, in folder: HeldFolder) throws -> Bool {
-        guard !row.isRacy else {
+        guard try isUnused(row, in: folder) else {
             root.parts.removeAll(part)
             dirty.insert(Place(folder: row.parent, name: row.name))
             return false
         }
-        do throws(FileFailure) { try root.parts.move(part, to: folder, as: row.name, replacing: .exchange) } catch {
-            root.parts.removeAll(part)
+        // After a kill the name says that it may be the user's.
+        let name = Self.exchangedPrefix + row.parkingName
+        try root.parts.move(part, to: root.parts, as: name, replacing: .yes)
+        let new = try root.parts.facts(name)
+        do throws(FileFailure) { try root.parts.move(name, to: folder, as: row.name, replacing: .exchange) } catch {
+            root.parts.removeAll(name)
             dirty.insert(Place(folder: row.parent, name: row.name))
             guard error.isAbsence else { throw error }
             return false
         }
-        guard try row.stamp.hasContent(of: root.parts.facts(part)) else {
-            try root.parts.move(part, to: folder, as: row.name, replacing: .exchange)
-            root.parts.removeAll(part)
+        guard try row.stamp.hasContent(of: root.parts.facts(name)) else {
+            try root.parts.move(name, to: folder, as: row.name, replacing: .exchange)
+            if try root.parts.facts(name).inode == new.inode {
+                root.parts.removeAll(name)
+            } else {
+                // Saved between the two exchanges.
+                try giveBack(name, from: root.parts, to: folder, as: row.name)
+            }
             dirty.insert(Place(folder: row.parent, name: row.name))
             return false
         }
-        try root.parts.removeFile(part)
+        try root.parts.removeFile(name)
         return true
     }
 
@@ -269,21 +301,26 @@ extension FolderSync {
             let standing = try standing(of: row)
             guard standing == .same, let folder = try open(row.parent) else {
                 // Gone on both sides; or something else has the name, which is new.
-                if standing == .absent || standing == .replaced { try forget(row) }
+                if standing == .absent || standing == .replaced { try forget(row) } else { postpone(row.id, place) }
                 if standing == .replaced { dirty.insert(place) }
                 return
             }
             if row.kind == .folder {
                 guard try removeFolder(row, folder) else { return }
             } else {
-                guard try removeFile(row, folder) else { return dirty.insert(place) }
+                guard try removeFile(row, folder) else {
+                    postpone(row.id, place)
+                    return dirty.insert(place)
+                }
             }
             note(.removed, place)
             try flush([folder])
             try forget(row)
-            blocked[place] = nil
+            unblock(place)
         } catch let failure as FileFailure {
-            block(place, "It was deleted by another device and cannot be removed here: \(failure.reason).")
+            block(
+                place, "Another device deleted it, and it cannot be removed here: \(failure.reason).", isLocal: false)
+            postpone(row.id, place)
         } catch { throw CloudError(wrapping: error) }
     }
 
@@ -293,15 +330,15 @@ extension FolderSync {
     }
 
     private func removeFile(_ row: SyncedItem, _ folder: HeldFolder) throws -> Bool {
-        guard !row.isRacy else {
-            postpone(row.id)
-            return false
-        }
+        guard try isUnused(row, in: folder) else { return false }
         // First out of everybody's sight: what is removed is what was looked at.
         let name = row.isParked ? row.name : row.parkingName
         if !row.isParked { try folder.move(row.name, to: root.parking, as: name) }
         guard try row.stamp.hasContent(of: root.parking.facts(name)) else {
-            if !row.isParked { try root.parking.move(name, to: folder, as: row.name) }
+            // It was changed here: it becomes a new item.
+            let wanted = row.isParked ? FileName("recovered ".utf8) + name : row.name
+            try giveBack(name, from: root.parking, to: row.isParked ? root.folder : folder, as: wanted)
+            if row.isParked { try forget(row) }
             return false
         }
         try root.parking.removeFile(name)
@@ -316,11 +353,13 @@ extension FolderSync {
         guard left.isEmpty else {
             if try left.allSatisfy({ try folder.facts($0).kind == .special }) {
                 let place = Place(folder: row.parent, name: row.name)
-                block(place, "Another device deleted it. It stays here, since a FIFO, socket or device is in it.")
+                block(
+                    place, "Another device deleted it. It stays here, since a FIFO, socket or device is in it.",
+                    isLocal: false)
             } else {
                 // New files are sent, and the folder is made again for them.
                 dirty.insert(row.id, isDeep: true)
-                postpone(row.id)
+                postpone(row.id, Place(folder: row.parent, name: row.name))
             }
             return false
         }

@@ -25,7 +25,9 @@ struct RemotePlan {
             if let row { removals.append(row) }
             return
         }
-        guard item.kind != .package else { return unsupported.append(item) }
+        guard item.kind != .package, DocumentLimits.isName(item.name), !IgnoreRule.ignores(item.place.name) else {
+            return unsupported.append(item)
+        }
         guard let row else {
             if item.kind == .file { downloads.append(item) } else { placements.append(item) }
             return
@@ -62,8 +64,8 @@ extension FolderSync {
     /// Brings the disk to where the container is, as far as the contents are here.
     func applyChanges() async throws(CloudError) {
         try takeRemoteChanges()
-        remote.insert(remote.postponed)
-        remote.postponed = []
+        remote.insert(remote.postponed.keys)
+        remote.postponed = [:]
         try placeArrivals()
         while true {
             while let (folder, isDeep) = remote.popFolder() {
@@ -92,10 +94,21 @@ extension FolderSync {
         var plan = RemotePlan()
         var seen: Set<DocumentID> = []
         while !ids.isEmpty {
-            let items = try container.items(ids)
+            let standings = try container.standings(ids)
             var more: [DocumentID] = []
             for id in ids where seen.insert(id).inserted {
-                var item = items[id] ?? nil
+                var item: ContainerTree.Item?
+                switch standings[id] {
+                case .here(let found)?: item = found
+                case .gone?: break
+                case .unknown?, nil:
+                    // Nothing says that it was deleted: what is on disk is sent again.
+                    try sendAgain(id)
+                    continue
+                case .rejected(let reason, let found)?:
+                    try keepRejected(id, found, reason)
+                    continue
+                }
                 if let survivor = item, survivor.id != id {
                     // Two items became one. If both are on disk, the file of this id goes: the other has its content.
                     if try read({ try $0.item(survivor.id) }) == nil {
@@ -117,9 +130,58 @@ extension FolderSync {
         try await carryOut(plan)
     }
 
+    /// Forgets a row of an item that the container does not know, and looks at its place again.
+    private func sendAgain(_ id: DocumentID) throws(CloudError) {
+        guard let row = try read({ try $0.item(id) }) else { return }
+        try write { try $0.remove(id) }
+        vanished[id] = nil
+        if !row.isParked { dirty.insert(Place(folder: row.parent, name: row.name)) }
+    }
+
+    /// The server rejected what is on disk. The file stays as it is, and is sent again when it is changed.
+    private func keepRejected(
+        _ id: DocumentID, _ item: ContainerTree.Item?, _ reason: String
+    ) throws(CloudError) {
+        downloads.cancel(id)
+        guard var row = try read({ try $0.item(id) }) else { return }
+        block(
+            Place(folder: row.parent, name: row.name), "The server rejected it: \(reason) See: nephos why",
+            isLocal: false)
+        guard let item else { return try write { try $0.remove(id) } }
+        guard !item.hasContent(of: row.version) || row.digest != nil else { return }
+        // No stamp of a file is equal to this one.
+        (row.version, row.digest, row.stamp.changed) = (item.version, nil, 0)
+        try write { try $0.put(row) }
+    }
+
+    /// Whether a content can be placed once it has come. Otherwise the local file is looked at first.
+    private func isFree(_ item: ContainerTree.Item) throws(CloudError) -> Bool {
+        let row = try read { try $0.item(item.id) }
+        let place = row.map { Place(folder: $0.parent, name: $0.name) } ?? item.place
+        do {
+            guard let folder = try open(place.folder) else {
+                // The folder comes first, and its contents with it.
+                remote.insert(place.folder)
+                return false
+            }
+            let stamp = FileStamp(try folder.facts(place.name))
+            if let row, row.stamp == stamp, !row.isRacy { return true }
+            if try row == nil && read({ try $0.child(of: place.folder, named: place.name) }) != nil { return true }
+            dirty.insert(place)
+            postpone(item.id, place)
+            return false
+        } catch let failure as FileFailure {
+            return failure.isAbsence
+        } catch { throw CloudError(wrapping: error) }
+    }
+
     private func carryOut(_ plan: RemotePlan) async throws(CloudError) {
         for item in plan.unsupported {
-            block(item.place, "Packages are not kept in folders yet. Get it with nephos docs get.")
+            let reason =
+                item.kind == .package
+                ? "Packages are not kept in folders yet. Get it with nephos docs get."
+                : "Files with this name stay on their device, so another device's is not placed here."
+            block(item.place, reason, isLocal: false)
         }
         try write { tree in
             for (var row, version) in plan.aliases {
@@ -136,11 +198,11 @@ extension FolderSync {
             left = next
             guard left.count < before else { break }
         }
-        for item in left { postpone(item.id) }
+        for item in left { postpone(item.id, item.place) }
         for (row, item) in plan.links { try await replaceLink(row, by: item) }
         for (row, item) in plan.modes { try setMode(of: row, to: item) }
         for item in plan.downloads {
-            if let version = item.version { downloads.want(item.id, version) }
+            if let version = item.version, try isFree(item) { downloads.want(item.id, version) }
         }
         // What is in a folder goes before the folder.
         let depths = try plan.removals.map { row throws(CloudError) in
@@ -150,7 +212,7 @@ extension FolderSync {
     }
 
     /// The item is looked at again in the next pass.
-    func postpone(_ id: DocumentID) { remote.postponed.insert(id) }
+    func postpone(_ id: DocumentID, _ place: Place) { remote.postponed[id] = place }
 
     /// Puts downloaded contents into their places.
     private func placeArrivals() throws(CloudError) {
@@ -170,9 +232,9 @@ extension FolderSync {
         }
         var rows: [SyncedItem] = []
         var folders: [DocumentID: HeldFolder] = [:]
-        let items = try container.items(arrivals.map(\.item))
+        let standings = try container.standings(arrivals.map(\.item))
         for arrival in arrivals {
-            guard let item = items[arrival.item] ?? nil, item.version == arrival.version else {
+            guard let item = standings[arrival.item]?.item, item.version == arrival.version else {
                 root.parts.removeAll(arrival.part)
                 remote.insert(arrival.item)
                 continue

@@ -89,7 +89,7 @@ extension FolderSync {
             // Before the names are read, so that no change falls between.
             watch.watch(folder, as: id)
             try scan(folder, look, &batch)
-            if let place { blocked[place] = nil }
+            if let place { unblock(place) }
         } catch let failure as FileFailure {
             guard let place else { throw Self.unreadable(failure) }
             if failure.isAbsence || failure.number == ENOTDIR || failure.number == ELOOP {
@@ -114,8 +114,9 @@ extension FolderSync {
                 block(Place(folder: look.folder, name: name), "It cannot be looked at: \(error.reason).")
             }
         }
-        for place in blocked.keys where place.folder == look.folder && look.names.contains(place.name) {
-            if found[place.name] == nil, !unknown.contains(place.name) { blocked[place] = nil }
+        for (place, block) in blocked
+        where block.isLocal && place.folder == look.folder && look.names.contains(place.name) {
+            if found[place.name] == nil, !unknown.contains(place.name) { unblock(place) }
         }
         let rows = try read { tree in
             try look.names.names == nil
@@ -155,7 +156,14 @@ extension FolderSync {
         let isElsewhere = item.map { $0.stamp.inode != facts.inode && inodes.contains($0.stamp.inode) } ?? false
         let decision = LocalRule.decide(
             facts, item, isElsewhere: isElsewhere, known: known, standing: standing)
-        if let item, decision.displaces, !isElsewhere { batch.append(.displace(item)) }
+        if let item, decision.displaces, !isElsewhere {
+            guard item.kind != .folder else {
+                // The folder may come up elsewhere, or its deletion may be held: until then its name is not free.
+                if vanished[item.id] == nil { vanished[item.id] = .now }
+                return later.noteFailed(place, .now)
+            }
+            batch.append(.displace(item))
+        }
         switch decision {
         case .unchanged:
             guard let item else { return }
@@ -198,7 +206,7 @@ extension FolderSync {
                 continue
             }
             dirty.insert(Place(folder: place.folder, name: name))
-            remote.insert(remote.postponed)
+            remote.insert(remote.postponed.keys)
             return
         }
     }
@@ -216,6 +224,55 @@ extension FolderSync {
             // A folder on the way that is gone has taken the item with it, or elsewhere.
             return failure.isAbsence || failure.number == ENOTDIR ? .absent : .unknown
         } catch { throw CloudError(wrapping: error) }
+    }
+
+    // MARK: After a kill
+
+    /// Puts files back that a killed pass left in the agent's own folder.
+    func recoverLeftovers() throws(CloudError) {
+        do {
+            for name in try root.parking.names() {
+                let facts = try root.parking.facts(name)
+                guard var row = try read({ try $0.item(identifiedBy: facts) }) else {
+                    try giveBack(name, from: root.parking, to: root.folder, as: FileName("recovered ".utf8) + name)
+                    continue
+                }
+                guard row.parent != SyncedItem.parkingLot || row.name != name else { continue }
+                (row.parent, row.name) = (SyncedItem.parkingLot, name)
+                try write { try $0.put(row) }
+                remote.insert(row.id)
+            }
+            for name in try root.parts.names() {
+                let facts = try root.parts.facts(name)
+                let row = try read { try $0.item(identifiedBy: facts) }
+                let isOld = name.starts(with: Self.exchangedPrefix)
+                if isOld, row.map({ $0.isRacy || !$0.stamp.hasContent(of: facts) }) ?? true {
+                    // It was edited in the moment when another device's version came.
+                    try giveBack(name, from: root.parts, to: root.folder, as: FileName("recovered ".utf8) + name)
+                } else {
+                    root.parts.removeAll(name)
+                }
+            }
+        } catch let failure as FileFailure { throw Self.unreadable(failure) } catch {
+            throw CloudError(wrapping: error)
+        }
+    }
+
+    /// What a part is called that is exchanged with a file.
+    static let exchangedPrefix = FileName("x-".utf8)
+
+    /// Moves a file of the agent's own folder to where the user sees it, under a free name.
+    func giveBack(
+        _ name: FileName, from source: HeldFolder, to folder: HeldFolder, as wanted: FileName
+    ) throws(FileFailure) {
+        for number in 1...Self.namesMax {
+            let free = number == 1 ? wanted : FileName(DocumentPath.numbered(Data(wanted), number))
+            do throws(FileFailure) { try source.move(name, to: folder, as: free) } catch {
+                guard error.number == EEXIST, number < Self.namesMax else { throw error }
+                continue
+            }
+            return dirty.insert(container.root, isDeep: true)
+        }
     }
 
     private static func unreadable(_ failure: FileFailure) -> CloudError {

@@ -10,6 +10,14 @@ extension FolderSync {
         var change: ContainerTree.Change
         var local: LocalBatch.Change
         var stamp: FileStamp?
+        var digest: Data?
+        var isRacy = false
+    }
+
+    /// A file that was copied, and its state when it was read.
+    private struct Staged {
+        var file: StagedFiles.File
+        var stamp: FileStamp
         var isRacy = false
     }
 
@@ -71,18 +79,23 @@ extension FolderSync {
                 change: .makeFolder(container.makeID(), in: place.folder, name: Data(place.name)), local: local,
                 stamp: FileStamp(facts))
         case .make(let place, let facts):
-            guard let (file, stamp, isRacy) = try stage(place, facts, files, &folders) else { return nil }
-            bytes += file.size
+            guard let staged = try stage(place, facts, files, &folders) else { return nil }
+            bytes += staged.file.size
             return Prepared(
-                change: .make(container.makeID(), in: place.folder, name: Data(place.name), file), local: local,
-                stamp: stamp, isRacy: isRacy)
+                change: .make(container.makeID(), in: place.folder, name: Data(place.name), staged.file), local: local,
+                stamp: staged.stamp, digest: staged.file.digest, isRacy: staged.isRacy)
         case .change(let item, let facts):
             let place = Place(folder: item.parent, name: item.name)
-            guard let (file, stamp, isRacy) = try stage(place, facts, files, &folders) else { return nil }
-            bytes += file.size
+            guard let staged = try stage(place, facts, files, &folders) else { return nil }
+            guard staged.file.digest != item.digest || staged.stamp.isExecutable != item.stamp.isExecutable else {
+                // Only its dates or its inode changed, as by touch, cp -a or chown.
+                try restamp(item, staged)
+                return nil
+            }
+            bytes += staged.file.size
             return Prepared(
-                change: .replace(item.id, base: item.version, file, wasExecutable: item.stamp.isExecutable),
-                local: local, stamp: stamp, isRacy: isRacy)
+                change: .replace(item.id, base: item.version, staged.file, wasExecutable: item.stamp.isExecutable),
+                local: local, stamp: staged.stamp, digest: staged.file.digest, isRacy: staged.isRacy)
         }
     }
 
@@ -91,7 +104,7 @@ extension FolderSync {
     /// - Returns: The copy, and the file's stamp when it was read; nil: it is looked at again later.
     private func stage(
         _ place: Place, _ found: FileFacts, _ files: StagedFiles, _ folders: inout [DocumentID: HeldFolder]
-    ) throws(CloudError) -> (StagedFiles.File, FileStamp, isRacy: Bool)? {
+    ) throws(CloudError) -> Staged? {
         do {
             guard let folder = try folders[place.folder] ?? open(place.folder) else { return nil }
             folders[place.folder] = folder
@@ -99,7 +112,7 @@ extension FolderSync {
                 let target = try folder.linkTarget(place.name)
                 let file = try files.copyLink(to: target)
                 // A link cannot be written to, only replaced.
-                return (file, FileStamp(try folder.facts(place.name)), false)
+                return Staged(file: file, stamp: FileStamp(try folder.facts(place.name)))
             }
             // SQLite's files are one only at a moment of SQLite's own.
             let path = LocalPath("/proc/self/fd/\(folder.descriptor)").appending(place.name)
@@ -110,14 +123,24 @@ extension FolderSync {
             }
             let descriptor = try folder.openFile(place.name)
             defer { close(descriptor) }
+            // The container's copy is flushed. If this were not, a power cut could leave an empty file here, which would
+            // then be sent as the newest version.
+            guard fsync(descriptor) == 0 else { throw FileFailure() }
             let start = Self.wallClock
             let before = FileStamp(try HeldFolder.facts(of: descriptor))
-            let file = try files.copyFile(descriptor)
+            let file: StagedFiles.File
+            do throws(CloudError) { file = try files.copyFile(descriptor) } catch {
+                // An error of the home stops the folder; one of the file does not.
+                guard error.code == .storageFailure, error.details["file"] == "/proc/self/fd/\(descriptor)" else {
+                    throw error
+                }
+                throw FileFailure(EIO)
+            }
             guard try FileStamp(HeldFolder.facts(of: descriptor)) == before else {
                 later.noteFailed(place, .now)
                 return nil
             }
-            return (file, before, before.isRacy(at: start))
+            return Staged(file: file, stamp: before, isRacy: before.isRacy(at: start))
         } catch let failure as FileFailure {
             if failure.isAbsence {
                 dirty.insert(place)
@@ -161,7 +184,23 @@ extension FolderSync {
         let some = prepared
         prepared = []
         guard !some.isEmpty else { return }
-        let outcomes = try await container.apply(some.map(\.change), files)
+        let outcomes: [Result<ContainerTree.Outcome, CloudError>]
+        do throws(CloudError) {
+            try flushFolders(of: some)
+            outcomes = try await container.apply(some.map(\.change), files)
+        } catch {
+            // One change that the container cannot take keeps no others here.
+            guard [.limitExceeded, .permissionFailure, .constraintViolation].contains(error.code) else { throw error }
+            for one in some where some.count > 1 {
+                var alone = [one]
+                try await apply(&alone, files)
+            }
+            if some.count == 1 {
+                block(some[0].place, error.message)
+                later.noteFailed(some[0].place, .now)
+            }
+            return
+        }
         var failures: [(Prepared, CloudError)] = []
         var madeFolders: [DocumentID] = []
         try write { tree in
@@ -178,6 +217,24 @@ extension FolderSync {
         for (one, error) in failures { try await handle(error, of: one) }
     }
 
+    /// Flushes names that were made or changed: they must not be gone after a power cut when the container has them.
+    private func flushFolders(of changes: [Prepared]) throws(CloudError) {
+        var folders: Set<DocumentID> = []
+        for one in changes {
+            switch one.local {
+            case .move(let item, let place, _, _): folders.formUnion([item.parent, place.folder])
+            case .make(let place, _): folders.insert(place.folder)
+            case .change(let item, _): folders.insert(item.parent)
+            case .displace: break
+            }
+        }
+        for folder in folders {
+            // A folder that is gone meanwhile has nothing to flush.
+            guard let held = (try? open(folder)) ?? nil else { continue }
+            try flush([held])
+        }
+    }
+
     /// - Returns: A folder with a new place, whose contents have to be looked at.
     private func record(
         _ one: Prepared, _ outcome: ContainerTree.Outcome, _ tree: SyncedTree
@@ -189,7 +246,7 @@ extension FolderSync {
             // The rename has changed the stamp. That of a changed file stays, so that the next look finds the change.
             if let stamp = one.stamp, !isChanged { item.stamp = stamp }
             try put(item, tree)
-            blocked[place] = nil
+            unblock(place)
             later.remove(place)
             if isChanged { dirty.insert(place) }
             // Looks at its contents that came before may not have found it.
@@ -198,9 +255,10 @@ extension FolderSync {
             guard let stamp = one.stamp else { return nil }
             let made = SyncedItem(
                 id: outcome.item, parent: place.folder, name: place.name, kind: facts.kind, version: outcome.version,
-                stamp: stamp, isRacy: one.isRacy)
+                stamp: stamp, digest: one.digest, isRacy: one.isRacy)
             try put(made, tree)
-            (blocked[place], vanished[outcome.item]) = (nil, nil)
+            unblock(place)
+            vanished[outcome.item] = nil
             noteRead(place, isRacy: one.isRacy)
             guard facts.kind == .folder else { return nil }
             if case .makeFolder(let id, _, _) = one.change, id != outcome.item { remote.compare(outcome.item) }
@@ -208,12 +266,22 @@ extension FolderSync {
         case .change(var item, _):
             guard let stamp = one.stamp else { return nil }
             (item.version, item.stamp, item.isRacy) = (outcome.version, stamp, one.isRacy)
+            item.digest = one.digest
             try put(item, tree)
             let place = Place(folder: item.parent, name: item.name)
-            blocked[place] = nil
+            unblock(place)
             noteRead(place, isRacy: one.isRacy)
         }
         return nil
+    }
+
+    private func restamp(_ item: SyncedItem, _ staged: Staged) throws(CloudError) {
+        var item = item
+        (item.stamp, item.isRacy) = (staged.stamp, staged.isRacy)
+        try write { try $0.put(item) }
+        let place = Place(folder: item.parent, name: item.name)
+        unblock(place)
+        noteRead(place, isRacy: staged.isRacy)
     }
 
     private func noteRead(_ place: Place, isRacy: Bool) {
@@ -230,7 +298,7 @@ extension FolderSync {
             remote.insert(item.id)
             lookAgain(place)
         case (.unknownItem, .change(let item, _)), (.unknownItem, .move(let item, _, _, _)):
-            if try container.items([place.folder])[place.folder] == .some(nil), place.folder != container.root {
+            if place.folder != container.root, try container.item(place.folder) == nil {
                 try await remake(place.folder)
             } else {
                 // It was deleted by another device, and changed here: it becomes a new item.
@@ -252,7 +320,7 @@ extension FolderSync {
     /// Makes a folder again that another device has deleted, since something new is in it here.
     private func remake(_ id: DocumentID) async throws(CloudError) {
         guard let row = try read({ try $0.item(id) }) else { return }
-        if row.parent != container.root, try container.items([row.parent])[row.parent] == .some(nil) {
+        if row.parent != container.root, try container.item(row.parent) == nil {
             try await remake(row.parent)
         }
         guard let row = try read({ try $0.item(id) }) else { return }
@@ -263,7 +331,7 @@ extension FolderSync {
             // Its former contents are deleted with the old folder, each unless it was changed.
             let children = try read { try $0.children(of: id).map(\.id) }
             try rename(id, to: outcome.item)
-            blocked[Place(folder: row.parent, name: row.name)] = nil
+            unblock(Place(folder: row.parent, name: row.name))
             remote.insert(children)
             remote.compare(outcome.item)
         case .failure(let error): block(Place(folder: row.parent, name: row.name), error.message)

@@ -44,7 +44,9 @@ package actor FolderSync {
     private var renamed: [DocumentID: DocumentID] = [:]
     var remote = RemoteWork()
     private var cursor: Int64?
-    var blocked: [Place: String] = [:]
+    private(set) var blocked: [Place: Block] = [:]
+    /// Deletions of the last minutes, for the limit of ``AgentOptions/deletionsMax``: a disk may be emptied slowly.
+    var recentDeletions: [(time: ContinuousClock.Instant, count: Int)] = []
     private var lastFullScan: Date?
     private var lastScanEnd: ContinuousClock.Instant?
     private var lastReport: FolderReport?
@@ -62,6 +64,7 @@ package actor FolderSync {
     ) throws(CloudError) {
         self.added = added
         root = try RootFolder(added)
+        try store.noteRoot(root.identity, of: added.id)
         (self.container, self.store, self.options) = (container, store, options)
         watch = FolderWatch(onEvent: onEvent)
         downloads = Downloads(root, container, options, onEvent: onEvent)
@@ -69,6 +72,8 @@ package actor FolderSync {
         // After a start nothing is known of either side.
         dirty.insert(container.root, isDeep: true)
     }
+
+    deinit { downloads.stop() }
 
     // MARK: Pass
 
@@ -81,6 +86,7 @@ package actor FolderSync {
         do throws(CloudError) {
             try root.verify()
             renamed = [:]
+            if lastScanEnd == nil { try recoverLeftovers() }
             takeEvents()
             // What was sent may have changed what belongs here, and the other way round.
             for _ in 0..<Self.roundsMax {
@@ -98,6 +104,7 @@ package actor FolderSync {
         if isFullScan {
             isFullScan = false
             (lastFullScan, lastScanEnd) = (Date(), .now)
+            if heldDeletionCount == 0, vanished.isEmpty { try clearAnswers() }
         }
         report(isIdle ? .idle : .syncing)
         return nextDue
@@ -107,14 +114,15 @@ package actor FolderSync {
     private var isFullScan = true
 
     /// Whether there is no known work.
-    package var isIdle: Bool {
-        dirty.isEmpty && later.count == 0 && vanished.isEmpty && remote.count == 0 && downloads.count == 0
-    }
+    package var isIdle: Bool { vanished.isEmpty && hasNoWork }
 
-    /// Whether nothing can be done without an event, or without a person.
-    package var isDone: Bool {
-        dirty.isEmpty && (vanished.isEmpty || heldDeletionCount > 0) && downloads.count == 0 && remote.count == 0
-            && later.count == 0
+    /// Whether nothing can be done without an event, or without the user.
+    package var isDone: Bool { (vanished.isEmpty || heldDeletionCount > 0) && hasNoWork }
+
+    /// Blocked files are looked at again from time to time, which is no known work.
+    private var hasNoWork: Bool {
+        dirty.isEmpty && downloads.count == 0 && remote.isEmpty
+            && (Array(later.places) + remote.postponed.values).allSatisfy { blocked[$0] != nil }
     }
 
     private var nextDue: ContinuousClock.Instant? {
@@ -198,9 +206,9 @@ package actor FolderSync {
         watch.rename(old, to: new)
         dirty.rename(old, to: new)
         later.rename(old, to: new)
-        for (place, reason) in blocked where place.folder == old {
+        for (place, block) in blocked where place.folder == old {
             blocked[place] = nil
-            blocked[Place(folder: new, name: place.name)] = reason
+            blocked[Place(folder: new, name: place.name)] = block
         }
         if let since = vanished.removeValue(forKey: old) { vanished[new] = since }
     }
@@ -222,10 +230,19 @@ package actor FolderSync {
 
     // MARK: Status
 
-    func block(_ place: Place, _ reason: String) {
-        if blocked[place] != reason { note(.blocked, place, reason) }
-        blocked[place] = reason
+    /// Why a place is not synced.
+    struct Block: Hashable {
+        var reason: String
+        /// The local file cannot be sent. Otherwise the container's item cannot be placed.
+        var isLocal: Bool
     }
+
+    func block(_ place: Place, _ reason: String, isLocal: Bool = true) {
+        if blocked[place]?.reason != reason { note(.blocked, place, reason) }
+        blocked[place] = Block(reason: reason, isLocal: isLocal)
+    }
+
+    func unblock(_ place: Place) { blocked[place] = nil }
 
     func note(_ action: AgentActivity.Action, _ place: Place?, _ detail: String? = nil) {
         guard let onActivity = options.onActivity else { return }
@@ -236,6 +253,13 @@ package actor FolderSync {
 
     /// Notes why downloads fail; nil: they do not.
     func noteProblem(_ error: CloudError?) { problem = error?.message }
+
+    /// The last report without its date: while it changes, there is progress.
+    package var progress: FolderReport? {
+        guard var report = lastReport else { return nil }
+        report.date = .distantPast
+        return report
+    }
 
     private func report(_ state: FolderReport.State, problem: String? = nil) {
         var report = FolderReport()
@@ -253,9 +277,10 @@ package actor FolderSync {
             if last == report { return }
         }
         lastReport = report
-        let paths = blocked.compactMap { place, reason in
+        let paths = blocked.compactMap { place, block in
             (try? read { try $0.path(of: place.folder) }).flatMap { $0 }.map {
-                BlockedPath(path: Data(($0 + [place.name]).joined(separator: [UInt8(ascii: "/")])), reason: reason)
+                BlockedPath(
+                    path: Data(($0 + [place.name]).joined(separator: [UInt8(ascii: "/")])), reason: block.reason)
             }
         }
         // A status that is not written is written by the next pass.

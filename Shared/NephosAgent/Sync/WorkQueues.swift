@@ -61,6 +61,8 @@ struct LaterPlaces: Sendable {
         var first: ContinuousClock.Instant
         var due: ContinuousClock.Instant
         var interval: Duration
+        /// Not before the pause after a failure is over, however often the file is written.
+        var notBefore: ContinuousClock.Instant?
     }
 
     /// How long a file must not be written to before it is read.
@@ -72,18 +74,22 @@ struct LaterPlaces: Sendable {
 
     var nextDue: ContinuousClock.Instant? { waits.values.map(\.due).min() }
     var count: Int { waits.count }
+    var places: some Collection<Place> { waits.keys }
 
     /// A file was written to, and is still open.
     mutating func noteWritten(_ place: Place, _ now: ContinuousClock.Instant) {
-        let first = waits[place]?.first ?? now
-        let interval = waits[place]?.interval ?? Self.calm
-        waits[place] = Wait(first: first, due: min(now + Self.calm, first + Self.calmMax), interval: interval)
+        let wait = waits[place]
+        let first = wait?.first ?? now
+        let due = min(now + Self.calm, first + Self.calmMax)
+        waits[place] = Wait(
+            first: first, due: max(due, wait?.notBefore ?? due), interval: wait?.interval ?? Self.calm,
+            notBefore: wait?.notBefore)
     }
 
     /// A look failed; the pause doubles each time.
     mutating func noteFailed(_ place: Place, _ now: ContinuousClock.Instant) {
         let interval = waits[place].map { min($0.interval * 2, Self.retryMax) } ?? Self.calm
-        waits[place] = Wait(first: now, due: now + interval, interval: interval)
+        waits[place] = Wait(first: now, due: now + interval, interval: interval, notBefore: now + interval)
     }
 
     mutating func remove(_ place: Place) { waits[place] = nil }
@@ -108,10 +114,12 @@ struct RemoteWork: Sendable {
     private(set) var items: Set<DocumentID> = []
     /// Folders whose items are compared, with whether their folders are too.
     private(set) var folders: [(id: DocumentID, isDeep: Bool)] = []
-    /// Items that had no place in the last pass, for example since a new local file has their name.
-    var postponed: Set<DocumentID> = []
+    /// Items that could not be placed in the last pass, for example since a new local file has their name.
+    var postponed: [DocumentID: Place] = [:]
 
     var count: Int { items.count + folders.count + postponed.count }
+    /// Whether only postponed items are left.
+    var isEmpty: Bool { items.isEmpty && folders.isEmpty }
 
     mutating func insert(_ id: DocumentID) { items.insert(id) }
     mutating func insert(_ ids: some Sequence<DocumentID>) { items.formUnion(ids) }

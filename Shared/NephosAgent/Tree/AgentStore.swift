@@ -1,6 +1,7 @@
 package import Foundation
 internal import GRDB
 package import NephosCore
+internal import NephosFiles
 
 /// A folder that an agent keeps in sync.
 package struct AgentFolder: Hashable, Sendable, Identifiable {
@@ -21,8 +22,8 @@ package final class AgentStore: Sendable {
     private static let schema = """
         CREATE TABLE folders (
             id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, app TEXT NOT NULL, container TEXT NOT NULL,
-            account TEXT NOT NULL, mark TEXT NOT NULL, allows_deletes INTEGER NOT NULL DEFAULT 0,
-            restores_held INTEGER NOT NULL DEFAULT 0, report BLOB
+            account TEXT NOT NULL, mark TEXT NOT NULL, inode INTEGER, born INTEGER,
+            allowed_deletions INTEGER NOT NULL DEFAULT 0, restores_held INTEGER NOT NULL DEFAULT 0, report BLOB
         );
         CREATE TABLE blocked (
             folder INTEGER NOT NULL REFERENCES folders (id) ON DELETE CASCADE,
@@ -86,32 +87,51 @@ package final class AgentStore: Sendable {
 
     // MARK: Deletions
 
-    /// Lets one large deletion pass that is held.
-    package func allowDeletions(in folder: AgentFolder) throws(CloudError) {
-        try write { try $0.execute(sql: "UPDATE folders SET allows_deletes = 1 WHERE id = ?", arguments: [folder.id]) }
+    /// Lets one held deletion pass.
+    ///
+    /// - Parameter count: The number of items that the user was shown. A deletion of more stays held.
+    package func allowDeletions(_ count: Int, in folder: AgentFolder) throws(CloudError) {
+        try write {
+            try $0.execute(sql: "UPDATE folders SET allowed_deletions = ? WHERE id = ?", arguments: [count, folder.id])
+        }
     }
 
-    /// Whether a deletion was allowed; the permission is used up by this.
-    func takePermissionToDelete(in folder: Int64) throws(CloudError) -> Bool {
+    /// The user's answers to a held deletion.
+    func answers(of folder: Int64) throws(CloudError) -> (allowed: Int, restores: Bool) {
+        try read { database in
+            let row = try Row.fetchOne(
+                database, sql: "SELECT allowed_deletions, restores_held FROM folders WHERE id = ?", arguments: [folder])
+            return (row?[0] ?? 0, row?[1] ?? false)
+        }
+    }
+
+    /// Forgets the answers: they were heeded, or nothing is held any more.
+    func clearAnswers(of folder: Int64) throws(CloudError) {
+        try write {
+            try $0.execute(
+                sql: "UPDATE folders SET allowed_deletions = 0, restores_held = 0 WHERE id = ?", arguments: [folder])
+        }
+    }
+
+    // MARK: Identity
+
+    /// Notes which folder on disk this is. If it is another than before, such as a copy on a new disk, the merge base is
+    /// forgotten: then both sides are united, and nothing is deleted.
+    func noteRoot(_ facts: FileFacts, of folder: Int64) throws(CloudError) {
         try write { database in
+            let inode = Int64(bitPattern: facts.inode)
+            let row = try Row.fetchOne(
+                database, sql: "SELECT inode, born FROM folders WHERE id = ?", arguments: [folder])
+            guard row?["inode"] as Int64? != inode || row?["born"] as Int64? != facts.born else { return }
+            try database.execute(sql: "DELETE FROM items WHERE folder = ?", arguments: [folder])
             try database.execute(
-                sql: "UPDATE folders SET allows_deletes = 0 WHERE id = ? AND allows_deletes = 1", arguments: [folder])
-            return database.changesCount > 0
+                sql: "UPDATE folders SET inode = ?, born = ? WHERE id = ?", arguments: [inode, facts.born, folder])
         }
     }
 
     /// Asks the agent to put held deletions back.
     package func requestRestore(in folder: AgentFolder) throws(CloudError) {
         try write { try $0.execute(sql: "UPDATE folders SET restores_held = 1 WHERE id = ?", arguments: [folder.id]) }
-    }
-
-    func takeRestoreRequest(of folder: AgentFolder) throws(CloudError) -> Bool {
-        let isRequested = try read {
-            try Bool.fetchOne($0, sql: "SELECT restores_held FROM folders WHERE id = ?", arguments: [folder.id])
-        }
-        guard isRequested == true else { return false }
-        try write { try $0.execute(sql: "UPDATE folders SET restores_held = 0 WHERE id = ?", arguments: [folder.id]) }
-        return true
     }
 
     // MARK: Status

@@ -1,4 +1,4 @@
-internal import Foundation
+package import Foundation
 package import NephosCore
 package import NephosFiles
 
@@ -55,6 +55,8 @@ package struct SyncedItem: Hashable, Sendable {
     /// The version of the content on disk; nil: it is a folder.
     package var version: DocumentID?
     package var stamp: FileStamp
+    /// Equal for equal contents; nil: it is a folder.
+    package var digest: Data?
     /// The content was read so soon after it was written that the stamp proves nothing: the next look reads it again, and
     /// until then nothing replaces it.
     package var isRacy = false

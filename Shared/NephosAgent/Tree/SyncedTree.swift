@@ -18,6 +18,7 @@ struct SyncedTree {
             item BLOB NOT NULL, parent BLOB NOT NULL, name BLOB NOT NULL, kind INTEGER NOT NULL, version BLOB,
             inode INTEGER NOT NULL, born INTEGER NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
             changed INTEGER NOT NULL, is_executable INTEGER NOT NULL, is_racy INTEGER NOT NULL,
+            digest BLOB,
             PRIMARY KEY (folder, item)
         ) WITHOUT ROWID;
         CREATE UNIQUE INDEX items_by_place ON items (folder, parent, name);
@@ -26,7 +27,7 @@ struct SyncedTree {
         """
 
     private static let columns =
-        "item, parent, name, kind, version, inode, born, size, modified, changed, is_executable, is_racy"
+        "item, parent, name, kind, version, inode, born, size, modified, changed, is_executable, is_racy, digest"
 
     // MARK: Read
 
@@ -87,12 +88,12 @@ struct SyncedTree {
             .execute(arguments: [folder, data(item.parent), Data(item.name), data(item.id)])
         try cached(
             "INSERT OR REPLACE INTO items (folder, \(Self.columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
-                + "?12, ?13)"
+                + "?12, ?13, ?14)"
         ).execute(
             arguments: [
                 folder, data(item.id), data(item.parent), Data(item.name), item.kind.rawValue, item.version.map(data),
                 Int64(bitPattern: item.stamp.inode), item.stamp.born, item.stamp.size, item.stamp.modified,
-                item.stamp.changed, item.stamp.isExecutable, item.isRacy,
+                item.stamp.changed, item.stamp.isExecutable, item.isRacy, item.digest,
             ])
     }
 
@@ -130,7 +131,7 @@ struct SyncedTree {
             stamp: FileStamp(
                 inode: UInt64(bitPattern: row[5]), born: row[6], size: row[7], modified: row[8], changed: row[9],
                 isExecutable: row[10]),
-            isRacy: row[11])
+            digest: row[12], isRacy: row[11])
     }
 
     private func data(_ id: DocumentID) -> Data { Data(id.bytes) }

@@ -45,7 +45,7 @@ extension DocumentTransaction {
         /// Whether it was to make the item.
         var makes: Bool { if case .create? = change?.kind { true } else { false } }
 
-        fileprivate init(_ change: Undecided) throws {
+        init(_ change: Undecided) throws {
             number = change.number
             item = change.name
             path = change.path ?? "?"

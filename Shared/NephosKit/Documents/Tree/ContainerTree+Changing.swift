@@ -12,6 +12,8 @@ package final class StagedFiles: Sendable {
         let content: StagedContent
         package var isExecutable: Bool { content.isExecutable }
         package var size: UInt64 { content.length }
+        /// Equal for equal contents.
+        package var digest: Data { ContentDigest(content).data }
     }
 
     private let handle: ContainerHandle

@@ -20,11 +20,28 @@ package struct ContainerTree: Sendable {
         /// Bytes of the content.
         package var size: UInt64
         package var isExecutable: Bool
+        /// Equal for equal contents; nil: it is a folder.
+        package var digest: Data?
 
         /// Whether a file with this version has the item's present content.
         package func hasContent(of version: DocumentID?) -> Bool {
             self.version == version || version.map { aliases.contains($0) } ?? false
         }
+    }
+
+    /// What this device's copy says of an id.
+    package enum Standing: Sendable {
+        /// It is in the tree. If two items became one, this is the remaining one, with another id.
+        case here(Item)
+        /// It was removed, moved to the trash, or moved out of the tree.
+        case gone
+        /// The copy has no such item: it was never sent, or the copy is older.
+        case unknown
+        /// The server rejected its creation or a content of it, and the user has not dismissed that. The sentence says why.
+        case rejected(String, Item?)
+
+        /// The item, if it is in the tree.
+        package var item: Item? { if case .here(let item) = self { item } else { nil } }
     }
 
     let handle: ContainerHandle
@@ -56,18 +73,18 @@ package struct ContainerTree: Sendable {
     /// The cursor behind the newest change.
     package func latest() throws(CloudError) -> Int64 { try handle.read { try $0.latestTouch() } }
 
-    /// The items with these ids.
-    ///
-    /// - Returns: Nil for an item that is not in the folder: removed, in the trash, or elsewhere. If two items became
-    ///   one, the old id leads to the remaining item, whose id is another.
-    package func items(_ ids: [DocumentID]) throws(CloudError) -> [DocumentID: Item?] {
+    /// What is known of these ids.
+    package func standings(_ ids: [DocumentID]) throws(CloudError) -> [DocumentID: Standing] {
         try handle.read { documents in
             var folders: [DocumentID: DocumentPath] = [:]
-            var found: [DocumentID: Item?] = [:]
-            for id in ids { found[id] = .some(try documents.treeItem(id, in: root, &folders)) }
+            var found: [DocumentID: Standing] = [:]
+            for id in ids { found[id] = try documents.treeStanding(id, in: root, &folders) }
             return found
         }
     }
+
+    /// The item of an id; nil: it is not in the tree.
+    package func item(_ id: DocumentID) throws(CloudError) -> Item? { try standings([id])[id]?.item }
 
     /// The items directly in a folder of the tree; none if it is not in the tree.
     package func children(of folder: DocumentID) throws(CloudError) -> [Item] {
@@ -173,11 +190,28 @@ extension ContainerTree.Item {
             version: held.wire.hasContent ? DocumentID(bytes: held.wire.content.version) : nil,
             aliases: held.wire.content.sameAs.compactMap { DocumentID(bytes: $0) },
             size: held.wire.hasContent ? held.wire.content.length : 0,
-            isExecutable: held.wire.attributes.executable)
+            isExecutable: held.wire.attributes.executable,
+            digest: held.wire.hasContent ? ContentDigest(held.wire.kind, held.wire.content).data : nil)
     }
 }
 
 extension DocumentTransaction {
+    func treeStanding(
+        _ id: DocumentID, in root: DocumentID, _ folders: inout [DocumentID: DocumentPath]
+    ) throws -> ContainerTree.Standing {
+        // A rejected move or deletion leaves the item as it is; rejected bytes are nowhere but on this device.
+        for rejected in try rows.undecided.all(of: id.name) where rejected.kind == .rejected {
+            switch try Refusal(rejected).change?.kind {
+            case .create?, .replace?:
+                return .rejected(rejected.error.message, try treeItem(id, in: root, &folders))
+            default: continue
+            }
+        }
+        if let item = try treeItem(id, in: root, &folders) { return .here(item) }
+        // A removed item keeps its row.
+        return try document(id) != nil || synced(id.name) != nil ? .gone : .unknown
+    }
+
     /// - Parameter folders: The paths of folders that were asked for before, in this transaction.
     /// - Returns: Nil: the item is not in the tree.
     func treeItem(
