@@ -99,4 +99,26 @@ import Testing
             #expect(try await other.run("agent", "add", folder).status == 0)
         }
     }
+
+    @Test func fileWithoutRoomStaysAndIsBlocked() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            for command in [
+                ["plan", "save", "tiny", "1MB"], ["plan", "assign", "tiny", "--account", house.accountName],
+            ] {
+                #expect(try await house.nephos.run(command).status == 0)
+            }
+            let folder = try await folders(house, [house.person])[0]
+            try folder.write("small.txt", "small")
+            #expect(try await house.person.run("agent", "run", "--once").status == 0)
+            try folder.write("large.bin", String(repeating: "x", count: 100) + UUID().uuidString)
+            let bytes = (0..<3_000_000).map { _ in UInt8.random(in: 0...255) }
+            try Data(bytes).write(to: URL(fileURLWithPath: folder.path + "/large.bin"))
+            _ = try await house.person.run("agent", "run", "--once")
+            _ = try await house.person.run("agent", "run", "--once")
+            #expect(try Data(contentsOf: URL(fileURLWithPath: folder.path + "/large.bin")).count == 3_000_000)
+            let why = try await house.person.run("why")
+            #expect(why.output.contains("large.bin"), "\(why)")
+        }
+    }
 }

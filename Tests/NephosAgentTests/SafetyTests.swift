@@ -154,4 +154,98 @@ import Testing
         #expect(try await house.expectEqual() == ["a.txt": "offline", "b.txt": "newer"])
         #expect(try await house[0].container.conflicts.list().isEmpty)
     }
+
+    @Test func openFileIsNotReplaced() async throws {
+        let house = try await Household()
+        try house[0].write("log.txt", "one")
+        try await house.settle()
+        let writer = open(house[1].path + "/log.txt", O_WRONLY | O_APPEND)
+        #expect(writer >= 0)
+        try house[0].write("log.txt", "two")
+        try await run(house)
+        try await run(house)
+        #expect(house[1].read("log.txt") == "one")
+        #expect(try house[1].store.blocked(in: house[1].folder).map(\.text) == ["log.txt"])
+        close(writer)
+        try await house.expectEqual()
+        #expect(house[1].read("log.txt") == "two")
+        #expect(try house[1].store.blocked(in: house[1].folder).isEmpty)
+    }
+
+    @Test func touchedFileIsNoEdit() async throws {
+        let house = try await Household()
+        for number in 0..<3 { try house[0].write("\(number).txt", "\(number)") }
+        try await house.settle()
+        house.cloud.disconnect(house[1].session)
+        // Copied to another disk and back: other inodes, the same contents.
+        for number in 0..<3 {
+            try FileManager.default.copyItem(
+                atPath: house[1].path + "/\(number).txt", toPath: house[1].path + "/copy")
+            #expect(rename(house[1].path + "/copy", house[1].path + "/\(number).txt") == 0)
+        }
+        try house[0].remove("0.txt")
+        try house[0].write("1.txt", "edited")
+        await house[0].sync.scanAll()
+        try await house[0].sync.pass()
+        await house[1].sync.scanAll()
+        try await house[1].sync.pass()
+        await house.cloud.advance(by: .seconds(1))
+        house.cloud.connect(house[1].session)
+        #expect(try await house.expectEqual() == ["1.txt": "edited", "2.txt": "2"])
+        #expect(try await house[0].container.conflicts.list().isEmpty)
+    }
+
+    @Test func folderReplacedByALinkIsALargeDeletion() async throws {
+        let house = try await Household()
+        try await fill(house)
+        // Moved to a larger disk.
+        try FileManager.default.moveItem(atPath: house[0].path + "/Letters", toPath: house[0].path + ".elsewhere")
+        #expect(symlink(house[0].path + ".elsewhere", house[0].path + "/Letters") == 0)
+        try await run(house)
+        #expect(try house[1].tree().count == 82)
+        #expect(try house[0].store.report(of: house[0].folder)?.heldDeletionCount == 81)
+    }
+
+    @Test func copyOfTheFolderDeletesNothing() async throws {
+        let house = try await Household()
+        try await fill(house, 3)
+        let path = house[0].path
+        // A new disk, with a backup of the folder that lacks a file.
+        try FileManager.default.copyItem(atPath: path, toPath: path + ".copy")
+        try FileManager.default.removeItem(atPath: path + ".copy/Letters/1.txt")
+        try FileManager.default.moveItem(atPath: path, toPath: path + ".old")
+        try FileManager.default.moveItem(atPath: path + ".copy", toPath: path)
+        try await house[0].restart()
+        #expect(try await house.expectEqual().count == 5)
+        #expect(try await house[0].container.conflicts.list().isEmpty)
+    }
+
+    @Test func leftoversOfAKillComeBack() async throws {
+        let house = try await Household()
+        try house[0].write("a.txt", "a")
+        try house[0].write("b.txt", "b")
+        try await house.settle()
+        let (id, path) = (try await house[0].id(of: "a.txt"), house[0].path)
+        // Killed after a file was parked, before that was recorded; and while an edited file was exchanged.
+        try FileManager.default.moveItem(atPath: path + "/a.txt", toPath: path + "/.nephos/parked/\(id)")
+        try Data("edited".utf8).write(to: URL(fileURLWithPath: path + "/.nephos/parts/x-1"))
+        try Data("part".utf8).write(to: URL(fileURLWithPath: path + "/.nephos/parts/1"))
+        try await house[0].restart()
+        let tree = try await house.expectEqual()
+        #expect(tree == ["a.txt": "a", "b.txt": "b", "recovered x-1": "edited"])
+    }
+
+    @Test func slowDeletionIsHeldToo() async throws {
+        let house = try await Household()
+        try await fill(house, 100)
+        for number in 0..<80 {
+            try house[0].remove("Letters/\(number).txt")
+            await house[0].sync.scanAll()
+            try await house[0].sync.pass()
+        }
+        try await house.cloud.settle()
+        #expect(try house[0].store.report(of: house[0].folder)?.heldDeletionCount ?? 0 > 20)
+        try await house[1].sync.pass()
+        #expect(try house[1].tree().count > 40)
+    }
 }

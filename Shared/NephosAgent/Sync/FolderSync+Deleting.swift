@@ -53,6 +53,8 @@ extension FolderSync {
             if case .failure(let error) = outcome { try await handle(error, ofDeletion: item, batch) }
             try write { try $0.remove(item.id) }
             vanished[item.id] = nil
+            // Something else may wait for the name.
+            dirty.insert(Place(folder: item.parent, name: item.name))
         }
     }
 
