@@ -53,7 +53,7 @@ package final class RootFolder: Sendable {
         }
     }
 
-    /// What the root is, for ``AgentStore/noteRoot(_:of:)``.
+    /// The root's inode and birth, for ``AgentStore/noteRoot(_:of:)``.
     var identity: FileFacts { facts }
 
     /// Checks that this is still the folder that was added. To be called before each pass.

@@ -258,7 +258,7 @@ extension FolderSync {
         }
     }
 
-    /// What a part is called that is exchanged with a file.
+    /// The beginning of a part's name while it is exchanged with a file.
     static let exchangedPrefix = FileName("x-".utf8)
 
     /// Moves a file of the agent's own folder to where the user sees it, under a free name.

@@ -61,7 +61,7 @@ struct LaterPlaces: Sendable {
         var first: ContinuousClock.Instant
         var due: ContinuousClock.Instant
         var interval: Duration
-        /// Not before the pause after a failure is over, however often the file is written.
+        /// The end of the pause after a failure; writes do not shorten it.
         var notBefore: ContinuousClock.Instant?
     }
 

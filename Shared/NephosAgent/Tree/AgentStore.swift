@@ -105,7 +105,7 @@ package final class AgentStore: Sendable {
         }
     }
 
-    /// Forgets the answers: they were heeded, or nothing is held any more.
+    /// Forgets the answers.
     func clearAnswers(of folder: Int64) throws(CloudError) {
         try write {
             try $0.execute(

@@ -29,7 +29,7 @@ package struct ContainerTree: Sendable {
         }
     }
 
-    /// What this device's copy says of an id.
+    /// The state of an id in this device's copy.
     package enum Standing: Sendable {
         /// It is in the tree. If two items became one, this is the remaining one, with another id.
         case here(Item)
@@ -73,7 +73,7 @@ package struct ContainerTree: Sendable {
     /// The cursor behind the newest change.
     package func latest() throws(CloudError) -> Int64 { try handle.read { try $0.latestTouch() } }
 
-    /// What is known of these ids.
+    /// The states of these ids.
     package func standings(_ ids: [DocumentID]) throws(CloudError) -> [DocumentID: Standing] {
         try handle.read { documents in
             var folders: [DocumentID: DocumentPath] = [:]
