@@ -109,8 +109,17 @@ extension AgentCommand {
         }
 
         private static func check(_ path: String, _ folders: [AgentFolder], home: String) throws(CloudError) {
-            func overlaps(_ other: String) -> Bool {
-                (path + "/").hasPrefix(other + "/") || (other + "/").hasPrefix(path + "/")
+            func isIn(_ inner: String, _ outer: String) -> Bool {
+                outer == "/" || (inner + "/").hasPrefix(outer + "/")
+            }
+            func overlaps(_ other: String) -> Bool { isIn(path, other) || isIn(other, path) }
+            if let secret = ["roster.json", "device.sqlite"].first(where: {
+                FileManager.default.fileExists(atPath: path + "/" + $0)
+            }) {
+                throw CloudError(
+                    .invalidArguments,
+                    "This folder has a server's or a device's keys in it, which must not be on other devices.",
+                    details: ["folder": path, "file": secret])
             }
             if overlaps(absolute(home)) {
                 throw CloudError(

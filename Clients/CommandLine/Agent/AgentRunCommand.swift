@@ -127,14 +127,17 @@ extension AgentCommand {
             let state: String =
                 switch report.state {
                 case _ where !isRunning: "not running"
+                case _ where report.heldDeletionCount > 0: "held"
                 case .idle where unsent > 0: "sending"
-                case .idle: status?.isInSync == true ? "in sync" : "no known work"
+                case .idle where report.blockedCount > 0: "blocked"
+                case .idle: report.isProved ? "in sync" : "no known work"
                 case .syncing: "syncing"
                 case .scanning: "scanning"
                 case .stopped: "stopped"
                 }
             return Report(
-                folder: folder.path, running: isRunning, state: state, problem: report.problem, items: report.itemCount,
+                folder: folder.path, running: isRunning, state: state,
+                problem: report.problem ?? status?.pending.first?.reason, items: report.itemCount,
                 dirtyFolders: report.dirtyFolderCount, waiting: report.waitingCount, downloads: report.downloadCount,
                 unsent: unsent, heldDeletions: report.heldDeletionCount, watchedFolders: report.watchedFolderCount,
                 unwatchedFolders: report.unwatchedFolderCount, lastFullScan: report.lastFullScan,

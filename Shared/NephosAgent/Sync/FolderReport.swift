@@ -16,6 +16,8 @@ package struct FolderReport: Codable, Hashable, Sendable {
     package var state = State.scanning
     /// A sentence; nil: none.
     package var problem: String?
+    /// There is no known work, and digests have proved that the device and the server are equal.
+    package var isProved = false
     /// Synced files and folders.
     package var itemCount = 0
     /// Folders that changed on disk and were not looked at yet.

@@ -8,7 +8,10 @@ extension FolderSync {
     /// Sends deletions of items that have been gone for long enough.
     func sendDeletions() async throws(CloudError) {
         let now = ContinuousClock.now
-        let due = vanished.filter { $0.value + options.deleteDelay <= now }.map(\.key)
+        // The files of one deletion are one batch for undo and for the limit, however long it takes to delete them.
+        let (first, last) = (vanished.values.min() ?? now, vanished.values.max() ?? now)
+        let isOver = last + options.deleteDelay <= now || first + Self.deletionMax <= now
+        let due = isOver ? vanished.filter { $0.value + options.deleteDelay <= now }.map(\.key) : []
         guard !due.isEmpty else {
             if vanished.isEmpty { heldDeletionCount = 0 }
             return
@@ -58,6 +61,8 @@ extension FolderSync {
         }
     }
 
+    /// The longest time that a deletion is waited for.
+    private static let deletionMax = Duration.seconds(60)
     /// Deletions of this time count together.
     private static let recentTime = Duration.seconds(600)
 

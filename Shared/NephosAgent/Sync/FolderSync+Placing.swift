@@ -127,6 +127,7 @@ extension FolderSync {
         guard let version = item.version else { return }
         let target = try await container.linkTarget(of: item.id, version: version)
         try folder.makeLink(item.place.name, to: target)
+        note(.received, item.place)
         try recordLink(item, version, folder)
     }
 
@@ -151,6 +152,7 @@ extension FolderSync {
             root.parts.removeAll(row.parkingName)
             try root.parts.makeLink(row.parkingName, to: target)
             guard try exchange(row.parkingName, with: row, in: folder) else { return }
+            note(.received, Place(folder: row.parent, name: row.name))
             var item = item
             (item.parent, item.name) = (row.parent, Data(row.name))
             try recordLink(item, version, folder)

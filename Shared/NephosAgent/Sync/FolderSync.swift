@@ -106,12 +106,14 @@ package actor FolderSync {
             (lastFullScan, lastScanEnd) = (Date(), .now)
             if heldDeletionCount == 0, vanished.isEmpty { try clearAnswers() }
         }
+        isProved = isIdle ? await container.isInSync : false
         report(isIdle ? .idle : .syncing)
         return nextDue
     }
 
     private static let roundsMax = 8
     private var isFullScan = true
+    private var isProved = false
 
     /// Whether there is no known work.
     package var isIdle: Bool { vanished.isEmpty && hasNoWork }
@@ -127,7 +129,7 @@ package actor FolderSync {
 
     private var nextDue: ContinuousClock.Instant? {
         // A held deletion waits for the user.
-        let deletions = heldDeletionCount > 0 ? nil : vanished.values.min().map { $0 + options.deleteDelay }
+        let deletions = heldDeletionCount > 0 ? nil : vanished.values.max().map { $0 + options.deleteDelay }
         return [
             deletions, later.nextDue, downloads.nextDue, nextScan, remote.postponed.isEmpty ? nil : .now + .seconds(5),
         ]
@@ -265,6 +267,7 @@ package actor FolderSync {
         var report = FolderReport()
         report.state = isFullScan && state == .syncing ? .scanning : state
         report.problem = problem ?? self.problem
+        report.isProved = isProved
         report.itemCount = (try? read { try $0.count() }) ?? 0
         report.dirtyFolderCount = dirty.count + later.count
         (report.waitingCount, report.downloadCount) = (remote.count, downloads.count)

@@ -24,7 +24,10 @@ extension Session {
                 continue
             }
             guard ["content", "parts", "processes"].contains(name) else {
-                do { try files.removeItem(atPath: path) } catch { throw unremovable(path) }
+                // SQLite may remove its files in this moment, since the database was just closed.
+                do { try files.removeItem(atPath: path) } catch {
+                    guard access(path, F_OK) != 0, errno == ENOENT else { throw unremovable(path) }
+                }
                 continue
             }
             for item in (try? files.contentsOfDirectory(atPath: path)) ?? [] where isContent(item) {
@@ -46,7 +49,7 @@ extension Session {
         do { return try FileLock(home + "/engine.lock") } catch .held {
             throw CloudError(
                 .constraintViolation,
-                "Another program uses this home. End it (nephos watch, or the app), and try again.",
+                "Another program uses this home. End it (nephos agent run, nephos watch, or the app), and try again.",
                 details: ["home": home])
         } catch { throw unremovable(home) }
     }

@@ -58,6 +58,9 @@ package struct ContainerTree: Sendable {
     /// Rings after each change of this device's copy, from the moment of the call.
     package func changes() -> AsyncStream<Void> { handle.session.local.changed.listen() }
 
+    /// Whether nothing is pending, and digests have proved that the container is equal here and on the server.
+    package var isInSync: Bool { get async { (try? await handle.scope.status())?.isInSync ?? false } }
+
     // MARK: Read
 
     /// Items that may have changed after a cursor, and the cursor behind them; call again until it stays the same.
