@@ -138,7 +138,13 @@ public final class HeldFolder: Sendable {
     /// Whether a program has the open file open for writing. False where the file system cannot say.
     ///
     /// - Parameter descriptor: Open for reading alone.
-    public static func isWritten(_ descriptor: Int32) -> Bool { is_open_for_writing(descriptor) != 0 }
+    public static func isWritten(_ descriptor: Int32) -> Bool {
+        _ = ignoresLeaseSignal
+        return is_open_for_writing(descriptor) != 0
+    }
+
+    /// A program that opens the file while the lease is held makes the kernel send SIGIO, which would end this process.
+    private static let ignoresLeaseSignal: Void = { signal(SIGIO, SIG_IGN) }()
 
     /// The names in the folder, in no order. All of them, or a failure.
     public func names() throws(FileFailure) -> [FileName] {

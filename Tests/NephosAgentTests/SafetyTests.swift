@@ -167,6 +167,11 @@ import Testing
         #expect(house[1].read("log.txt") == "one")
         #expect(try house[1].store.blocked(in: house[1].folder).map(\.text) == ["log.txt"])
         close(writer)
+        // It is tried again after a pause.
+        for _ in 0..<500 where house[1].read("log.txt") != "two" {
+            try await house[1].sync.pass()
+            try await Task.sleep(for: .milliseconds(20))
+        }
         try await house.expectEqual()
         #expect(house[1].read("log.txt") == "two")
         #expect(try house[1].store.blocked(in: house[1].folder).isEmpty)

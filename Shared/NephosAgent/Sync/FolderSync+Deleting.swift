@@ -27,7 +27,8 @@ extension FolderSync {
         recentDeletions.removeAll { $0.time + Self.recentTime <= now }
         let recent = recentDeletions.reduce(0) { $0 + $1.count }
         let (count, total) = (counts.0 + recent, counts.1 + recent)
-        if counts.0 > 0, count > options.deletionsMax, count * 4 > total {
+        // One that was held stays so, also when the time of the others is over.
+        if counts.0 > 0, heldDeletionCount > 0 || count > options.deletionsMax && count * 4 > total {
             let answers = try store.answers(of: added.id)
             if answers.restores {
                 try clearAnswers()

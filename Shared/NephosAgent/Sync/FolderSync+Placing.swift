@@ -246,7 +246,7 @@ extension FolderSync {
     }
 
     /// Whether a file may be replaced or removed: no program has it open for writing, and it is no database in use.
-    private func isUnused(_ row: SyncedItem, in folder: HeldFolder) throws -> Bool {
+    func isUnused(_ row: SyncedItem, in folder: HeldFolder) throws -> Bool {
         guard !row.isRacy else { return false }
         guard row.kind == .file else { return true }
         let descriptor = try folder.openFile(row.name)
@@ -310,10 +310,7 @@ extension FolderSync {
             if row.kind == .folder {
                 guard try removeFolder(row, folder) else { return }
             } else {
-                guard try removeFile(row, folder) else {
-                    postpone(row.id, place)
-                    return dirty.insert(place)
-                }
+                guard try removeFile(row, folder) else { return postpone(row.id, place) }
             }
             note(.removed, place)
             try flush([folder])
@@ -332,7 +329,10 @@ extension FolderSync {
     }
 
     private func removeFile(_ row: SyncedItem, _ folder: HeldFolder) throws -> Bool {
-        guard try isUnused(row, in: folder) else { return false }
+        guard try isUnused(row, in: folder) else {
+            if row.isRacy { dirty.insert(row.place) }
+            return false
+        }
         // First out of everybody's sight: what is removed is what was looked at.
         let name = row.isParked ? row.name : row.parkingName
         if !row.isParked { try folder.move(row.name, to: root.parking, as: name) }
@@ -340,7 +340,7 @@ extension FolderSync {
             // It was changed here: it becomes a new item.
             let wanted = row.isParked ? FileName("recovered ".utf8) + name : row.name
             try giveBack(name, from: root.parking, to: row.isParked ? root.folder : folder, as: wanted)
-            if row.isParked { try forget(row) }
+            if row.isParked { try forget(row) } else { dirty.insert(row.place) }
             return false
         }
         try root.parking.removeFile(name)
@@ -361,8 +361,8 @@ extension FolderSync {
             } else {
                 // New files are sent, and the folder is made again for them.
                 dirty.insert(row.id, isDeep: true)
-                postpone(row.id, Place(folder: row.parent, name: row.name))
             }
+            postpone(row.id, row.place)
             return false
         }
         // What is not synced goes with its folder.

@@ -64,8 +64,6 @@ extension FolderSync {
     /// Brings the disk to where the container is, as far as the contents are here.
     func applyChanges() async throws(CloudError) {
         try takeRemoteChanges()
-        remote.insert(remote.postponed.keys)
-        remote.postponed = [:]
         try placeArrivals()
         while true {
             while let (folder, isDeep) = remote.popFolder() {
@@ -94,7 +92,9 @@ extension FolderSync {
         var plan = RemotePlan()
         var seen: Set<DocumentID> = []
         while !ids.isEmpty {
-            let standings = try container.standings(ids)
+            var versions: [DocumentID: DocumentID] = [:]
+            try read { tree in for id in ids { versions[id] = try tree.item(id)?.version } }
+            let standings = try container.standings(ids, versions: versions)
             var more: [DocumentID] = []
             for id in ids where seen.insert(id).inserted {
                 var item: ContainerTree.Item?
@@ -105,8 +105,8 @@ extension FolderSync {
                     // Nothing says that it was deleted: what is on disk is sent again.
                     try sendAgain(id)
                     continue
-                case .rejected(let reason, let found)?:
-                    try keepRejected(id, found, reason)
+                case .rejected(let reason, let base)?:
+                    try keepRejected(id, base, reason)
                     continue
                 }
                 if let survivor = item, survivor.id != id {
@@ -120,6 +120,10 @@ extension FolderSync {
                     }
                 }
                 let row = try read { try $0.item(item?.id ?? id) }
+                // A cause that is still there blocks them again.
+                for place in [item?.place, row?.place].compactMap({ $0 }) where blocked[place]?.isLocal == false {
+                    unblock(place)
+                }
                 plan.compare(item, row)
                 if item == nil { downloads.cancel(id) }
                 // Some of a deleted folder's items may have been moved out before.
@@ -133,24 +137,29 @@ extension FolderSync {
     /// Forgets a row of an item that the container does not know, and looks at its place again.
     private func sendAgain(_ id: DocumentID) throws(CloudError) {
         guard let row = try read({ try $0.item(id) }) else { return }
-        try write { try $0.remove(id) }
-        vanished[id] = nil
-        if !row.isParked { dirty.insert(Place(folder: row.parent, name: row.name)) }
+        try forget(row)
+        if !row.isParked { dirty.insert(row.place) }
+    }
+
+    /// Removes a row. The row's file stays; one that is parked comes back.
+    private func forget(_ row: SyncedItem) throws(CloudError) {
+        do {
+            if row.isParked, (try? root.parking.facts(row.name)) != nil {
+                try giveBack(row.name, from: root.parking, to: root.folder, as: FileName("recovered ".utf8) + row.name)
+            }
+        } catch { throw CloudError(wrapping: error) }
+        try write { try $0.remove(row.id) }
+        vanished[row.id] = nil
     }
 
     /// The server rejected what is on disk. The file stays as it is, and is sent again when it is changed.
-    private func keepRejected(
-        _ id: DocumentID, _ item: ContainerTree.Item?, _ reason: String
-    ) throws(CloudError) {
+    private func keepRejected(_ id: DocumentID, _ base: DocumentID?, _ reason: String) throws(CloudError) {
         downloads.cancel(id)
         guard var row = try read({ try $0.item(id) }) else { return }
-        block(
-            Place(folder: row.parent, name: row.name), "The server rejected it: \(reason) See: nephos why",
-            isLocal: false)
-        guard let item else { return try write { try $0.remove(id) } }
-        guard !item.hasContent(of: row.version) || row.digest != nil else { return }
-        // No stamp of a file is equal to this one.
-        (row.version, row.digest, row.stamp.changed) = (item.version, nil, 0)
+        block(row.place, "The server rejected it: \(reason) See: nephos why")
+        guard let base else { return try forget(row) }
+        // The disk has a change of the base. No stamp of a file is equal to this one.
+        (row.version, row.digest, row.stamp.changed) = (base, nil, 0)
         try write { try $0.put(row) }
     }
 
@@ -165,14 +174,19 @@ extension FolderSync {
                 return false
             }
             let stamp = FileStamp(try folder.facts(place.name))
-            if let row, row.stamp == stamp, !row.isRacy { return true }
-            if try row == nil && read({ try $0.child(of: place.folder, named: place.name) }) != nil { return true }
-            dirty.insert(place)
-            postpone(item.id, place)
-            return false
+            if let row, row.stamp == stamp, !row.isRacy {
+                if try isUnused(row, in: folder) { return true }
+            } else if try row == nil && read({ try $0.child(of: place.folder, named: place.name) }) != nil {
+                return true
+            } else if blocked[place] == nil, !later.places.contains(place) {
+                dirty.insert(place)
+            }
         } catch let failure as FileFailure {
-            return failure.isAbsence
+            // Gone here: whether that is a deletion is decided first.
+            if failure.isAbsence, row == nil { return true }
         } catch { throw CloudError(wrapping: error) }
+        postpone(item.id, place)
+        return false
     }
 
     private func carryOut(_ plan: RemotePlan) async throws(CloudError) {

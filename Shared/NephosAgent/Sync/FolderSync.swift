@@ -69,6 +69,7 @@ package actor FolderSync {
         watch = FolderWatch(onEvent: onEvent)
         downloads = Downloads(root, container, options, onEvent: onEvent)
         executor = DiskExecutor(label: "nephos.agent.folder")
+        heldDeletionCount = try store.report(of: added)?.heldDeletionCount ?? 0
         // After a start nothing is known of either side.
         dirty.insert(container.root, isDeep: true)
     }
@@ -86,8 +87,12 @@ package actor FolderSync {
         do throws(CloudError) {
             try root.verify()
             renamed = [:]
-            if lastScanEnd == nil { try recoverLeftovers() }
+            if !hasRecovered {
+                try recoverLeftovers()
+                hasRecovered = true
+            }
             takeEvents()
+            retryPostponed()
             // What was sent may have changed what belongs here, and the other way round.
             for _ in 0..<Self.roundsMax {
                 try await sendChanges()
@@ -95,7 +100,10 @@ package actor FolderSync {
                 try await applyChanges()
                 guard !dirty.isEmpty else { break }
             }
-            if !dirty.isEmpty { return .now }
+            if !dirty.isEmpty {
+                report(.syncing)
+                return .now + .milliseconds(100)
+            }
         } catch {
             if lastReport?.problem != error.message { note(.stopped, nil, error.message) }
             report(.stopped, problem: error.message)
@@ -114,6 +122,8 @@ package actor FolderSync {
     private static let roundsMax = 8
     private var isFullScan = true
     private var isProved = false
+    private var hasRecovered = false
+    private var nextRetry = ContinuousClock.now
 
     /// Whether there is no known work.
     package var isIdle: Bool { vanished.isEmpty && hasNoWork }
@@ -131,10 +141,22 @@ package actor FolderSync {
         // A held deletion waits for the user.
         let deletions = heldDeletionCount > 0 ? nil : vanished.values.max().map { $0 + options.deleteDelay }
         return [
-            deletions, later.nextDue, downloads.nextDue, nextScan, remote.postponed.isEmpty ? nil : .now + .seconds(5),
+            deletions, later.nextDue, downloads.nextDue, nextScan,
+            remote.postponed.isEmpty ? nil : max(nextRetry, .now + .milliseconds(100)),
         ]
         .compactMap { $0 }.min()
     }
+
+    /// Items that could not be placed are tried again after a pause, whatever else happens meanwhile.
+    private func retryPostponed() {
+        let now = ContinuousClock.now
+        guard !remote.postponed.isEmpty, nextRetry <= now else { return }
+        remote.insert(remote.postponed.keys)
+        remote.postponed = [:]
+        nextRetry = now + Self.retryPause
+    }
+
+    private static let retryPause = Duration.seconds(1)
 
     private func takeEvents() {
         let events = watch.takeEvents()

@@ -65,4 +65,6 @@ package struct SyncedItem: Hashable, Sendable {
     package static let parkingLot = DocumentID.top
 
     package var isParked: Bool { parent == Self.parkingLot }
+
+    var place: Place { Place(folder: parent, name: name) }
 }

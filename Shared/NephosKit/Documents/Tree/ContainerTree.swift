@@ -37,8 +37,10 @@ package struct ContainerTree: Sendable {
         case gone
         /// The copy has no such item: it was never sent, or the copy is older.
         case unknown
-        /// The server rejected its creation or a content of it, and the user has not dismissed that. The sentence says why.
-        case rejected(String, Item?)
+        /// The server rejected the given version of it, or its creation, and the user has not dismissed that. The sentence
+        /// says why.
+        /// The base is the version that the content was made from; nil: there is none.
+        case rejected(String, base: DocumentID?)
 
         /// The item, if it is in the tree.
         package var item: Item? { if case .here(let item) = self { item } else { nil } }
@@ -77,11 +79,15 @@ package struct ContainerTree: Sendable {
     package func latest() throws(CloudError) -> Int64 { try handle.read { try $0.latestTouch() } }
 
     /// The states of these ids.
-    package func standings(_ ids: [DocumentID]) throws(CloudError) -> [DocumentID: Standing] {
+    ///
+    /// - Parameter versions: The versions on disk, for ``Standing/rejected(_:base:)``.
+    package func standings(
+        _ ids: [DocumentID], versions: [DocumentID: DocumentID] = [:]
+    ) throws(CloudError) -> [DocumentID: Standing] {
         try handle.read { documents in
             var folders: [DocumentID: DocumentPath] = [:]
             var found: [DocumentID: Standing] = [:]
-            for id in ids { found[id] = try documents.treeStanding(id, in: root, &folders) }
+            for id in ids { found[id] = try documents.treeStanding(id, versions[id], in: root, &folders) }
             return found
         }
     }
@@ -200,13 +206,16 @@ extension ContainerTree.Item {
 
 extension DocumentTransaction {
     func treeStanding(
-        _ id: DocumentID, in root: DocumentID, _ folders: inout [DocumentID: DocumentPath]
+        _ id: DocumentID, _ version: DocumentID?, in root: DocumentID, _ folders: inout [DocumentID: DocumentPath]
     ) throws -> ContainerTree.Standing {
         // A rejected move or deletion leaves the item as it is; rejected bytes are nowhere but on this device.
         for rejected in try rows.undecided.all(of: id.name) where rejected.kind == .rejected {
-            switch try Refusal(rejected).change?.kind {
-            case .create?, .replace?:
-                return .rejected(rejected.error.message, try treeItem(id, in: root, &folders))
+            let refusal = try Refusal(rejected)
+            switch refusal.change?.kind {
+            case .create? where try document(id) == nil:
+                return .rejected(rejected.error.message, base: nil)
+            case .replace(let replace)? where version != nil && replace.content.version == version?.wire:
+                return .rejected(rejected.error.message, base: DocumentID(bytes: replace.content.base))
             default: continue
             }
         }
