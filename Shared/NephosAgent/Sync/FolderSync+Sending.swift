@@ -106,7 +106,11 @@ extension FolderSync {
         _ place: Place, _ found: FileFacts, _ files: StagedFiles, _ folders: inout [DocumentID: HeldFolder]
     ) throws(CloudError) -> Staged? {
         do {
-            guard let folder = try folders[place.folder] ?? open(place.folder) else { return nil }
+            guard let folder = try folders[place.folder] ?? open(place.folder) else {
+                // The folder got another id, since it was made again.
+                lookAgain(place)
+                return nil
+            }
             folders[place.folder] = folder
             guard found.kind == .file else {
                 let target = try folder.linkTarget(place.name)
