@@ -142,7 +142,7 @@ final class Household {
     subscript(number: Int) -> Device { devices[number] }
 
     /// Runs passes until no agent has anything left to do.
-    func settle(within limit: Duration = .seconds(20)) async throws {
+    func settle(within limit: Duration = .seconds(120)) async throws {
         var quiet = 0
         let end = ContinuousClock.now + limit
         while ContinuousClock.now < end {
