@@ -64,7 +64,7 @@ extension FolderSync {
         if wanted?.id != other.id { wanted = nil }
         guard wanted?.place != place else { return false }
         if wanted == nil, other.kind == .folder, item.kind == .folder, try read({ try $0.item(item.id) }) == nil {
-            // The folder was deleted and made again. What is in it is compared, and need not move.
+            // The folder was deleted and made again. Its contents are compared, and need not move.
             remote.insert(try read { try $0.children(of: other.id).map(\.id) })
             remote.compare(item.id, isDeep: false)
             try rename(other.id, to: item.id)
@@ -240,9 +240,7 @@ extension FolderSync {
         do throws(FileFailure) { old = try folder.openFile(row.name) } catch { return }
         defer { close(old) }
         var status = stat()
-        guard fstat(old, &status) == 0 else { return }
-        if fchown(descriptor, status.st_uid, status.st_gid) != 0 { _ = fchown(descriptor, uid_t.max, status.st_gid) }
-        _ = fchmod(descriptor, status.st_mode & 0o777)
+        guard fstat(old, &status) == 0, FileAccess.copy(of: status, to: descriptor) else { throw FileFailure() }
     }
 
     /// Whether a file may be replaced or removed: no program has it open for writing, and it is no database in use.
@@ -365,7 +363,7 @@ extension FolderSync {
             postpone(row.id, row.place)
             return false
         }
-        // What is not synced goes with its folder.
+        // Ignored files go with their folder.
         for name in names { folder.removeAll(name) }
         try parent.removeFolder(row.name)
         return true

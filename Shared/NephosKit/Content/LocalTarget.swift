@@ -1,4 +1,4 @@
-import Foundation
+package import Foundation
 import NephosCore
 
 /// The place on this machine's disk that a content is got to. What is there stays as it is, or is replaced as a whole.
@@ -108,17 +108,27 @@ struct LocalTarget: Sendable {
 
     /// Makes the new file be whose the old one was, as far as this user may, and as open to others.
     func keepAccess(of descriptor: Int32) throws(CloudError) {
-        guard let old else { return }
+        guard let old, !FileAccess.copy(of: old, to: descriptor) else { return }
+        throw ContentFolder.failure(path.text)
+    }
+}
+
+/// The owner and permissions of a file that takes another's place.
+package enum FileAccess {
+    /// Gives a file the owner of the old one, as far as this user may, and its permissions.
+    ///
+    /// - Returns: False: it failed, as `errno` says.
+    package static func copy(of old: stat, to descriptor: Int32) -> Bool {
         var new = stat()
-        guard fstat(descriptor, &new) == 0 else { throw ContentFolder.failure(path.text) }
+        guard fstat(descriptor, &new) == 0 else { return false }
         if new.st_uid != old.st_uid || new.st_gid != old.st_gid, fchown(descriptor, old.st_uid, old.st_gid) != 0 {
             _ = fchown(descriptor, uid_t.max, old.st_gid)
         }
-        guard fstat(descriptor, &new) == 0 else { throw ContentFolder.failure(path.text) }
+        guard fstat(descriptor, &new) == 0 else { return false }
         // Not the bits that give whoever runs it somebody's rights: these are other bytes.
         var mode = old.st_mode & 0o777
         // Another group may do no more than everybody.
         if new.st_gid != old.st_gid { mode &= 0o707 | (mode & 0o7) << 3 }
-        guard fchmod(descriptor, mode) == 0 else { throw ContentFolder.failure(path.text) }
+        return fchmod(descriptor, mode) == 0
     }
 }
