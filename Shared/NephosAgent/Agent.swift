@@ -29,23 +29,20 @@ package struct Agent: Sendable {
         let changed = Alarm()
         let watch = control.watch { changed.ring() }
         defer { withExtendedLifetime(watch) {} }
-        await withTaskGroup(of: Void.self) { group in
-            var running: [AgentFolder: Task<Void, Never>] = [:]
-            while !Task.isCancelled {
-                let folders = (try? store.folders()) ?? Array(running.keys)
-                for (folder, task) in running where !folders.contains(folder) {
-                    task.cancel()
-                    running[folder] = nil
-                }
-                for folder in folders where running[folder] == nil {
-                    running[folder] = Task { await follow(folder, control) }
-                }
-                await changed.wait(until: nil)
+        var running: [AgentFolder: Task<Void, Never>] = [:]
+        while !Task.isCancelled {
+            let folders = (try? store.folders()) ?? Array(running.keys)
+            for (folder, task) in running where !folders.contains(folder) {
+                task.cancel()
+                running[folder] = nil
             }
-            for task in running.values { task.cancel() }
-            for task in running.values { await task.value }
-            group.cancelAll()
+            for folder in folders where running[folder] == nil {
+                running[folder] = Task { await follow(folder, control) }
+            }
+            await changed.wait(until: nil)
         }
+        for task in running.values { task.cancel() }
+        for task in running.values { await task.value }
     }
 
     /// Keeps one folder in sync; an error stops it for a while.

@@ -40,7 +40,7 @@ extension FolderSync {
             }
             try clearAnswers()
             recentDeletions = []
-        } else {
+        } else if counts.0 > 0 {
             recentDeletions.append((now, counts.0))
         }
         heldDeletionCount = 0

@@ -137,12 +137,12 @@ extension FolderSync {
     /// Forgets a row of an item that the container does not know, and looks at its place again.
     private func sendAgain(_ id: DocumentID) throws(CloudError) {
         guard let row = try read({ try $0.item(id) }) else { return }
-        try forget(row)
+        try release(row)
         if !row.isParked { dirty.insert(row.place) }
     }
 
     /// Removes a row. The row's file stays; one that is parked comes back.
-    private func forget(_ row: SyncedItem) throws(CloudError) {
+    private func release(_ row: SyncedItem) throws(CloudError) {
         do {
             if row.isParked, (try? root.parking.facts(row.name)) != nil {
                 try giveBack(row.name, from: root.parking, to: root.folder, as: FileName("recovered ".utf8) + row.name)
@@ -157,7 +157,7 @@ extension FolderSync {
         downloads.cancel(id)
         guard var row = try read({ try $0.item(id) }) else { return }
         block(row.place, "The server rejected it: \(reason) See: nephos why")
-        guard let base else { return try forget(row) }
+        guard let base else { return try release(row) }
         // The disk has a change of the base. No stamp of a file is equal to this one.
         (row.version, row.digest, row.stamp.changed) = (base, nil, 0)
         try write { try $0.put(row) }
@@ -218,7 +218,7 @@ extension FolderSync {
         for item in plan.downloads {
             if let version = item.version, try isFree(item) { downloads.want(item.id, version) }
         }
-        // What is in a folder goes before the folder.
+        // Contents are removed before their folder.
         let depths = try plan.removals.map { row throws(CloudError) in
             (row, try read { try $0.path(of: row.parent)?.count ?? 0 })
         }

@@ -34,7 +34,7 @@ extension FolderSync {
         try await freeNames(for: changes)
         for change in changes {
             if case .move(let item, _, _, _) = change, item.kind == .folder {
-                // What a folder's move makes of the tree decides about the next: it is sent alone.
+                // Each folder's move is sent alone, since the next one rests on the tree that it makes.
                 try await apply(&prepared, files)
                 files = try container.stageFiles()
             }

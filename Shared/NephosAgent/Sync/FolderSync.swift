@@ -51,6 +51,8 @@ package actor FolderSync {
     private var lastScanEnd: ContinuousClock.Instant?
     private var lastReport: FolderReport?
     private var problem: String?
+    /// Counted once after rows were written: a pass may follow each event, and the table be long.
+    private var rowCount: Int?
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
@@ -93,7 +95,7 @@ package actor FolderSync {
             }
             takeEvents()
             retryPostponed()
-            // What was sent may have changed what belongs here, and the other way round.
+            // Each direction may make work for the other.
             for _ in 0..<Self.roundsMax {
                 try await sendChanges()
                 try await sendDeletions()
@@ -211,7 +213,8 @@ package actor FolderSync {
     }
 
     func write<Value>(_ body: (SyncedTree) throws -> Value) throws(CloudError) -> Value {
-        try store.write { try body(SyncedTree(database: $0, folder: added.id, root: container.root)) }
+        rowCount = nil
+        return try store.write { try body(SyncedTree(database: $0, folder: added.id, root: container.root)) }
     }
 
     /// The folder on disk of an item; nil: the item has no place.
@@ -290,7 +293,8 @@ package actor FolderSync {
         report.state = isFullScan && state == .syncing ? .scanning : state
         report.problem = problem ?? self.problem
         report.isProved = isProved
-        report.itemCount = (try? read { try $0.count() }) ?? 0
+        rowCount = rowCount ?? (try? read { try $0.count() })
+        report.itemCount = rowCount ?? 0
         report.dirtyFolderCount = dirty.count + later.count
         (report.waitingCount, report.downloadCount) = (remote.count, downloads.count)
         report.heldDeletionCount = heldDeletionCount

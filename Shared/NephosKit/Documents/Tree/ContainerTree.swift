@@ -39,7 +39,7 @@ package struct ContainerTree: Sendable {
         case unknown
         /// The server rejected the given version of it, or its creation, and the user has not dismissed that. The sentence
         /// says why.
-        /// The base is the version that the content was made from; nil: there is none.
+        /// The base is the version that the content was made from; nil: a new item.
         case rejected(String, base: DocumentID?)
 
         /// The item, if it is in the tree.
@@ -104,7 +104,7 @@ package struct ContainerTree: Sendable {
         }
     }
 
-    /// The item of a name in a folder; nil: there is none, or the folder is not in the tree.
+    /// The item of a name in a folder; nil: no item, or a folder outside of the tree.
     package func child(of folder: DocumentID, named name: Data) throws(CloudError) -> Item? {
         try handle.read { documents in
             var folders: [DocumentID: DocumentPath] = [:]
