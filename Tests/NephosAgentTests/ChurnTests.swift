@@ -20,7 +20,7 @@ import Testing
                 for _ in 0..<Int.random(in: 0...6, using: &churn.random) { try churn.step(device, number) }
                 if churn.chance(2) {
                     // Events may be late; a scan is not.
-                    await device.sync.scanAll()
+                    try await device.sync.scanAll()
                     try await device.sync.pass()
                     churn.noteSeen(try device.tree())
                 }

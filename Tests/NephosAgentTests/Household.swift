@@ -16,10 +16,7 @@ final class Household {
         let folder: AgentFolder
         private let options: AgentOptions
         private var running: FolderSync?
-        var sync: FolderSync {
-            guard let running else { fatalError("The agent is being restarted.") }
-            return running
-        }
+        var sync: FolderSync { get throws { try #require(running) } }
 
         init(_ session: Session, path: String) async throws {
             self.session = session
@@ -149,7 +146,7 @@ final class Household {
             var isIdle = true
             for device in devices {
                 try await device.sync.pass()
-                isIdle = await device.sync.isIdle && isIdle
+                isIdle = try await device.sync.isIdle && isIdle
             }
             try await cloud.settle()
             quiet = isIdle ? quiet + 1 : 0

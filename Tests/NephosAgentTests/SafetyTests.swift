@@ -17,7 +17,7 @@ import Testing
     private func run(_ house: Household) async throws {
         for _ in 0..<3 {
             for device in house.devices {
-                await device.sync.scanAll()
+                try await device.sync.scanAll()
                 try await device.sync.pass()
             }
             try await house.cloud.settle()
@@ -28,7 +28,7 @@ import Testing
             var isDone = true
             for device in house.devices {
                 try await device.sync.pass()
-                isDone = await device.sync.isDone && isDone
+                isDone = try await device.sync.isDone && isDone
             }
             try await house.cloud.settle()
             if isDone { return }
@@ -126,7 +126,7 @@ import Testing
         #expect(blocked.map(\.text) == ["app.db", "app.db-wal"])
         // Once nobody has it open it is a file like any other.
         try house[0].remove("app.db-wal")
-        await house[0].sync.scanAll()
+        try await house[0].sync.scanAll()
         try await run(house)
         #expect(house[1].read("app.db") != nil)
         #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)
@@ -155,10 +155,10 @@ import Testing
         house.cloud.disconnect(house[0].session)
         try house[0].write("a.txt", "offline")
         try house[0].write("b.txt", "new")
-        await house[0].sync.scanAll()
+        try await house[0].sync.scanAll()
         try await house[0].sync.pass()
         try house[0].write("b.txt", "newer")
-        await house[0].sync.scanAll()
+        try await house[0].sync.scanAll()
         try await house[0].sync.pass()
         try await house[0].restart()
         house.cloud.connect(house[0].session)
@@ -201,9 +201,9 @@ import Testing
         }
         try house[0].remove("0.txt")
         try house[0].write("1.txt", "edited")
-        await house[0].sync.scanAll()
+        try await house[0].sync.scanAll()
         try await house[0].sync.pass()
-        await house[1].sync.scanAll()
+        try await house[1].sync.scanAll()
         try await house[1].sync.pass()
         await house.cloud.advance(by: .seconds(1))
         house.cloud.connect(house[1].session)
@@ -256,7 +256,7 @@ import Testing
         try await fill(house, 100)
         for number in 0..<80 {
             try house[0].remove("Letters/\(number).txt")
-            await house[0].sync.scanAll()
+            try await house[0].sync.scanAll()
             try await house[0].sync.pass()
         }
         try await house.cloud.settle()
