@@ -48,18 +48,10 @@ def make_tree(source, target, files, size):
                 found.append((path, os.path.getsize(path)))
     random.Random(1).shuffle(found)
     count = total = 0
-    taken = {}
     for path, length in found:
         if count == files or total + length > size:
             continue
         place = os.path.join(target, os.path.relpath(path, source))
-        # In a container, as on a Mac, names that differ in case alone are one.
-        name, parts = os.path.relpath(path, source), []
-        while name:
-            parts.append(name)
-            name = os.path.dirname(name)
-        if any(taken.setdefault(part.casefold(), part) != part for part in parts):
-            continue
         os.makedirs(os.path.dirname(place), exist_ok=True)
         shutil.copyfile(path, place)
         count += 1

@@ -313,6 +313,16 @@ package final class TestCloud {
         let _: WireSavePlanReply = try operate("SavePlan", request)
     }
 
+    /// Gives an account a plan of its own, and waits until all services know it.
+    package func setPlan(bytes: UInt64, of account: String = accountName) throws {
+        try savePlan("plan-of-" + account, bytes: bytes)
+        var request = WireSetPlan()
+        request.accountName = account
+        request.planID = "plan-of-" + account
+        try operate("SetPlan", request, as: WireSetPlanReply.self)
+        network.run(for: .seconds(10))
+    }
+
     /// Creates an app, whose store and containers it names.
     package func createApp(_ app: WireApp) throws {
         var request = WireCreateApp()

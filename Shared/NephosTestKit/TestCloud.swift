@@ -90,6 +90,15 @@ public final class TestCloud: Sendable {
         known.withLock { _ = $0.accounts.insert(name) }
     }
 
+    /// Gives an account room for this many bytes.
+    ///
+    /// - Throws: ``CloudError`` when there is no such account.
+    public func setPlan(bytes: UInt64, of account: String) throws(CloudError) {
+        do { try simulation.use { try $0.setPlan(bytes: bytes, of: account) } } catch {
+            throw CloudError(wrapping: error)
+        }
+    }
+
     /// Makes an app known, which has a key-value store of its own.
     ///
     /// - Parameters:

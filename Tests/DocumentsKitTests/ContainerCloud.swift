@@ -50,14 +50,7 @@ final class ContainerCloud {
 
     /// Gives the account a plan of its own.
     func setPlan(bytes: UInt64) throws {
-        try simulation.use { cloud in
-            try cloud.savePlan("small", bytes: bytes)
-            var request = WireSetPlan()
-            request.accountName = TestCloud.accountName
-            request.planID = "small"
-            try cloud.operate("SetPlan", request, as: WireSetPlanReply.self)
-            cloud.network.run(for: .seconds(10))
-        }
+        try simulation.use { try $0.setPlan(bytes: bytes) }
     }
 
     func close() {
@@ -116,6 +109,17 @@ final class ContainerCloud {
             guard isRestarted else { return }
             cloud.crash(.documents)
             try cloud.start(.documents)
+        }
+    }
+
+    /// Sets properties of the container, as its operator.
+    func define(_ change: @escaping @Sendable (inout WireContainerDefinition) -> Void) throws {
+        try simulation.use { cloud in
+            var request = WireSaveContainer()
+            request.definition.containerID = Self.container
+            change(&request.definition)
+            try cloud.operate("SaveContainer", request, as: WireSaveContainerReply.self)
+            cloud.network.run(for: .seconds(5))
         }
     }
 

@@ -367,6 +367,7 @@ import Testing
     /// A name leads where the container would not take it beside what is there.
     @Test func namesThatClashAreOneName() async throws {
         try await withContainers { cloud in
+            try cloud.define { $0.names = .folded }
             let one = try await cloud.open()
             try await one.settle()
             try await one.container.put(Data("1".utf8), at: "Fotos/e\u{301}.txt", makesFolders: true)

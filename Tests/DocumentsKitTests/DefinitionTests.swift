@@ -7,21 +7,9 @@ import Testing
 
 /// What a container is, and what it takes, as a device knows it.
 @Suite struct DefinitionTests {
-    private func define(_ cloud: ContainerCloud, _ change: @escaping @Sendable (inout WireContainerDefinition) -> Void)
-        throws
-    {
-        try cloud.simulation.use { cloud in
-            var request = WireSaveContainer()
-            request.definition.containerID = ContainerCloud.container
-            change(&request.definition)
-            try cloud.operate("SaveContainer", request, as: WireSaveContainerReply.self)
-            cloud.network.run(for: .seconds(5))
-        }
-    }
-
     @Test func aDeviceHeedsWhatTheContainerIs() async throws {
         try await withContainers { cloud in
-            try define(cloud) { ($0.containerClass, $0.names) = (.backup, .bytes) }
+            try cloud.define { ($0.containerClass, $0.names) = (.backup, .bytes) }
             let one = try await cloud.open()
             try await one.settle()
             let definition = try one.container.definition
@@ -46,7 +34,7 @@ import Testing
                 app.appID = writer
                 try cloud.createApp(app)
             }
-            try define(cloud) { $0.writerApp = writer }
+            try cloud.define { $0.writerApp = writer }
             let one = try await cloud.open()
             try await one.settle()
             #expect(try one.container.definition.isReadOnly)
@@ -60,7 +48,7 @@ import Testing
 
     @Test func aContentThatAStreamDoesNotTakeIsNotKeptHere() async throws {
         try await withContainers { cloud in
-            try define(cloud) { $0.containerClass = .stream }
+            try cloud.define { $0.containerClass = .stream }
             let one = try await cloud.open()
             try await one.settle()
             #expect(try one.container.definition.classBytesMax == 5 << 30)

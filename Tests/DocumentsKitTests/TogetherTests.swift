@@ -58,6 +58,7 @@ import Testing
 
     @Test func twoContentsOfOneFileAreRefusedTogether() async throws {
         try await withContainers { cloud in
+            try cloud.define { $0.names = .folded }
             let one = try await cloud.open()
             try await one.settle()
             try await one.container.put(Data("0".utf8), at: "x")

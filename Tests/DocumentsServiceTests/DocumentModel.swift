@@ -51,6 +51,8 @@ struct DocumentModel {
         var code: CloudError.Code
     }
 
+    /// Whether names that differ only in case are the same.
+    var foldsNames = false
     private(set) var items: [DocumentID: Item] = [:]
     /// What was removed for good.
     private(set) var ended: Set<DocumentID> = []
@@ -175,9 +177,10 @@ struct DocumentModel {
 
     func lives(_ item: Item) -> Bool { (try? checkLives(item)) != nil }
 
-    private static func isSame(_ left: [UInt8], _ right: [UInt8]) -> Bool {
+    private func isSame(_ left: [UInt8], _ right: [UInt8]) -> Bool {
+        guard foldsNames else { return left == right }
         // Of strings Swift compares what they mean, not how they are written.
-        String(decoding: left, as: UTF8.self).lowercased() == String(decoding: right, as: UTF8.self).lowercased()
+        return String(decoding: left, as: UTF8.self).lowercased() == String(decoding: right, as: UTF8.self).lowercased()
     }
 
     private func name(_ name: [UInt8], in folder: DocumentID, for id: DocumentID, _ clash: WireNameClash) throws
@@ -185,7 +188,7 @@ struct DocumentModel {
     {
         let others = items.filter { $0.key != id && $0.value.parent == folder && !$0.value.isInTrash }.map(\.value.name)
         var (taken, number) = (name, 2)
-        while others.contains(where: { Self.isSame($0, taken) }) {
+        while others.contains(where: { isSame($0, taken) }) {
             guard clash == .rename else { throw Refused(code: .alreadyExists) }
             let text = String(decoding: name, as: UTF8.self)
             let parts = text.split(separator: ".", omittingEmptySubsequences: false)

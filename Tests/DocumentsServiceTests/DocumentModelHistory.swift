@@ -61,6 +61,8 @@ final class DocumentModelHistory {
         random = SplitMix64(seed: seed)
         house = try ContainerHouse(seed: seed)
         for name in Self.containers { models[name] = DocumentModel() }
+        try house.define("T.shared", .documents, names: .folded)
+        models["T.shared"]?.foldsNames = true
     }
 
     struct Outcome: Sendable {

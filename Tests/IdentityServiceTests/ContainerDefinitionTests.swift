@@ -28,7 +28,7 @@ import Testing
         let second = try save(house, "T.b")
         _ = try save(house, "T.a") { $0.containerClass = .backup }
         #expect(first.containerClass == .stream && first.names == .bytes && first.writerApp == "T.notes")
-        #expect(second.containerClass == .documents && second.names == .folded && second.writerApp.isEmpty)
+        #expect(second.containerClass == .documents && second.names == .bytes && second.writerApp.isEmpty)
         #expect(second.version > first.version)
         let listed: WireListContainersReply = try house.call(WireListContainers(), by: house.operatorKey)
         // With the default app's own, of which it is known whose it is.

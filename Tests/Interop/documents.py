@@ -364,7 +364,7 @@ def check_files(writer, reader):
     check_folders(reader, items, last)
     info = documents_pb2.ContainerInfo()
     info.ParseFromString(last.info)
-    check(info.item_count == len(items) and info.name_rule == 2, "the last page says how full the container is")
+    check(info.item_count == len(items) and info.name_rule == 1, "the last page says how full the container is")
     return written
 
 

@@ -128,6 +128,7 @@ import Testing
         #expect(chmod(house[0].path + "/run.sh", 0o755) == 0)
         #expect(symlink("/nowhere/at all", house[0].path + "/link") == 0)
         try house[0].write("Makefile", "upper")
+        try house[0].write("makefile", "lower")
         try house[0].write(String(repeating: "x", count: 255), "long name")
         try house[0].write("trailing. ", "dots")
         try await house.expectEqual()

@@ -18,7 +18,7 @@ final class Household {
         private var running: FolderSync?
         var sync: FolderSync { get throws { try #require(running) } }
 
-        init(_ session: Session, path: String) async throws {
+        init(_ session: Session, path: String, _ options: AgentOptions) async throws {
             self.session = session
             self.path = path
             container = try await session.container()
@@ -28,7 +28,7 @@ final class Household {
             let account = try #require(try session.account).accountID
             folder = try store.add(
                 path: path, app: container.app, container: container.id, account: account, mark: mark)
-            var options = AgentOptions()
+            var options = options
             options.deleteDelay = .zero
             let name = (path as NSString).lastPathComponent
             let isPrinted = ProcessInfo.processInfo.environment["NEPHOS_AGENT_LOG"] != nil
@@ -117,8 +117,10 @@ final class Household {
     let cloud: TestCloud
     private(set) var devices: [Device] = []
     private let root: String
+    private let options: AgentOptions
 
-    init(_ count: Int = 2, seed: UInt64 = 1) async throws {
+    init(_ count: Int = 2, seed: UInt64 = 1, _ options: AgentOptions = AgentOptions()) async throws {
+        self.options = options
         root = NSTemporaryDirectory() + "/nephos-folders-" + UUID().uuidString
         cloud = try await TestCloud(seed: seed)
         for number in 0..<count { try await addDevice("device\(number)") }
@@ -131,7 +133,7 @@ final class Household {
         let path = root + "/" + name
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
         try before(path)
-        let device = try await Device(cloud.openSession(account: "anna", device: name), path: path)
+        let device = try await Device(cloud.openSession(account: "anna", device: name), path: path, options)
         devices.append(device)
         return device
     }

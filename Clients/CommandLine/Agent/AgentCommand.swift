@@ -97,6 +97,7 @@ extension AgentCommand {
                 let found = try await session.container(container.container, app: container.app.map { AppID($0) })
                 let store = try AgentStore(home: session.home.path)
                 let path = absolute(folder)
+                let isNew = !FileManager.default.fileExists(atPath: path)
                 try Self.check(path, try store.folders(), home: session.home.path)
                 let mark = try RootFolder.adopt(path, takesOver: takeOver)
                 let added = try store.add(
@@ -104,7 +105,7 @@ extension AgentCommand {
                 let control = try AgentControl(home: session.home.path)
                 control.wake()
                 let next = control.isRunning ? "" : "\nStart the agent: nephos agent run"
-                try output.print(Row(added), text: "Added \(inLine(added.path)).\(next)")
+                try output.print(Row(added), text: "\(isNew ? "Made and added" : "Added") \(inLine(added.path)).\(next)")
             }
         }
 
@@ -171,29 +172,41 @@ extension AgentCommand {
         }
     }
 
-    struct Allow: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(
-            abstract: "Send a large deletion that is held.",
-            discussion: """
-                If more than 50 items and more than a quarter of a folder disappear from this disk, the agent does \
-                not delete them on other devices before you allow it. nephos agent restore brings them back \
-                instead.
-                """)
-
+    /// The answer to a deletion that is held.
+    struct HeldOptions: ParsableArguments {
         @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
         @OptionGroup var agent: AgentOptionGroup
         @OptionGroup var output: OutputOptions
 
-        func run() async throws {
+        /// - Parameter key: Of the number of files, in JSON.
+        func answer(
+            _ key: String, text: @escaping (Int) -> String,
+            _ note: @escaping (AgentStore, AgentFolder, Int) throws -> Void
+        ) async throws {
             try await agent.withStore { store, control, _ in
                 let added = try store.folder(named: folder)
-                let count = try store.heldCount(in: added)
-                if count > 0 { try store.allowDeletions(count, in: added) }
+                let count = try store.report(of: added)?.heldDeletionCount ?? 0
+                if count > 0 { try note(store, added, count) }
                 control.wake()
-                try output.print(
-                    ["deletions": count],
-                    text: count == 0
-                        ? "No deletion is held." : "Allowed: \(counted(count, "item")) will be deleted on all devices.")
+                try output.print([key: count], text: count == 0 ? "No deletion is held." : text(count))
+            }
+        }
+    }
+
+    struct Allow: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Send a large deletion that is held.",
+            discussion: """
+                If more than 50 files and more than a quarter of a folder disappear from this disk, the agent does \
+                not delete them on other devices before you allow it. nephos agent status lists them, and nephos agent \
+                restore brings them back instead.
+                """)
+
+        @OptionGroup var held: HeldOptions
+
+        func run() async throws {
+            try await held.answer("deletions", text: { "Allowed: \(counted($0, "file")) will be deleted on all devices." }) {
+                try $0.allowDeletions($2, in: $1)
             }
         }
     }
@@ -202,26 +215,12 @@ extension AgentCommand {
         static let configuration = CommandConfiguration(
             abstract: "Bring back the files of a large deletion that is held.")
 
-        @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
-        @OptionGroup var agent: AgentOptionGroup
-        @OptionGroup var output: OutputOptions
+        @OptionGroup var held: HeldOptions
 
         func run() async throws {
-            try await agent.withStore { store, control, _ in
-                let added = try store.folder(named: folder)
-                let count = try store.heldCount(in: added)
-                if count > 0 { try store.requestRestore(in: added) }
-                control.wake()
-                try output.print(
-                    ["restored": count],
-                    text: count == 0 ? "No deletion is held." : "\(counted(count, "item")) will be downloaded again.")
+            try await held.answer("restored", text: { "\(counted($0, "file")) will be downloaded again." }) { store, folder, _ in
+                try store.requestRestore(in: folder)
             }
         }
-    }
-}
-
-extension AgentStore {
-    fileprivate func heldCount(in folder: AgentFolder) throws(CloudError) -> Int {
-        try report(of: folder)?.heldDeletionCount ?? 0
     }
 }

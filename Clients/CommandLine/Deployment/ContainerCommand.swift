@@ -38,7 +38,7 @@ struct ContainerCommand: ParsableCommand {
         init(_ definition: WireContainerDefinition) {
             container = definition.containerID
             containerClass = ContainerClass(definition.containerClass)?.name ?? "unknown"
-            names = definition.names == .bytes ? "bytes" : "folded"
+            names = definition.names == .folded ? "folded" : "bytes"
             writer = definition.writerApp.isEmpty ? nil : definition.writerApp
             owner = definition.ownerApp.isEmpty ? nil : definition.ownerApp
             administrators = definition.administratorNames
@@ -79,7 +79,7 @@ struct ContainerCommand: ParsableCommand {
         @Option(name: .customLong("class"), help: "documents, backup, stream or library (initially documents).")
         var containerClass: Class?
         @Option(
-            help: "folded: names that differ only in case collide; bytes: only equal names do (initially folded).")
+            help: "bytes: only equal names collide; folded: names that differ only in case do, too (initially bytes).")
         var names: Names?
         @Option(help: "The only app that may change it; other apps read it (initially every app that lists it).")
         var writer: String?

@@ -11,9 +11,9 @@ struct StatusCommand: AsyncParsableCommand, OwnTimeout {
         abstract: "Show the services, the signed-in account, and whether everything is in sync.",
         discussion: """
             Pending changes are sent first. One part shows this machine's deployment, the other this device \
-            with one line for each app; a part without data is left out. With --app or --service only the \
-            device is shown. The exit code is the deployment's; if it is 0, that of the first line that is \
-            not in sync.
+            with one line for each app and each folder of the agent; a part without data is left out. With --app or --service only the \
+            device is shown, without folders. The exit code is the deployment's; if it is 0, that of the first \
+            line that is not in sync.
             """)
 
     @OptionGroup var deployment: DeploymentOptions
@@ -104,10 +104,12 @@ private struct DeviceStatus: Encodable {
         var notes: [String]
     }
 
-    private enum Keys: CodingKey { case device, scopes }
+    private enum Keys: CodingKey { case device, scopes, folders }
 
     private let device: Device
     private let left: LeftUnsent?
+    /// Of the agent.
+    private var folders: [FolderStatus] = []
     private var found: [(scope: Scope, standing: Standing, status: StoreStatus, conflicts: Int)] = []
 
     init(_ session: Session, _ options: ScopeOptions, within limit: Duration) async throws {
@@ -131,6 +133,7 @@ private struct DeviceStatus: Encodable {
             }
             return (scope, standing, status, conflicts)
         }
+        if options.isAll { folders = try await FolderStatus.all(session) }
     }
 
     func encode(to encoder: any Encoder) throws {
@@ -146,6 +149,7 @@ private struct DeviceStatus: Encodable {
                     reason: standing.reason,
                     notes: standing.notes)
             }, forKey: .scopes)
+        if !folders.isEmpty { try container.encode(folders, forKey: .folders) }
     }
 
     func text(isVerbose: Bool) -> String {
@@ -163,12 +167,13 @@ private struct DeviceStatus: Encodable {
         }
         return
             (["Signed in as \(inLine(account)), device \(inLine(name)), in \(inLine(device.home))"]
-            + [reason].compactMap { $0 } + lines).joined(separator: "\n")
+            + [reason].compactMap { $0 } + lines + folders.map(\.text)).joined(separator: "\n")
     }
 
     func end(needsAccount: Bool) throws(ExitStatus) {
         if needsAccount || left != nil, device.account == nil { throw ExitStatus.refused }
         try found.map(\.standing).end()
+        if !folders.allSatisfy(\.isWell) { throw ExitStatus.outOfStep }
     }
 }
 

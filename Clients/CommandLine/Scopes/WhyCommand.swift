@@ -123,15 +123,19 @@ struct WhyCommand: AsyncParsableCommand {
                     throw CloudError(.unknownItem, "There is no item \(inLine(name)).", details: ["item": name])
                 }
             }
+            // Files that the agent cannot send are in no scope.
+            let folders = item == nil ? try await FolderStatus.all(session).filter { !$0.blocked.isEmpty } : []
+            let blocked = folders.map { "\n" + ([$0.headline] + $0.blockedLines).joined(separator: "\n") }
             try output.print(
-                .array(reports.map(\.json)),
-                text: sections(
+                .array(reports.map(\.json) + folders.map(\.blockedJSON)),
+                text: (sections(
                     reports.map { report in
                         let scope = report.scope
                         let (option, options) = (scope.option(session), scope.options(session))
                         return (scope, text(report, option: option, of: scopes.count > 1 ? options : option))
-                    }))
+                    }) + blocked.joined())
             for report in reports { try report.end(isOfItem: name != nil) }
+            if !folders.isEmpty { throw ExitStatus.outOfStep }
         }
     }
 

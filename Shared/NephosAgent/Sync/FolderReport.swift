@@ -25,8 +25,11 @@ package struct FolderReport: Codable, Hashable, Sendable {
     /// Items that changed in the container and are not on disk yet.
     package var waitingCount = 0
     package var downloadCount = 0
-    /// Files and folders that are gone from the disk. Their deletion is held until it is allowed.
+    /// Files that are gone from the disk. Their deletion is held until it is allowed.
     package var heldDeletionCount = 0
+    /// Paths of the topmost of these, at most ``heldMax``.
+    package var held: [String] = []
+    package static let heldMax = 10
     package var blockedCount = 0
     package var watchedFolderCount = 0
     /// Folders without a watch, since the system's limit is reached; they are scanned every few minutes.

@@ -17,11 +17,10 @@ extension FolderSync {
             return
         }
         let gone = try confirm(due)
+        // Programs make and remove empty folders by the dozen, such as git.
         let counts = try read { tree in
-            try (
-                gone.reduce(0) { try $0 + 1 + ($1.kind == .folder ? tree.descendants(of: $1.id).count : 0) },
-                tree.count()
-            )
+            let all = try gone.flatMap { try [$0] + ($0.kind == .folder ? tree.descendants(of: $0.id) : []) }
+            return (all.count { $0.kind != .folder }, try tree.fileCount())
         }
         // A slow disk is emptied in many small deletions.
         recentDeletions.removeAll { $0.time + Self.recentTime <= now }

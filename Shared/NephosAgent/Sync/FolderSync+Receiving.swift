@@ -109,6 +109,7 @@ extension FolderSync {
                     try keepRejected(id, base, reason)
                     continue
                 }
+                if try endRejection(of: id, item) { continue }
                 if let survivor = item, survivor.id != id {
                     // Two items became one. If both are on disk, the file of this id goes: the other has its content.
                     if try read({ try $0.item(survivor.id) }) == nil {
@@ -152,15 +153,42 @@ extension FolderSync {
         vanished[row.id] = nil
     }
 
-    /// The server rejected what is on disk. The file stays as it is, and is sent again when it is changed.
+    /// The server rejected what is on disk. The file stays as it is.
     private func keepRejected(_ id: DocumentID, _ base: DocumentID?, _ reason: String) throws(CloudError) {
         downloads.cancel(id)
         guard var row = try read({ try $0.item(id) }) else { return }
-        block(row.place, "The server rejected it: \(reason) See: nephos why")
-        guard let base else { return try release(row) }
-        // The disk has a change of the base. No stamp of a file is equal to this one.
-        (row.version, row.digest, row.stamp.changed) = (base, nil, 0)
+        block(row.place, "The server rejected it: \(reason)")
+        guard !row.isRejected else { return }
+        (row.isRejected, row.base) = (true, base)
         try write { try $0.put(row) }
+        if nextRejectedRetry == nil { nextRejectedRetry = .now + options.rejectedRetry }
+    }
+
+    /// What was rejected has been accepted after all, or the user has dismissed it.
+    ///
+    /// - Parameter item: Nil: it is gone from the container.
+    /// - Returns: Whether the file has to be sent again first: it is on disk, so it is still wanted.
+    private func endRejection(of id: DocumentID, _ item: ContainerTree.Item?) throws(CloudError) -> Bool {
+        guard var row = try read({ try $0.item(id) }), row.isRejected else { return false }
+        let isAccepted = item?.hasContent(of: row.version) ?? false
+        row.isRejected = false
+        unblock(row.place)
+        if !isAccepted {
+            // No stamp of a file is equal to this one.
+            (row.version, row.digest, row.stamp.changed) = (row.base, nil, 0)
+            dirty.insert(row.place)
+        }
+        row.base = nil
+        try write { try $0.put(row) }
+        return !isAccepted
+    }
+
+    /// Sends rejected contents again after a pause: there may be room by now.
+    func retryRejected() async throws(CloudError) {
+        guard let due = nextRejectedRetry, due <= .now else { return }
+        let ids = try read { try $0.rejected() }
+        nextRejectedRetry = ids.isEmpty ? nil : .now + options.rejectedRetry
+        try await container.retryRejected(Set(ids))
     }
 
     /// Whether a content can be placed once it has come. Otherwise the local file is looked at first.

@@ -94,7 +94,9 @@ extension FolderSync {
             }
             bytes += staged.file.size
             return Prepared(
-                change: .replace(item.id, base: item.version, staged.file, wasExecutable: item.stamp.isExecutable),
+                change: .replace(
+                    item.id, base: item.isRejected ? item.base : item.version, staged.file,
+                    wasExecutable: item.stamp.isExecutable),
                 local: local, stamp: staged.stamp, digest: staged.file.digest, isRacy: staged.isRacy)
         }
     }
@@ -271,6 +273,7 @@ extension FolderSync {
             guard let stamp = one.stamp else { return nil }
             (item.version, item.stamp, item.isRacy) = (outcome.version, stamp, one.isRacy)
             item.digest = one.digest
+            (item.isRejected, item.base) = (false, nil)
             try put(item, tree)
             let place = Place(folder: item.parent, name: item.name)
             unblock(place)
@@ -305,8 +308,9 @@ extension FolderSync {
             if place.folder != container.root, try container.item(place.folder) == nil {
                 try await remake(place.folder)
             } else {
-                // It was deleted by another device, and changed here: it becomes a new item.
+                // It was deleted by another device, or never made, and changed here: it becomes a new item.
                 try write { try $0.remove(item.id) }
+                if item.isRejected { try await container.dismissRejected(item.id) }
             }
             lookAgain(place)
         case (.unknownItem, .make):

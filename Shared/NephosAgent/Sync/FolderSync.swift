@@ -7,12 +7,14 @@ package import NephosKit
 package struct AgentOptions: Sendable {
     /// How long a file must be gone before its deletion is sent. An editor may delete a file and write it again.
     package var deleteDelay = Duration.seconds(2)
-    /// A deletion of more items than this, and of more than a quarter of the folder, is held until it is allowed.
+    /// A deletion of more files than this, and of more than a quarter of the folder, is held until it is allowed.
     package var deletionsMax = 50
     /// Downloads at a time.
     package var downloadsMax = 8
     /// How long no data of a download may arrive.
     package var downloadTimeout = Duration.seconds(30)
+    /// After how long contents that the server rejected are sent again.
+    package var rejectedRetry = Duration.seconds(3600)
     /// Gets each change; nil: none is reported.
     package var onActivity: (@Sendable (AgentActivity) -> Void)?
 
@@ -95,6 +97,7 @@ package actor FolderSync {
             }
             takeEvents()
             retryPostponed()
+            try await retryRejected()
             // Each direction may make work for the other.
             for _ in 0..<Self.roundsMax {
                 try await sendChanges()
@@ -126,6 +129,8 @@ package actor FolderSync {
     private var isProved = false
     private var hasRecovered = false
     private var nextRetry = ContinuousClock.now
+    /// Nil: nothing is rejected.
+    var nextRejectedRetry: ContinuousClock.Instant?
 
     /// Whether there is no known work.
     package var isIdle: Bool { vanished.isEmpty && hasNoWork }
@@ -143,7 +148,7 @@ package actor FolderSync {
         // A held deletion waits for the user.
         let deletions = heldDeletionCount > 0 ? nil : vanished.values.max().map { $0 + options.deleteDelay }
         return [
-            deletions, later.nextDue, downloads.nextDue, nextScan,
+            deletions, later.nextDue, downloads.nextDue, nextScan, nextRejectedRetry,
             remote.postponed.isEmpty ? nil : max(nextRetry, .now + .milliseconds(100)),
         ]
         .compactMap { $0 }.min()
@@ -288,6 +293,11 @@ package actor FolderSync {
         return report
     }
 
+    private var heldPaths: [String] {
+        let paths = vanished.keys.compactMap { id in try? read { try $0.path(of: id) }.flatMap { $0 } }
+        return Array(paths.map { $0.map(\.text).joined(separator: "/") }.sorted().prefix(FolderReport.heldMax))
+    }
+
     private func report(_ state: FolderReport.State, problem: String? = nil) {
         var report = FolderReport()
         report.state = isFullScan && state == .syncing ? .scanning : state
@@ -297,7 +307,7 @@ package actor FolderSync {
         report.itemCount = rowCount ?? 0
         report.dirtyFolderCount = dirty.count + later.count
         (report.waitingCount, report.downloadCount) = (remote.count, downloads.count)
-        report.heldDeletionCount = heldDeletionCount
+        (report.heldDeletionCount, report.held) = (heldDeletionCount, heldDeletionCount > 0 ? heldPaths : [])
         report.blockedCount = blocked.count
         (report.watchedFolderCount, report.unwatchedFolderCount) = watch.coverage
         report.lastFullScan = lastFullScan

@@ -60,6 +60,10 @@ package struct SyncedItem: Hashable, Sendable {
     /// The content was read so soon after it was written that the stamp proves nothing: the next look reads it again, and
     /// until then nothing replaces it.
     package var isRacy = false
+    /// The server rejected the content on disk. It is sent again with the file's next change, or after a pause.
+    package var isRejected = false
+    /// The version that the rejected content was made from; nil: the item was new.
+    package var base: DocumentID?
 
     /// No item lies at the container's top in an agent's tree.
     package static let parkingLot = DocumentID.top

@@ -18,7 +18,7 @@ struct SyncedTree {
             item BLOB NOT NULL, parent BLOB NOT NULL, name BLOB NOT NULL, kind INTEGER NOT NULL, version BLOB,
             inode INTEGER NOT NULL, born INTEGER NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
             changed INTEGER NOT NULL, is_executable INTEGER NOT NULL, is_racy INTEGER NOT NULL,
-            digest BLOB,
+            digest BLOB, is_rejected INTEGER NOT NULL, base BLOB,
             PRIMARY KEY (folder, item)
         ) WITHOUT ROWID;
         CREATE UNIQUE INDEX items_by_place ON items (folder, parent, name);
@@ -27,7 +27,8 @@ struct SyncedTree {
         """
 
     private static let columns =
-        "item, parent, name, kind, version, inode, born, size, modified, changed, is_executable, is_racy, digest"
+        "item, parent, name, kind, version, inode, born, size, modified, changed, is_executable, is_racy, digest, "
+        + "is_rejected, base"
 
     // MARK: Read
 
@@ -56,8 +57,18 @@ struct SyncedTree {
         return found
     }
 
+    /// Items whose contents the server rejected.
+    func rejected() throws -> [DocumentID] { try items(where: "is_rejected").map(\.id) }
+
     func count() throws -> Int {
         try Int.fetchOne(cached("SELECT count(*) FROM items WHERE folder = ?1"), arguments: [folder]) ?? 0
+    }
+
+    /// Without folders.
+    func fileCount() throws -> Int {
+        try Int.fetchOne(
+            cached("SELECT count(*) FROM items WHERE folder = ?1 AND kind <> ?2"),
+            arguments: [folder, FileFacts.Kind.folder.rawValue]) ?? 0
     }
 
     func allIDs() throws -> [DocumentID] {
@@ -88,12 +99,13 @@ struct SyncedTree {
             .execute(arguments: [folder, data(item.parent), Data(item.name), data(item.id)])
         try cached(
             "INSERT OR REPLACE INTO items (folder, \(Self.columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
-                + "?12, ?13, ?14)"
+                + "?12, ?13, ?14, ?15, ?16)"
         ).execute(
             arguments: [
                 folder, data(item.id), data(item.parent), Data(item.name), item.kind.rawValue, item.version.map(data),
                 Int64(bitPattern: item.stamp.inode), item.stamp.born, item.stamp.size, item.stamp.modified,
                 item.stamp.changed, item.stamp.isExecutable, item.isRacy, item.digest,
+                item.isRejected, item.base.map(data),
             ])
     }
 
@@ -131,7 +143,8 @@ struct SyncedTree {
             stamp: FileStamp(
                 inode: UInt64(bitPattern: row[5]), born: row[6], size: row[7], modified: row[8], changed: row[9],
                 isExecutable: row[10]),
-            digest: row[12], isRacy: row[11])
+            digest: row[12], isRacy: row[11], isRejected: row[13],
+            base: (row[14] as Data?).flatMap { DocumentID(bytes: $0) })
     }
 
     private func data(_ id: DocumentID) -> Data { Data(id.bytes) }

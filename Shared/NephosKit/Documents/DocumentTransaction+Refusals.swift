@@ -129,6 +129,17 @@ extension DocumentTransaction {
     /// Whether a change of the item was refused, and nobody has dismissed that.
     func isRefused(_ id: DocumentID) throws -> Bool { try !rows.undecided.all(of: id.name).isEmpty }
 
+    /// Takes rejected contents of an item out, since a newer one takes their place.
+    ///
+    /// - Returns: Versions whose bytes were kept for these.
+    func dropRejectedContents(of id: DocumentID) throws -> [DocumentID] {
+        let refusals = try rows.undecided.all(.rejected, of: id.name).map(Refusal.init)
+        return try refusals.filter { $0.change?.content != nil }.compactMap { refusal in
+            try removeRefusal(refusal)
+            return refusal.version
+        }
+    }
+
     /// Takes a refusal out, and its bytes with it unless they wait to be sent by something else.
     ///
     /// - Returns: False: it is not there any more.

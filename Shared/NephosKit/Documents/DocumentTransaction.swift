@@ -109,7 +109,7 @@ struct DocumentTransaction {
     func rule() throws -> DocumentNameRule {
         if let rule = known.rule { return rule }
         let info = try WireContainerInfo(serializedBytes: rows.state().info)
-        let rule = UInt8(exactly: info.nameRule).flatMap { DocumentNameRule(rawValue: $0) } ?? .folded
+        let rule = UInt8(exactly: info.nameRule).flatMap { DocumentNameRule(rawValue: $0) } ?? .bytes
         known.rule = rule
         return rule
     }

@@ -21,7 +21,7 @@ public struct ContainerDefinition: Hashable, Sendable {
 
     /// Of a container of which nobody has said anything.
     public static let standard = ContainerDefinition(
-        containerClass: .documents, foldsNames: true, writer: nil, version: 0)
+        containerClass: .documents, foldsNames: false, writer: nil, version: 0)
 
     public init(
         containerClass: ContainerClass?, foldsNames: Bool, writer: AppID?, trashDays: Int? = nil,
@@ -36,7 +36,7 @@ public struct ContainerDefinition: Hashable, Sendable {
 
     public init(_ wire: WireContainerDefinition) {
         self.init(
-            containerClass: ContainerClass(wire.containerClass), foldsNames: wire.names != .bytes,
+            containerClass: ContainerClass(wire.containerClass), foldsNames: wire.names == .folded,
             writer: wire.writerApp.isEmpty ? nil : AppID(wire.writerApp), trashDays: Self.days(wire.trashDays),
             versionDays: Self.days(wire.versionDays), version: wire.version)
         owner = wire.ownerApp.isEmpty ? nil : AppID(wire.ownerApp)

@@ -109,7 +109,7 @@ extension ContainerTree {
         _ changes: [Change], _ files: StagedFiles
     ) async throws(CloudError) -> [Result<Outcome, CloudError>] {
         try files.flush()
-        let (outcomes, unneeded) = try await handle.change { draft in
+        let (outcomes, unneeded, superseded) = try await handle.change { draft in
             var work = TreeDraft(draft: draft, root: root)
             let outcomes = try changes.map { change in
                 do { return Result<Outcome, CloudError>.success(try work.apply(change, files.folder)) } catch {
@@ -118,8 +118,9 @@ extension ContainerTree {
                 }
             }
             draft = work.draft
-            return (outcomes, work.draft.unchanged)
+            return (outcomes, work.draft.unchanged, work.superseded)
         }
+        if !superseded.isEmpty { handle.scope.execute { $0.engine.removeContents(superseded) } }
         files.markPut(Set(outcomes.compactMap { try? $0.get().version }).subtracting(unneeded))
         return outcomes
     }
@@ -136,6 +137,8 @@ private struct TreeDraft {
     private var names: [Place: DocumentID] = [:]
     /// Items that have left their places.
     private var moved: Set<DocumentID> = []
+    /// Rejected contents that newer ones have taken the place of.
+    private(set) var superseded: [DocumentID] = []
 
     private struct Place: Hashable {
         var folder: DocumentID
@@ -176,6 +179,7 @@ private struct TreeDraft {
             let version = try draft.replace(
                 item, at: DocumentPath(names: [item.wire.name]), by: content,
                 madeFrom: isNewest ? newest : base?.wire ?? Data())
+            superseded += try documents.dropRejectedContents(of: id)
             return .init(item: item.id, version: DocumentID(bytes: version))
         case .move(let id, let parent, let name):
             try move(id, to: parent, name)

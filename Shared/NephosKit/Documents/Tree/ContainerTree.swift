@@ -115,6 +115,25 @@ package struct ContainerTree: Sendable {
 
     private static let pageMax = 1000
 
+    // MARK: Rejected changes
+
+    /// Sends rejected contents and folders of these items again, as ``DocumentConflicts/retryRejected(_:)`` does. A new
+    /// item gets another id.
+    package func retryRejected(_ ids: Set<DocumentID>) async throws(CloudError) {
+        let names = Set(ids.map(\.name))
+        let paths = try handle.read { try $0.refusals() }.filter {
+            names.contains($0.item) && $0.error.code != .operationCancelled
+        }.map { ItemName($0.path) }
+        guard !paths.isEmpty else { return }
+        try await DocumentConflicts(handle: handle).retryRejected(paths)
+    }
+
+    /// Drops rejected contents of an item, since a newer one takes their place.
+    package func dismissRejected(_ id: DocumentID) async throws(CloudError) {
+        let versions = try await handle.change { try $0.documents.dropRejectedContents(of: id) }
+        handle.scope.execute { $0.engine.removeContents(versions) }
+    }
+
     // MARK: Contents
 
     /// Writes the content of a file into an open file, from its beginning, and gives it its length, date and extended
@@ -209,15 +228,17 @@ extension DocumentTransaction {
         _ id: DocumentID, _ version: DocumentID?, in root: DocumentID, _ folders: inout [DocumentID: DocumentPath]
     ) throws -> ContainerTree.Standing {
         // A rejected move or deletion leaves the item as it is; rejected bytes are nowhere but on this device.
-        for rejected in try rows.undecided.all(of: id.name) where rejected.kind == .rejected {
-            let refusal = try Refusal(rejected)
-            switch refusal.change?.kind {
-            case .create? where try document(id) == nil:
-                return .rejected(rejected.error.message, base: nil)
-            case .replace(let replace)? where version != nil && replace.content.version == version?.wire:
-                return .rejected(rejected.error.message, base: DocumentID(bytes: replace.content.base))
-            default: continue
+        let refusals = try rows.undecided.all(.rejected, of: id.name).map(Refusal.init)
+        if let refusal = refusals.first(where: \.makes), try document(id) == nil {
+            return .rejected(refusal.error.message, base: nil)
+        }
+        if let version, let refusal = refusals.first(where: { $0.brought == version.wire }) {
+            // It may have been made from another that was rejected.
+            var base = refusal.change?.content?.base ?? Data()
+            for earlier in refusals.reversed() where earlier.brought == base && !base.isEmpty {
+                base = earlier.change?.content?.base ?? Data()
             }
+            return .rejected(refusal.error.message, base: DocumentID(bytes: base))
         }
         if let item = try treeItem(id, in: root, &folders) { return .here(item) }
         // A removed item keeps its row.

@@ -1,0 +1,105 @@
+import Foundation
+import NephosAgent
+import NephosCore
+import NephosKit
+
+/// How far a folder of the agent is, as it is printed.
+struct FolderStatus: Encodable {
+    struct Blocked: Encodable {
+        var path: String
+        var reason: String
+    }
+
+    var folder: String
+    var running: Bool
+    var state: String
+    var problem: String?
+    var items: Int
+    var dirtyFolders: Int
+    var waiting: Int
+    var downloads: Int
+    var unsent: Int
+    var heldDeletions: Int
+    /// Some of the items that are gone from the disk, and whose deletion is held.
+    var held: [String]
+    var watchedFolders: Int
+    var unwatchedFolders: Int
+    var lastFullScan: Date?
+    var blocked: [Blocked]
+
+    var isWell: Bool { running && state != "stopped" && blocked.isEmpty && heldDeletions == 0 }
+
+    /// The folders of a home; none if it has no agent. Nothing is made.
+    static func all(_ session: Session) async throws -> [FolderStatus] {
+        let home = session.home.path
+        guard FileManager.default.fileExists(atPath: home + "/" + AgentStore.fileName) else { return [] }
+        return try await all(AgentStore(home: home), AgentControl(home: home), session)
+    }
+
+    static func all(_ store: AgentStore, _ control: AgentControl, _ session: Session) async throws -> [FolderStatus] {
+        let isRunning = control.isRunning
+        var found: [FolderStatus] = []
+        for folder in try store.folders() { found.append(try await FolderStatus(folder, store, isRunning, session)) }
+        return found
+    }
+
+    private init(_ folder: AgentFolder, _ store: AgentStore, _ isRunning: Bool, _ session: Session) async throws {
+        let report = try store.report(of: folder) ?? FolderReport()
+        let container = try? await session.container(folder.container, app: folder.app)
+        let status = try? await container?.scope.status()
+        (self.folder, running, unsent) = (folder.path, isRunning, status?.pending.count ?? 0)
+        state =
+            switch report.state {
+            case _ where !isRunning: "not running"
+            case _ where report.heldDeletionCount > 0: "held"
+            case .idle where unsent > 0: "sending"
+            case .idle where report.blockedCount > 0: "blocked"
+            case .idle: report.isProved ? "in sync" : "no known work"
+            case .syncing: "syncing"
+            case .scanning: "scanning"
+            case .stopped: "stopped"
+            }
+        problem = report.problem ?? status?.pending.first?.reason
+        (items, dirtyFolders) = (report.itemCount, report.dirtyFolderCount)
+        (waiting, downloads) = (report.waitingCount, report.downloadCount)
+        (heldDeletions, held) = (report.heldDeletionCount, report.held)
+        (watchedFolders, unwatchedFolders) = (report.watchedFolderCount, report.unwatchedFolderCount)
+        lastFullScan = report.lastFullScan
+        blocked = try store.blocked(in: folder).map { Blocked(path: $0.text, reason: $0.reason) }
+    }
+
+    var headline: String { "\(inLine(folder)): \(state), \(counted(items, "item"))" }
+
+    var text: String {
+        var lines = [headline]
+        if let problem { lines.append("  \(inLine(problem))") }
+        if !running { lines.append("  Start the agent: nephos agent run") }
+        if dirtyFolders > 0 { lines.append("  to look at: \(counted(dirtyFolders, "folder"))") }
+        if unsent > 0 { lines.append("  to send: \(counted(unsent, "request"))") }
+        if waiting + downloads > 0 { lines.append("  to receive: \(counted(waiting + downloads, "item"))") }
+        if heldDeletions > 0 {
+            lines.append(
+                "  held: the deletion of \(counted(heldDeletions, "file")). Use: nephos agent allow, or nephos agent restore"
+            )
+            lines += held.map { "    \(inLine($0))" }
+            if held.count == FolderReport.heldMax { lines.append("    ...") }
+        }
+        if unwatchedFolders > 0 {
+            lines.append(
+                "  \(counted(unwatchedFolders, "folder")) without a watch, scanned every 5 minutes: raise fs.inotify.max_user_watches"
+            )
+        }
+        return (lines + blockedLines).joined(separator: "\n")
+    }
+
+    /// As `nephos why` has an item of a scope.
+    var blockedJSON: PropertyValue {
+        [
+            "folder": .string(folder),
+            "items": .array(
+                blocked.map { ["keys": [.string($0.path)], "state": "blocked", "reason": .string($0.reason)] }),
+        ]
+    }
+
+    var blockedLines: [String] { blocked.map { "  blocked: \(inLine($0.path)): \(inLine($0.reason))" } }
+}

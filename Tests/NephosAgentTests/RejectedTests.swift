@@ -1,0 +1,90 @@
+import Foundation
+import NephosAgent
+import NephosCore
+import NephosKit
+import Testing
+
+/// Files that the server rejects stay on disk, and are sent again once.
+@Suite struct RejectedTests {
+    private func large() -> String {
+        (0..<5000).map { _ in UUID().uuidString }.joined()
+    }
+
+    private func household(retry: Duration = .seconds(3600)) async throws -> Household {
+        var options = AgentOptions()
+        options.rejectedRetry = retry
+        let house = try await Household(options)
+        try house[0].write("small.txt", "small")
+        try await house.expectEqual()
+        try house.cloud.setPlan(bytes: 2_000, of: "anna")
+        return house
+    }
+
+    private func rejected(_ house: Household) async throws -> [String] {
+        try await house[0].container.conflicts.rejected().map(\.key.rawValue)
+    }
+
+    @Test func rejectedFileIsNotSentAgainAtEachStart() async throws {
+        let house = try await household()
+        let text = large()
+        try house[0].write("new.txt", text)
+        try house[0].write("Folder/inner.txt", text)
+        try house[0].write("small.txt", text)
+        for _ in 0..<3 {
+            try await house.settle()
+            try await house[0].restart()
+        }
+        try await house.settle()
+        let paths = ["/Documents/Folder/inner.txt", "/Documents/new.txt", "/Documents/small.txt"]
+        #expect(try await rejected(house).sorted() == paths)
+        #expect(try house[0].store.blocked(in: house[0].folder).map(\.text).count == 3)
+        #expect(try house[0].read("small.txt") == text && house[1].read("small.txt") == "small")
+    }
+
+    @Test func savedFileTakesThePlaceOfItsRejectedContent() async throws {
+        let house = try await household()
+        try house[0].write("new.txt", large())
+        try house[0].write("small.txt", large())
+        try await house.settle()
+        try house[0].write("small.txt", large())
+        try await house.settle()
+        #expect(try await rejected(house).sorted() == ["/Documents/new.txt", "/Documents/small.txt"])
+        try house[0].write("new.txt", "new")
+        try house[0].write("small.txt", "smaller")
+        #expect(try await house.expectEqual() == ["new.txt": "new", "small.txt": "smaller"])
+        #expect(try await rejected(house) == [])
+        #expect(try await house[1].container.conflicts.list().isEmpty)
+        #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)
+    }
+
+    @Test func rejectedFileIsSentOnceThereIsRoom() async throws {
+        let house = try await household(retry: .milliseconds(50))
+        let text = large()
+        try house[0].write("new.txt", text)
+        try house[0].write("small.txt", text)
+        try await house.settle()
+        try house.cloud.setPlan(bytes: 100_000_000, of: "anna")
+        try await Task.sleep(for: .milliseconds(60))
+        #expect(try await house.expectEqual() == ["new.txt": text, "small.txt": text])
+        #expect(try await rejected(house) == [])
+        #expect(try await house[1].container.conflicts.list().isEmpty)
+        #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)
+    }
+
+    @Test func dismissedFileIsStillWanted() async throws {
+        let house = try await household()
+        let text = large()
+        try house[0].write("small.txt", text)
+        try await house.settle()
+        try await house[0].container.conflicts.dismissRejected()
+        try await house.settle()
+        #expect(house[0].read("small.txt") == text)
+        try house[1].write("small.txt", "other")
+        try await house.settle()
+        try house.cloud.setPlan(bytes: 100_000_000, of: "anna")
+        try await house[0].container.conflicts.retryRejected()
+        try await house.settle()
+        // Both were written at once.
+        #expect(try await house[0].container.conflicts.list().map(\.path) == ["/Documents/small.txt"])
+    }
+}
