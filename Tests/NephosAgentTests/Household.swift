@@ -119,7 +119,7 @@ final class Household {
     private let root: String
     private let options: AgentOptions
 
-    init(_ count: Int = 2, seed: UInt64 = 1, _ options: AgentOptions = AgentOptions()) async throws {
+    init(_ count: Int = 2, seed: UInt64 = 1, options: AgentOptions = AgentOptions()) async throws {
         self.options = options
         root = NSTemporaryDirectory() + "/nephos-folders-" + UUID().uuidString
         cloud = try await TestCloud(seed: seed)

@@ -123,17 +123,18 @@ struct WhyCommand: AsyncParsableCommand {
                     throw CloudError(.unknownItem, "There is no item \(inLine(name)).", details: ["item": name])
                 }
             }
+            let text = sections(
+                reports.map { report in
+                    let scope = report.scope
+                    let (option, options) = (scope.option(session), scope.options(session))
+                    return (scope, self.text(report, option: option, of: scopes.count > 1 ? options : option))
+                })
             // Files that the agent cannot send are in no scope.
-            let folders = item == nil ? try await FolderStatus.all(session).filter { !$0.blocked.isEmpty } : []
-            let blocked = folders.map { "\n" + ([$0.headline] + $0.blockedLines).joined(separator: "\n") }
+            let folders = name == nil ? try await FolderStatus.all(session).filter { !$0.blocked.isEmpty } : []
+            let blocked = folders.flatMap { [$0.headline] + $0.blockedLines }
             try output.print(
                 .array(reports.map(\.json) + folders.map(\.blockedJSON)),
-                text: (sections(
-                    reports.map { report in
-                        let scope = report.scope
-                        let (option, options) = (scope.option(session), scope.options(session))
-                        return (scope, text(report, option: option, of: scopes.count > 1 ? options : option))
-                    }) + blocked.joined())
+                text: ([text] + blocked).joined(separator: "\n"))
             for report in reports { try report.end(isOfItem: name != nil) }
             if !folders.isEmpty { throw ExitStatus.outOfStep }
         }

@@ -1206,7 +1206,7 @@ public nonisolated struct WireContainerDefinition: Sendable {
   /// Unspecified: documents.
   public var containerClass: WireContainerClass = .unspecified
 
-  /// Unspecified: folded.
+  /// Unspecified: bytes.
   public var names: WireContainerNames = .unspecified
 
   /// The only app that changes it, of the same team; the others that list it read. Empty: each app that lists it.
