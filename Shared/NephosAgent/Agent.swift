@@ -124,6 +124,11 @@ package struct Agent: Sendable {
         }
         defer { changes.cancel() }
         while !Task.isCancelled {
+            if let end = try store.pauseEnd(of: folder) {
+                // The clock may be set meanwhile, so it is looked at each minute.
+                await alarm.wait(until: .now + min(.seconds(end.timeIntervalSinceNow), .seconds(60)))
+                continue
+            }
             let due = try await sync.pass()
             onSuccess()
             await alarm.wait(until: due)

@@ -100,6 +100,30 @@ import Testing
         }
     }
 
+    @Test func pausedFolderIsLeftAlone() async throws {
+        try await withTenant { house in
+            let devices = [house.person, try await house.anotherDevice("other")]
+            let folders = try await folders(house, devices)
+            let agents = try devices.map { try $0.start(["agent", "run"]) }
+            try folders[0].write("a.txt", "a")
+            try await eventually("it comes") { folders[1].read("a.txt") == "a" }
+            let paused = try await devices[0].run("agent", "pause", "--for", "1h")
+            #expect(paused.status == 0 && paused.output.contains("until"), "\(paused)")
+            try await Task.sleep(for: .milliseconds(300))
+            try folders[0].write("b.txt", "b")
+            try folders[1].write("c.txt", "c")
+            try await Task.sleep(for: .seconds(2))
+            #expect(folders[1].read("b.txt") == nil && folders[0].read("c.txt") == nil)
+            #expect(try await devices[0].run("status").output.contains("paused"))
+            #expect(try await devices[0].run("agent", "resume").status == 0)
+            try await eventually("both come") { folders[1].read("b.txt") == "b" && folders[0].read("c.txt") == "c" }
+            for agent in agents {
+                agent.signal(SIGTERM)
+                _ = await agent.outcome()
+            }
+        }
+    }
+
     @Test func fileWithoutRoomStaysAndIsBlocked() async throws {
         try await withHousehold { house in
             try await house.begin()
@@ -118,7 +142,9 @@ import Testing
             _ = try await house.person.run("agent", "run", "--once")
             #expect(try Data(contentsOf: URL(fileURLWithPath: folder.path + "/large.bin")).count == 3_000_000)
             let why = try await house.person.run("why")
-            #expect(why.output.contains("large.bin"), "\(why)")
+            #expect(why.status == 6 && why.output.contains("blocked: large.bin"), "\(why)")
+            let status = try await house.person.run("status")
+            #expect(status.status == 6 && status.output.contains(folder.path), "\(status)")
         }
     }
 }

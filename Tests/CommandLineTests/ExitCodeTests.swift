@@ -41,7 +41,7 @@ import Testing
     /// Arguments of those that look at documents and records; the file and the record `x` are there, where anything is.
     private static let samples = [
         "agent add": [agentFolder], "agent remove": [agentFolder], "agent allow": [agentFolder],
-        "agent restore": [agentFolder],
+        "agent restore": [agentFolder], "agent pause": [agentFolder], "agent resume": [agentFolder],
         "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
         "docs mkdir": ["d"], "docs rm": ["removed"], "docs pause": ["x"], "docs resume": ["x"],
         "records save": ["x", "a=1", "--type", "T"], "records delete": ["removed"],
@@ -272,7 +272,8 @@ import Testing
                 case "kv mirror": arguments = [house.folder + "/mirrored.json"]
                 case "agent add": arguments = [house.folder + "/added"]
                 case "agent remove": arguments = [house.folder + "/removed"]
-                case "agent allow", "agent restore": arguments = [house.folder + "/synced"]
+                case "agent allow", "agent restore", "agent pause", "agent resume":
+                    arguments = [house.folder + "/synced"]
                 case "docs restore": arguments = ["x", "--version-id", String(version)]
                 case "docs unpublish": arguments = [String(link)]
                 case "app token revoke": arguments = [String(token)]
@@ -458,6 +459,7 @@ import Testing
         // It is about this device, and without a folder there is nothing to do.
         "agent add": (0, 0), "agent list": (0, 0), "agent remove": (0, 0), "agent run": (0, 0),
         "agent status": (0, 0), "agent allow": (2, 2), "agent restore": (2, 2),
+        "agent pause": (2, 2), "agent resume": (2, 2),
         "whoami": (0, 0), "kv list": (0, 4), "kv export": (0, 4), "kv adopt": (0, 0),
         "kv discard": (0, 0), "discard": (0, 0),
         // What is written is kept.

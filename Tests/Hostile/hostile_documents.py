@@ -207,7 +207,12 @@ def frames(one, victim):
             place = one.dice.choice([1, 2, 2, 3])
             # Encoding 1 is Zstandard.
             frame[place] = 1 if place == 2 and one.dice.randrange(2) else one.dice.randrange(2, 256)
-            kind, _, _, _, _ = bulk.ask(bytes(frame))
+            try:
+                kind, _, _, _, _ = bulk.ask(bytes(frame))
+            except TimeoutError:
+                # Rejections have a budget of their own; beyond it a device hears nothing.
+                one.count("held off without an answer")
+                break
             if kind != REFUSED:
                 raise Breach("a packed frame was taken")
             one.count("a packed frame refused")

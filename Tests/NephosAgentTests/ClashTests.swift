@@ -118,4 +118,26 @@ import Testing
         let id = try await house[0].id(of: "b.txt")
         #expect(try await house[0].container.conflicts.versions(of: id).count == 2)
     }
+
+    @Test func folderThatAnotherDeviceChangedComesBackWithoutAQuestion() async throws {
+        let house = try await Household()
+        try house[0].write("Letters/a.txt", "a")
+        try await house.settle()
+        house.cloud.disconnect(house[0].session)
+        try house[0].remove("Letters")
+        // Once to see it, once to send it.
+        for _ in 0..<2 {
+            try await house[0].sync.scanAll()
+            try await house[0].sync.pass()
+        }
+        try house[1].write("Letters/b.txt", "b")
+        for _ in 0..<2 {
+            try await house[1].sync.pass()
+            await house.cloud.advance(by: .seconds(5))
+        }
+        house.cloud.connect(house[0].session)
+        let tree = try await house.expectEqual()
+        #expect(tree["Letters/b.txt"] == "b")
+        #expect(try await house[0].container.conflicts.rejected().isEmpty)
+    }
 }

@@ -141,14 +141,57 @@ import Testing
         #expect(try house[0].tree()["link"] == "link to elsewhere")
     }
 
-    @Test func nosyncStaysAndGoesWithItsFolder() async throws {
+    @Test func nosyncStaysAlsoIfItsFolderIsDeleted() async throws {
         let house = try await Household()
         try house[0].write("Build/a.txt", "a")
         try house[0].write("Build/cache.nosync/big", "big")
+        try house[0].write("Build/.DS_Store", "junk")
         try await house.settle()
         #expect(try house[1].tree() == ["Build": "folder", "Build/a.txt": "a"])
         try house[1].remove("Build")
+        try await house.settle()
+        #expect(try house[1].tree() == [:])
+        #expect(house[0].read("Build/cache.nosync/big") == "big" && house[0].read("Build/a.txt") == nil)
+        // The folder is this device's alone, until another makes it again.
+        try await house[0].restart()
+        try await house.settle()
+        #expect(try house[1].tree() == [:])
+        try house[1].write("Build/b.txt", "b")
+        try await house.settle()
+        #expect(house[0].read("Build/cache.nosync/big") == "big" && house[0].read("Build/b.txt") == "b")
+    }
+
+    @Test func junkGoesWithItsFolder() async throws {
+        let house = try await Household()
+        try house[0].write("Build/a.txt", "a")
+        try house[0].write("Build/.DS_Store", "junk")
+        try await house.settle()
+        try house[1].remove("Build")
         #expect(try await house.expectEqual() == [:])
+    }
+
+    @Test func ignoredFilesStayOnTheirDevice() async throws {
+        let house = try await Household()
+        try house[0].write("kept.log", "synced before")
+        try await house.expectEqual()
+        try house[0].write(".nephosignore", "*.log\n/Build/\n!important.log\n")
+        try house[0].write("a.log", "a")
+        try house[0].write("important.log", "b")
+        try house[0].write("Build/out/c.txt", "c")
+        try house[0].write("Source/Build/d.txt", "d")
+        try await house.settle()
+        let files = try house[1].tree().filter { $0.value != "folder" }
+        #expect(
+            files == [
+                ".nephosignore": "*.log\n/Build/\n!important.log\n", "kept.log": "synced before", "important.log": "b",
+                "Source/Build/d.txt": "d",
+            ])
+        // What is synced stays synced; what is no longer ignored is sent.
+        try house[1].write("kept.log", "changed")
+        try house[1].write(".nephosignore", "a.log\n")
+        try await house.settle()
+        #expect(house[0].read("kept.log") == "changed" && house[1].read("Build/out/c.txt") == "c")
+        #expect(house[1].read("a.log") == nil && house[0].read("a.log") == "a")
     }
 
     @Test func specialFilesAreNamedAndLeft() async throws {

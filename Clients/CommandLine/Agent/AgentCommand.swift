@@ -11,7 +11,9 @@ struct AgentCommand: AsyncParsableCommand {
             Add a folder on each device, and leave nephos agent run running. Then a file saved in the folder on \
             one device appears in the folders of the others.
             """,
-        subcommands: [Add.self, List.self, Remove.self, Run.self, Status.self, Allow.self, Restore.self])
+        subcommands: [
+            Add.self, List.self, Remove.self, Run.self, Status.self, Pause.self, Resume.self, Allow.self, Restore.self,
+        ])
 
     /// A folder that was added, as it is printed.
     struct Row: Encodable {
@@ -105,7 +107,8 @@ extension AgentCommand {
                 let control = try AgentControl(home: session.home.path)
                 control.wake()
                 let next = control.isRunning ? "" : "\nStart the agent: nephos agent run"
-                try output.print(Row(added), text: "\(isNew ? "Made and added" : "Added") \(inLine(added.path)).\(next)")
+                try output.print(
+                    Row(added), text: "\(isNew ? "Made and added" : "Added") \(inLine(added.path)).\(next)")
             }
         }
 
@@ -172,6 +175,60 @@ extension AgentCommand {
         }
     }
 
+    struct Pause: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Leave a folder alone for a while: nothing is sent or received.",
+            discussion:
+                "Changes that were handed over before are still sent. nephos agent run --once syncs all the same.")
+
+        @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
+        @Option(name: .customLong("for"), help: "How long: 90s, 30m, 12h, 7d, 4w (default: until nephos agent resume).")
+        var duration: DocumentsCommand.Lifetime?
+        @OptionGroup var agent: AgentOptionGroup
+        @OptionGroup var output: OutputOptions
+
+        private struct Paused: Encodable {
+            var folder: String
+            /// Nil: it has no end.
+            var until: Date?
+        }
+
+        func run() async throws {
+            try await agent.withStore { store, control, _ in
+                let added = try store.folder(named: folder)
+                let end = duration.map { Date(timeIntervalSinceNow: TimeInterval($0.duration.components.seconds)) }
+                try store.pause(added, until: end ?? .distantFuture)
+                control.wake()
+                let text =
+                    end.map { " until \(describe(Timestamp(milliseconds: UInt64($0.timeIntervalSince1970 * 1000))))" }
+                    ?? ""
+                try output.print(
+                    Paused(folder: added.path, until: end),
+                    text: "Paused \(inLine(added.path))\(text). Go on with: nephos agent resume")
+            }
+        }
+    }
+
+    struct Resume: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "Go on with a folder that was paused.")
+
+        @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
+        @OptionGroup var agent: AgentOptionGroup
+        @OptionGroup var output: OutputOptions
+
+        func run() async throws {
+            try await agent.withStore { store, control, _ in
+                let added = try store.folder(named: folder)
+                let wasPaused = try store.pauseEnd(of: added) != nil
+                try store.pause(added, until: nil)
+                control.wake()
+                try output.print(
+                    Row(added),
+                    text: wasPaused ? "Going on with \(inLine(added.path))." : "\(inLine(added.path)) is not paused.")
+            }
+        }
+    }
+
     /// The answer to a deletion that is held.
     struct HeldOptions: ParsableArguments {
         @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
@@ -205,7 +262,9 @@ extension AgentCommand {
         @OptionGroup var held: HeldOptions
 
         func run() async throws {
-            try await held.answer("deletions", text: { "Allowed: \(counted($0, "file")) will be deleted on all devices." }) {
+            try await held.answer(
+                "deletions", text: { "Allowed: \(counted($0, "file")) will be deleted on all devices." }
+            ) {
                 try $0.allowDeletions($2, in: $1)
             }
         }
@@ -218,7 +277,8 @@ extension AgentCommand {
         @OptionGroup var held: HeldOptions
 
         func run() async throws {
-            try await held.answer("restored", text: { "\(counted($0, "file")) will be downloaded again." }) { store, folder, _ in
+            try await held.answer("restored", text: { "\(counted($0, "file")) will be downloaded again." }) {
+                store, folder, _ in
                 try store.requestRestore(in: folder)
             }
         }

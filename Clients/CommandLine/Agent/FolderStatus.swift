@@ -13,6 +13,8 @@ struct FolderStatus: Encodable {
     var folder: String
     var running: Bool
     var state: String
+    /// When a pause ends.
+    var pausedUntil: Date?
     var problem: String?
     var items: Int
     var dirtyFolders: Int
@@ -48,9 +50,12 @@ struct FolderStatus: Encodable {
         let container = try? await session.container(folder.container, app: folder.app)
         let status = try? await container?.scope.status()
         (self.folder, running, unsent) = (folder.path, isRunning, status?.pending.count ?? 0)
+        let pauseEnd = try store.pauseEnd(of: folder)
+        pausedUntil = pauseEnd
         state =
             switch report.state {
             case _ where !isRunning: "not running"
+            case _ where pauseEnd != nil: "paused"
             case _ where report.heldDeletionCount > 0: "held"
             case .idle where unsent > 0: "sending"
             case .idle where report.blockedCount > 0: "blocked"
@@ -73,6 +78,7 @@ struct FolderStatus: Encodable {
     var text: String {
         var lines = [headline]
         if let problem { lines.append("  \(inLine(problem))") }
+        if state == "paused" { lines.append("  Go on with: nephos agent resume") }
         if !running { lines.append("  Start the agent: nephos agent run") }
         if dirtyFolders > 0 { lines.append("  to look at: \(counted(dirtyFolders, "folder"))") }
         if unsent > 0 { lines.append("  to send: \(counted(unsent, "request"))") }

@@ -109,6 +109,8 @@ enum Examples {
         "agent remove": ["nephos agent remove ~/Nephos"],
         "agent run": ["nephos agent run"],
         "agent status": ["nephos agent status"],
+        "agent pause": ["nephos agent pause --for 2h"],
+        "agent resume": ["nephos agent resume"],
         "agent allow": ["nephos agent allow"],
         "agent restore": ["nephos agent restore"],
         "docs evict": ["nephos docs evict Photos"],

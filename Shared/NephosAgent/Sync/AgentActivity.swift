@@ -11,6 +11,8 @@ package struct AgentActivity: Sendable, Hashable {
         case received
         /// Another device's deletion was made on disk.
         case removed
+        /// A file or folder that was deleted here is back; the detail says why.
+        case kept
         /// A file or folder is not synced; the detail says why.
         case blocked
         /// A large deletion waits to be allowed; the detail has the number of items.

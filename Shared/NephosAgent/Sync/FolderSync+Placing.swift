@@ -349,8 +349,12 @@ extension FolderSync {
     private func removeFolder(_ row: SyncedItem, _ parent: HeldFolder) throws -> Bool {
         let folder = try parent.folder([row.name])
         let names = try folder.names()
-        let left = names.filter { !IgnoreRule.ignores($0) }
+        let left = names.filter { !IgnoreRule.isJunk($0) }
         guard left.isEmpty else {
+            // Ignored files stay, in a folder that this device alone has from now on.
+            if !row.isParked, let path = try read({ try $0.path(of: row.id) }), holdsOnlyIgnored(path) {
+                return true
+            }
             if try left.allSatisfy({ try folder.facts($0).kind == .special }) {
                 let place = Place(folder: row.parent, name: row.name)
                 block(
@@ -363,7 +367,6 @@ extension FolderSync {
             postpone(row.id, row.place)
             return false
         }
-        // Ignored files go with their folder.
         for name in names { folder.removeAll(name) }
         try parent.removeFolder(row.name)
         return true

@@ -88,6 +88,10 @@ extension FolderSync {
     }
 
     private func apply(_ ids: [DocumentID]) async throws(CloudError) {
+        for id in try await container.takeRejectedDeletions(ids) {
+            guard let item = try container.item(id) else { continue }
+            note(.kept, item.place, "Another device changed something in it, so it was not deleted.")
+        }
         var ids = ids
         var plan = RemotePlan()
         var seen: Set<DocumentID> = []

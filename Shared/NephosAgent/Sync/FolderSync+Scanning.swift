@@ -176,6 +176,7 @@ extension FolderSync {
             try write { try $0.put(item) }
             dirty.insert(item.id, isDeep: true)
         case .make:
+            guard try !isIgnored(place, isFolder: facts.kind == .folder) else { return }
             guard try !isTaken(place) else { return try rename(place, facts) }
             batch.append(.make(place, facts))
         case .change(let item):

@@ -37,6 +37,9 @@ package actor FolderSync {
     let downloads: Downloads
     private let executor: DiskExecutor
 
+    var ignoreRule = IgnoreRule()
+    /// Of the file that ``ignoreRule`` was read from.
+    var ignoreStamp: FileStamp?
     var dirty = DirtyFolders()
     var later = LaterPlaces()
     /// Items that are gone from their places, since when.
@@ -96,6 +99,7 @@ package actor FolderSync {
                 hasRecovered = true
             }
             takeEvents()
+            readIgnorePatterns()
             retryPostponed()
             try await retryRejected()
             // Each direction may make work for the other.

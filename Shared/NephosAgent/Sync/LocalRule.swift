@@ -90,16 +90,3 @@ enum LocalRule {
             && (found.born != 0 || found.kind != .folder && known.stamp.hasContent(of: found))
     }
 }
-
-/// Names that stay on their device.
-enum IgnoreRule {
-    private static let suffix = FileName(".nosync".utf8)
-    private static let junk: Set<FileName> = [
-        FileName(".DS_Store".utf8), FileName("Thumbs.db".utf8), FileName("desktop.ini".utf8),
-    ]
-
-    /// Whether a name is never synced.
-    static func ignores(_ name: FileName) -> Bool {
-        name == RootFolder.ownName || name.suffix(suffix.count) == suffix[...] || junk.contains(name)
-    }
-}

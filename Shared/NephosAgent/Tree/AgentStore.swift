@@ -23,7 +23,8 @@ package final class AgentStore: Sendable {
         CREATE TABLE folders (
             id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, app TEXT NOT NULL, container TEXT NOT NULL,
             account TEXT NOT NULL, mark TEXT NOT NULL, inode INTEGER, born INTEGER,
-            allowed_deletions INTEGER NOT NULL DEFAULT 0, restores_held INTEGER NOT NULL DEFAULT 0, report BLOB
+            allowed_deletions INTEGER NOT NULL DEFAULT 0, restores_held INTEGER NOT NULL DEFAULT 0,
+            paused_until INTEGER, report BLOB
         );
         CREATE TABLE blocked (
             folder INTEGER NOT NULL REFERENCES folders (id) ON DELETE CASCADE,
@@ -111,6 +112,29 @@ package final class AgentStore: Sendable {
             try $0.execute(
                 sql: "UPDATE folders SET allowed_deletions = 0, restores_held = 0 WHERE id = ?", arguments: [folder])
         }
+    }
+
+    // MARK: Pause
+
+    /// Lets the folder be until a time.
+    ///
+    /// - Parameter end: Nil: it goes on at once.
+    package func pause(_ folder: AgentFolder, until end: Date?) throws(CloudError) {
+        // A date that no calendar has.
+        let seconds = end.map { Int64(min($0.timeIntervalSince1970, 1e11)) }
+        try write {
+            try $0.execute(
+                sql: "UPDATE folders SET paused_until = ? WHERE id = ?", arguments: [seconds, folder.id])
+        }
+    }
+
+    /// When the folder's pause ends; nil: it is not paused.
+    package func pauseEnd(of folder: AgentFolder) throws(CloudError) -> Date? {
+        let seconds = try read {
+            try Int64.fetchOne($0, sql: "SELECT paused_until FROM folders WHERE id = ?", arguments: [folder.id])
+        }
+        guard let end = seconds.map({ Date(timeIntervalSince1970: TimeInterval($0)) }), end > Date() else { return nil }
+        return end
     }
 
     // MARK: Identity

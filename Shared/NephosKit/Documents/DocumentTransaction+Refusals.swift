@@ -140,6 +140,10 @@ extension DocumentTransaction {
         }
     }
 
+    func rejectedDeletions(of id: DocumentID) throws -> [Refusal] {
+        try rows.undecided.all(.rejected, of: id.name).map(Refusal.init).filter { $0.change?.trashes ?? false }
+    }
+
     /// Takes a refusal out, and its bytes with it unless they wait to be sent by something else.
     ///
     /// - Returns: False: it is not there any more.

@@ -134,6 +134,25 @@ package struct ContainerTree: Sendable {
         handle.scope.execute { $0.engine.removeContents(versions) }
     }
 
+    /// Takes rejected deletions of these items out of the list: the items are here again.
+    ///
+    /// - Returns: The items.
+    package func takeRejectedDeletions(_ ids: [DocumentID]) async throws(CloudError) -> [DocumentID] {
+        let rejected = try handle.read { documents in
+            guard try documents.hasRefusals() else { return [DocumentID]() }
+            return try ids.filter { try !documents.rejectedDeletions(of: $0).isEmpty }
+        }
+        guard !rejected.isEmpty else { return [] }
+        return try await handle.change { draft in
+            for id in rejected {
+                for refusal in try draft.documents.rejectedDeletions(of: id) {
+                    try draft.documents.removeRefusal(refusal)
+                }
+            }
+            return rejected
+        }
+    }
+
     // MARK: Contents
 
     /// Writes the content of a file into an open file, from its beginning, and gives it its length, date and extended
