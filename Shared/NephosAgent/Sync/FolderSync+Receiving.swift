@@ -168,7 +168,7 @@ extension FolderSync {
         if nextRejectedRetry == nil { nextRejectedRetry = .now + options.rejectedRetry }
     }
 
-    /// What was rejected has been accepted after all, or the user has dismissed it.
+    /// The rejected content has been accepted after all, or the user has dismissed it.
     ///
     /// - Parameter item: Nil: it is gone from the container.
     /// - Returns: Whether the file has to be sent again first: it is on disk, so it is still wanted.
