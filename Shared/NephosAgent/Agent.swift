@@ -124,9 +124,12 @@ package struct Agent: Sendable {
         }
         defer { changes.cancel() }
         while !Task.isCancelled {
-            if let end = try store.pauseEnd(of: folder) {
+            let pauseEnd = try store.pauseEnd(of: folder)
+            await sync.setPaused(pauseEnd != nil)
+            if let pauseEnd {
                 // The clock may be set meanwhile, so it is looked at each minute.
-                await alarm.wait(until: .now + min(.seconds(end.timeIntervalSinceNow), .seconds(60)))
+                await alarm.wait(until: .now + min(.seconds(pauseEnd.timeIntervalSinceNow), .seconds(60)))
+                try? await Task.sleep(for: Self.settling)
                 continue
             }
             let due = try await sync.pass()

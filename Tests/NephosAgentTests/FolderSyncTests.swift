@@ -161,6 +161,40 @@ import Testing
         #expect(house[0].read("Build/cache.nosync/big") == "big" && house[0].read("Build/b.txt") == "b")
     }
 
+    /// A device that has files of its own waits for the patterns of the others.
+    @Test func newDeviceIgnoresWhatTheOthersDo() async throws {
+        let house = try await Household(1)
+        try house[0].write(".nephosignore", ".env\nBuild/\n")
+        try house[0].write(".env", "mine")
+        try await house.settle()
+        try await house.addDevice("late") { path in
+            try Data("theirs".utf8).write(to: URL(fileURLWithPath: path + "/.env"))
+            try FileManager.default.createDirectory(atPath: path + "/Build", withIntermediateDirectories: true)
+            try Data("new".utf8).write(to: URL(fileURLWithPath: path + "/new.txt"))
+        }
+        try await house.settle()
+        #expect(house[0].read(".env") == "mine" && house[1].read(".env") == "theirs")
+        #expect(try house[0].tree() == [".nephosignore": ".env\nBuild/\n", ".env": "mine", "new.txt": "new"])
+    }
+
+    @Test func newFileInAFolderOfIgnoredFilesIsSent() async throws {
+        let house = try await Household()
+        try house[0].write(".nephosignore", ".venv/\n")
+        try await house.settle()
+        try house[0].write("Project/.venv/bin", "x")
+        try await house.settle()
+        try house[0].write("Project/main.py", "main")
+        try await house.settle()
+        #expect(try house[1].tree().filter { $0.key.hasPrefix("Project/") } == ["Project/main.py": "main"])
+        // The same after another device has deleted the folder.
+        try house[1].remove("Project")
+        try await house.settle()
+        #expect(house[0].read("Project/main.py") == nil && house[0].read("Project/.venv/bin") == "x")
+        try house[0].write("Project/again.py", "again")
+        try await house.settle()
+        #expect(house[1].read("Project/again.py") == "again" && house[0].read("Project/.venv/bin") == "x")
+    }
+
     @Test func junkGoesWithItsFolder() async throws {
         let house = try await Household()
         try house[0].write("Build/a.txt", "a")

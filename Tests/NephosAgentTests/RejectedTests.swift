@@ -72,6 +72,59 @@ import Testing
         #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)
     }
 
+    @Test func rejectedFileIsSentAfterARestartToo() async throws {
+        let house = try await household(retry: .milliseconds(50))
+        let text = large()
+        try house[0].write("new.txt", text)
+        try await house.settle()
+        try house.cloud.setPlan(bytes: 100_000_000, of: "anna")
+        try await house[0].restart()
+        try await house.settle()
+        try await Task.sleep(for: .milliseconds(60))
+        #expect(try await house.expectEqual() == ["new.txt": text, "small.txt": "small"])
+    }
+
+    /// Its content is nowhere else, so nothing takes its place.
+    @Test func rejectedFileStaysWhenAnotherOfItsNameComes() async throws {
+        let house = try await household()
+        let text = large()
+        try house[0].write("new.txt", text)
+        try await house.settle()
+        try house[1].write("new.txt", "theirs")
+        try await house.settle()
+        #expect(house[0].read("new.txt") == text && house[1].read("new.txt") == "theirs")
+        try house.cloud.setPlan(bytes: 100_000_000, of: "anna")
+        try await house[0].container.conflicts.retryRejected()
+        try await house.expectEqual()
+        let id = try await house[0].id(of: "new.txt")
+        #expect(try await house[1].container.conflicts.versions(of: id).count == 2)
+    }
+
+    @Test func rejectedFileIsDeletedWithItsRejection() async throws {
+        let house = try await household()
+        try house[0].write("new.txt", large())
+        try house[0].write("small.txt", large())
+        try await house.settle()
+        try house[0].remove("new.txt")
+        try house[0].remove("small.txt")
+        #expect(try await house.expectEqual() == [:])
+        #expect(try await rejected(house) == [])
+    }
+
+    @Test func rejectedFileBringsItsFolderBack() async throws {
+        let house = try await household()
+        try house[0].write("Letters/a.txt", "a")
+        try await house.expectEqual()
+        let text = large()
+        try house[0].write("Letters/new.txt", text)
+        try await house.settle()
+        try house[1].remove("Letters")
+        try await house.settle()
+        #expect(house[0].read("Letters/new.txt") == text && house[0].read("Letters/a.txt") == nil)
+        #expect(try house[1].tree()["Letters"] == "folder")
+        #expect(try await rejected(house) == ["/Documents/Letters/new.txt"])
+    }
+
     @Test func dismissedFileIsStillWanted() async throws {
         let house = try await household()
         let text = large()

@@ -54,7 +54,7 @@ extension AgentCommand {
             let text =
                 switch activity.action {
                 case .held:
-                    "held      the deletion of \(activity.detail ?? "") items. Use: nephos agent allow, or nephos agent restore"
+                    "held      the deletion of \(activity.detail ?? "") files. Use: nephos agent allow, or nephos agent restore"
                 default:
                     activity.action.rawValue.padding(toLength: 10, withPad: " ", startingAt: 0) + inLine(place)
                         + (activity.detail.map { ": " + inLine($0) } ?? "")

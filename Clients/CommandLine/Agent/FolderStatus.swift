@@ -29,13 +29,25 @@ struct FolderStatus: Encodable {
     var lastFullScan: Date?
     var blocked: [Blocked]
 
+    /// Whether nothing is left to do.
+    var isSettled: Bool { state == "in sync" || state == "no known work" }
+
     var isWell: Bool { running && state != "stopped" && blocked.isEmpty && heldDeletions == 0 }
 
     /// The folders of a home; none if it has no agent. Nothing is made.
     static func all(_ session: Session) async throws -> [FolderStatus] {
         let home = session.home.path
         guard FileManager.default.fileExists(atPath: home + "/" + AgentStore.fileName) else { return [] }
-        return try await all(AgentStore(home: home), AgentControl(home: home), session)
+        do { return try await all(AgentStore(home: home), AgentControl(home: home), session) } catch {
+            // The rest of a status is shown all the same.
+            return [FolderStatus(unreadable: home + "/" + AgentStore.fileName, CloudError(wrapping: error))]
+        }
+    }
+
+    private init(unreadable path: String, _ error: CloudError) {
+        (folder, running, state, problem) = (path, false, "stopped", error.sentence)
+        (items, dirtyFolders, waiting, downloads, unsent) = (0, 0, 0, 0, 0)
+        (heldDeletions, held, watchedFolders, unwatchedFolders, blocked) = (0, [], 0, 0, [])
     }
 
     static func all(_ store: AgentStore, _ control: AgentControl, _ session: Session) async throws -> [FolderStatus] {
@@ -87,25 +99,24 @@ struct FolderStatus: Encodable {
             lines.append(
                 "  held: the deletion of \(counted(heldDeletions, "file")). Use: nephos agent allow, or nephos agent restore"
             )
-            lines += held.map { "    \(inLine($0))" }
-            if held.count == FolderReport.heldMax { lines.append("    ...") }
+            lines += held.prefix(FolderReport.heldMax).map { "    \(inLine($0))" }
+            if held.count > FolderReport.heldMax { lines.append("    ...") }
         }
         if unwatchedFolders > 0 {
             lines.append(
                 "  \(counted(unwatchedFolders, "folder")) without a watch, scanned every 5 minutes: raise fs.inotify.max_user_watches"
             )
         }
-        return (lines + blockedLines).joined(separator: "\n")
+        lines += blocked.map { "  blocked: \(inLine($0.path)): \(inLine($0.reason))" }
+        return lines.joined(separator: "\n")
     }
 
-    /// As `nephos why` has an item of a scope.
-    var blockedJSON: PropertyValue {
+    /// As `nephos why` has the items of a scope.
+    var whyJSON: PropertyValue {
         [
-            "folder": .string(folder),
+            "folder": .string(folder), "state": .string(state),
             "items": .array(
                 blocked.map { ["keys": [.string($0.path)], "state": "blocked", "reason": .string($0.reason)] }),
         ]
     }
-
-    var blockedLines: [String] { blocked.map { "  blocked: \(inLine($0.path)): \(inLine($0.reason))" } }
 }

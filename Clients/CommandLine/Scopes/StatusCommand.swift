@@ -173,7 +173,7 @@ private struct DeviceStatus: Encodable {
     func end(needsAccount: Bool) throws(ExitStatus) {
         if needsAccount || left != nil, device.account == nil { throw ExitStatus.refused }
         try found.map(\.standing).end()
-        if !folders.allSatisfy(\.isWell) { throw ExitStatus.outOfStep }
+        if !folders.allSatisfy(\.isSettled) { throw ExitStatus.outOfStep }
     }
 }
 

@@ -130,11 +130,11 @@ struct WhyCommand: AsyncParsableCommand {
                     return (scope, self.text(report, option: option, of: scopes.count > 1 ? options : option))
                 })
             // Files that the agent cannot send are in no scope.
-            let folders = name == nil ? try await FolderStatus.all(session).filter { !$0.blocked.isEmpty } : []
-            let blocked = folders.flatMap { [$0.headline] + $0.blockedLines }
+            let isOfAll = name == nil && self.scopes.isAll
+            let folders = isOfAll ? try await FolderStatus.all(session).filter { !$0.isSettled } : []
             try output.print(
-                .array(reports.map(\.json) + folders.map(\.blockedJSON)),
-                text: ([text] + blocked).joined(separator: "\n"))
+                .array(reports.map(\.json) + folders.map(\.whyJSON)),
+                text: ([text] + folders.map(\.text)).joined(separator: "\n"))
             for report in reports { try report.end(isOfItem: name != nil) }
             if !folders.isEmpty { throw ExitStatus.outOfStep }
         }

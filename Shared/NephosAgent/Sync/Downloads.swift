@@ -29,6 +29,7 @@ final class Downloads: Sendable {
         var resumes: ContinuousClock.Instant?
         var pause = Duration.seconds(1)
         var isStopped = false
+        var isPaused = false
     }
 
     /// Contents that may lie in the agent's own folder, before a pass puts them into their places.
@@ -56,6 +57,9 @@ final class Downloads: Sendable {
         }
         for task in tasks { task.cancel() }
     }
+
+    /// While it is paused, no download begins. Those that run go on to their end.
+    func setPaused(_ isPaused: Bool) { state.withLock { $0.isPaused = isPaused } }
 
     /// Downloads that are wanted or active, and contents that have come.
     var count: Int { state.withLock { $0.wanted.count + $0.active.count + $0.arrivals.count + $0.failures.count } }
@@ -96,7 +100,7 @@ final class Downloads: Sendable {
             guard resumes <= .now else { return nil }
             state.resumes = nil
         }
-        guard state.active.count < options.downloadsMax,
+        guard !state.isPaused, state.active.count < options.downloadsMax,
             state.active.count + state.arrivals.count < Self.arrivalsMax
         else { return nil }
         while let index = state.queue.firstIndex(where: { state.active[$0] == nil }) {

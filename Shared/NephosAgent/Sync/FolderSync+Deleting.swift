@@ -54,6 +54,11 @@ extension FolderSync {
         for (item, outcome) in zip(gone, outcomes) {
             note(.deleted, Place(folder: item.parent, name: item.name))
             if case .failure(let error) = outcome { try await handle(error, ofDeletion: item, batch) }
+            // What the server rejected of it has gone with it.
+            let rejected = try read { try ([item] + $0.descendants(of: item.id)).filter(\.isRejected) }
+            for one in rejected {
+                if let version = one.version { try await container.dismissRejected(one.id, version: version) }
+            }
             try write { try $0.remove(item.id) }
             vanished[item.id] = nil
             // Something else may wait for the name.
@@ -111,7 +116,7 @@ extension FolderSync {
         remote.insert(item.id)
         guard item.kind == .folder else { return }
         let files = try read { try $0.descendants(of: item.id).filter { $0.kind != .folder } }
-        let changes = files.map { ContainerTree.Change.trash($0.id, batch: batch, known: [$0.id: $0.version]) }
+        let changes = files.map { ContainerTree.Change.trash($0.id, batch: batch, known: [$0.id: $0.containerVersion]) }
         _ = try await container.apply(changes, container.stageFiles())
     }
 

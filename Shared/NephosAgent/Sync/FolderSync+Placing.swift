@@ -20,7 +20,7 @@ extension FolderSync {
                 remote.insert(item.parent)
                 return false
             }
-            guard try free(item) else { return false }
+            guard try await free(item) else { return false }
             if let row {
                 guard try move(row, to: item, folder) else { return false }
             } else if try read({ try $0.item(item.id) }) == nil {
@@ -54,11 +54,12 @@ extension FolderSync {
     /// Moves an item away that has the name of another and belongs elsewhere.
     ///
     /// - Returns: False: it belongs there. The server will rename one of the two.
-    private func free(_ item: ContainerTree.Item) throws -> Bool {
+    private func free(_ item: ContainerTree.Item) async throws -> Bool {
         let place = item.place
         guard var other = try read({ try $0.child(of: place.folder, named: place.name) }), other.id != item.id else {
             return true
         }
+        guard try await !keepsItsPlace(other) else { return false }
         var wanted = try container.item(other.id)
         // It became one with another item.
         if wanted?.id != other.id { wanted = nil }
@@ -85,7 +86,8 @@ extension FolderSync {
 
     /// The stamp of an item that this process has renamed. If it was changed before, the row keeps its old stamp.
     private func restamped(_ row: SyncedItem, _ now: FileStamp) -> FileStamp {
-        row.kind == .folder || row.stamp.size == now.size && row.stamp.modified == now.modified ? now : row.stamp
+        if row.isToBeSent { return row.stamp }
+        return row.kind == .folder || row.stamp.size == now.size && row.stamp.modified == now.modified ? now : row.stamp
     }
 
     private func move(_ row: SyncedItem, to item: ContainerTree.Item, _ target: HeldFolder) throws -> Bool {
@@ -191,7 +193,7 @@ extension FolderSync {
     /// - Returns: The row; nil: the place is not as it was, and is looked at first.
     func place(
         _ arrival: Downloads.Arrival, _ item: ContainerTree.Item, _ folders: inout [DocumentID: HeldFolder]
-    ) throws(CloudError) -> SyncedItem? {
+    ) async throws(CloudError) -> SyncedItem? {
         let row = try read { try $0.item(item.id) }
         let place = row.map { Place(folder: $0.parent, name: $0.name) } ?? item.place
         do {
@@ -212,7 +214,7 @@ extension FolderSync {
                     return nil
                 }
             } else {
-                guard try free(item) else {
+                guard try await free(item) else {
                     postpone(item.id, place)
                     root.parts.removeAll(arrival.part)
                     return nil
@@ -351,9 +353,15 @@ extension FolderSync {
         let names = try folder.names()
         let left = names.filter { !IgnoreRule.isJunk($0) }
         guard left.isEmpty else {
-            // Ignored files stay, in a folder that this device alone has from now on.
-            if !row.isParked, let path = try read({ try $0.path(of: row.id) }), holdsOnlyIgnored(path) {
-                return true
+            if let path = try read({ try $0.path(of: row.id) }), holdsOnlyIgnored(path) {
+                // Ignored files stay, in a folder that this device alone has from now on. Its row stays too, so that a new
+                // file in it is found.
+                if row.isParked {
+                    try giveBack(
+                        row.name, from: root.parking, to: root.folder, as: FileName("recovered ".utf8) + row.name)
+                    try forget(row)
+                }
+                return false
             }
             if try left.allSatisfy({ try folder.facts($0).kind == .special }) {
                 let place = Place(folder: row.parent, name: row.name)

@@ -64,7 +64,7 @@ extension FolderSync {
     /// Brings the disk to where the container is, as far as the contents are here.
     func applyChanges() async throws(CloudError) {
         try takeRemoteChanges()
-        try placeArrivals()
+        try await placeArrivals()
         while true {
             while let (folder, isDeep) = remote.popFolder() {
                 try compare(folder, isDeep)
@@ -88,9 +88,8 @@ extension FolderSync {
     }
 
     private func apply(_ ids: [DocumentID]) async throws(CloudError) {
-        for id in try await container.takeRejectedDeletions(ids) {
-            guard let item = try container.item(id) else { continue }
-            note(.kept, item.place, "Another device changed something in it, so it was not deleted.")
+        for (item, reason) in try await container.takeRejectedDeletions(ids) {
+            note(.kept, item.place, "It was not deleted: \(reason)")
         }
         var ids = ids
         var plan = RemotePlan()
@@ -110,7 +109,7 @@ extension FolderSync {
                     try sendAgain(id)
                     continue
                 case .rejected(let reason, let base)?:
-                    try keepRejected(id, base, reason)
+                    try await keepRejected(id, base, reason)
                     continue
                 }
                 if try endRejection(of: id, item) { continue }
@@ -158,14 +157,31 @@ extension FolderSync {
     }
 
     /// The server rejected what is on disk. The file stays as it is.
-    private func keepRejected(_ id: DocumentID, _ base: DocumentID?, _ reason: String) throws(CloudError) {
+    private func keepRejected(_ id: DocumentID, _ base: DocumentID?, _ reason: String) async throws(CloudError) {
         downloads.cancel(id)
         guard var row = try read({ try $0.item(id) }) else { return }
+        if row.parent != container.root, case .gone? = try container.standings([row.parent])[row.parent] {
+            // Another device has deleted the folder, which is made again for the file.
+            return try await sendRejectedAgain(row)
+        }
         block(row.place, "The server rejected it: \(reason)")
-        guard !row.isRejected else { return }
+        if nextRejectedRetry == nil { nextRejectedRetry = .now + options.rejectedRetry }
+        guard !row.isRejected || row.base != base else { return }
         (row.isRejected, row.base) = (true, base)
         try write { try $0.put(row) }
-        if nextRejectedRetry == nil { nextRejectedRetry = .now + options.rejectedRetry }
+    }
+
+    /// Whether a file does not make room for another item of its name: the server rejected its content, which is nowhere
+    /// else. A new file then meets the other as a conflict, and a changed one keeps the name until it is accepted.
+    func keepsItsPlace(_ other: SyncedItem) async throws(CloudError) -> Bool {
+        if other.isRejected, other.base == nil { try await sendRejectedAgain(other) }
+        return other.isRejected
+    }
+
+    /// Sends a rejected new file as if it were found now.
+    func sendRejectedAgain(_ row: SyncedItem) async throws(CloudError) {
+        try sendAgain(row.id)
+        if let version = row.version { try await container.dismissRejected(row.id, version: version) }
     }
 
     /// The rejected content has been accepted after all, or the user has dismissed it.
@@ -178,9 +194,10 @@ extension FolderSync {
         row.isRejected = false
         unblock(row.place)
         if !isAccepted {
-            // No stamp of a file is equal to this one.
-            (row.version, row.digest, row.stamp.changed) = (row.base, nil, 0)
+            (row.version, row.digest, row.isToBeSent) = (row.base, nil, true)
             dirty.insert(row.place)
+            // If the container has the content by then, nothing is sent, and nothing would compare them.
+            postpone(id, row.place)
         }
         row.base = nil
         try write { try $0.put(row) }
@@ -196,7 +213,7 @@ extension FolderSync {
     }
 
     /// Whether a content can be placed once it has come. Otherwise the local file is looked at first.
-    private func isFree(_ item: ContainerTree.Item) throws(CloudError) -> Bool {
+    private func isFree(_ item: ContainerTree.Item) async throws(CloudError) -> Bool {
         let row = try read { try $0.item(item.id) }
         let place = row.map { Place(folder: $0.parent, name: $0.name) } ?? item.place
         do {
@@ -208,8 +225,8 @@ extension FolderSync {
             let stamp = FileStamp(try folder.facts(place.name))
             if let row, row.stamp == stamp, !row.isRacy {
                 if try isUnused(row, in: folder) { return true }
-            } else if try row == nil && read({ try $0.child(of: place.folder, named: place.name) }) != nil {
-                return true
+            } else if row == nil, let other = try read({ try $0.child(of: place.folder, named: place.name) }) {
+                if try await !keepsItsPlace(other) { return true }
             } else if blocked[place] == nil, !later.places.contains(place) {
                 dirty.insert(place)
             }
@@ -248,7 +265,7 @@ extension FolderSync {
         for (row, item) in plan.links { try await replaceLink(row, by: item) }
         for (row, item) in plan.modes { try setMode(of: row, to: item) }
         for item in plan.downloads {
-            if let version = item.version, try isFree(item) { downloads.want(item.id, version) }
+            if let version = item.version, try await isFree(item) { downloads.want(item.id, version) }
         }
         // Contents are removed before their folder.
         let depths = try plan.removals.map { row throws(CloudError) in
@@ -261,7 +278,7 @@ extension FolderSync {
     func postpone(_ id: DocumentID, _ place: Place) { remote.postponed[id] = place }
 
     /// Puts downloaded contents into their places.
-    private func placeArrivals() throws(CloudError) {
+    private func placeArrivals() async throws(CloudError) {
         let (arrivals, failures) = downloads.takeArrivals()
         for failure in failures {
             guard failure.error.code == .unknownItem || failure.error.code == .storeOutOfStep else {
@@ -285,7 +302,7 @@ extension FolderSync {
                 remote.insert(arrival.item)
                 continue
             }
-            if let row = try place(arrival, item, &folders) { rows.append(row) }
+            if let row = try await place(arrival, item, &folders) { rows.append(row) }
         }
         try flush(Array(folders.values))
         try write { tree in for row in rows { try tree.put(row) } }

@@ -134,6 +134,15 @@ extension FolderSync {
         }
         for (name, facts) in found {
             let place = Place(folder: look.folder, name: name)
+            if try items[name] == nil && isIgnored(place, isFolder: facts.kind == .folder) {
+                // A known file that was moved here stays synced.
+                let known = try read { try $0.item(identifiedBy: facts) }
+                if try known.map({ try standing(of: $0) != .absent }) ?? true {
+                    unblock(place)
+                    later.remove(place)
+                    continue
+                }
+            }
             guard facts.kind != .special else {
                 block(place, "FIFOs, sockets and devices are not synced.")
                 continue
@@ -176,7 +185,7 @@ extension FolderSync {
             try write { try $0.put(item) }
             dirty.insert(item.id, isDeep: true)
         case .make:
-            guard try !isIgnored(place, isFolder: facts.kind == .folder) else { return }
+            if try item != nil && isIgnored(place, isFolder: facts.kind == .folder) { return }
             guard try !isTaken(place) else { return try rename(place, facts) }
             batch.append(.make(place, facts))
         case .change(let item):

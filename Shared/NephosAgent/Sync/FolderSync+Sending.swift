@@ -95,8 +95,8 @@ extension FolderSync {
             bytes += staged.file.size
             return Prepared(
                 change: .replace(
-                    item.id, base: item.isRejected ? item.base : item.version, staged.file,
-                    wasExecutable: item.stamp.isExecutable),
+                    item.id, base: item.containerVersion, superseding: item.isRejected ? item.version : nil,
+                    staged.file, wasExecutable: item.stamp.isExecutable),
                 local: local, stamp: staged.stamp, digest: staged.file.digest, isRacy: staged.isRacy)
         }
     }
@@ -178,8 +178,10 @@ extension FolderSync {
     /// An item and everything in it, with the versions on disk.
     func known(of item: SyncedItem) throws(CloudError) -> [DocumentID: DocumentID?] {
         try read { tree in
-            var known: [DocumentID: DocumentID?] = [item.id: item.version]
-            if item.kind == .folder { for one in try tree.descendants(of: item.id) { known[one.id] = one.version } }
+            var known: [DocumentID: DocumentID?] = [item.id: item.containerVersion]
+            if item.kind == .folder {
+                for one in try tree.descendants(of: item.id) { known[one.id] = one.containerVersion }
+            }
             return known
         }
     }
@@ -310,7 +312,9 @@ extension FolderSync {
             } else {
                 // It was deleted by another device, or never made, and changed here: it becomes a new item.
                 try write { try $0.remove(item.id) }
-                if item.isRejected { try await container.dismissRejected(item.id) }
+                if item.isRejected, let version = item.version {
+                    try await container.dismissRejected(item.id, version: version)
+                }
             }
             lookAgain(place)
         case (.unknownItem, .make):

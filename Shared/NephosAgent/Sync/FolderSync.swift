@@ -40,6 +40,10 @@ package actor FolderSync {
     var ignoreRule = IgnoreRule()
     /// Of the file that ``ignoreRule`` was read from.
     var ignoreStamp: FileStamp?
+    /// The file's state when it was last looked at, and since when it is so.
+    var ignoreSeen: (stamp: FileStamp, time: ContinuousClock.Instant)?
+    /// The patterns are not here yet, or cannot be read: nothing new is sent.
+    var isIgnoreAwaited = false
     var dirty = DirtyFolders()
     var later = LaterPlaces()
     /// Items that are gone from their places, since when.
@@ -99,7 +103,7 @@ package actor FolderSync {
                 hasRecovered = true
             }
             takeEvents()
-            readIgnorePatterns()
+            try readIgnorePatterns()
             retryPostponed()
             try await retryRejected()
             // Each direction may make work for the other.
@@ -189,6 +193,9 @@ package actor FolderSync {
     private var nextScan: ContinuousClock.Instant? {
         lastScanEnd.map { $0 + (watch.coverage.unwatched > 0 ? .seconds(300) : .seconds(86_400)) }
     }
+
+    /// While it is paused, no pass is made and no download begins.
+    func setPaused(_ isPaused: Bool) { downloads.setPaused(isPaused) }
 
     /// Looks at every file and folder on disk.
     package func scanAll() {
@@ -299,7 +306,7 @@ package actor FolderSync {
 
     private var heldPaths: [String] {
         let paths = vanished.keys.compactMap { id in try? read { try $0.path(of: id) }.flatMap { $0 } }
-        return Array(paths.map { $0.map(\.text).joined(separator: "/") }.sorted().prefix(FolderReport.heldMax))
+        return Array(paths.map { $0.map(\.text).joined(separator: "/") }.sorted().prefix(FolderReport.heldMax + 1))
     }
 
     private func report(_ state: FolderReport.State, problem: String? = nil) {

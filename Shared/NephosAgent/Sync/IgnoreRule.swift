@@ -37,13 +37,18 @@ struct IgnoreRule: Sendable {
         patterns = text.split(whereSeparator: { $0 == UInt8(ascii: "\n") }).compactMap { Self.pattern(Array($0)) }
     }
 
-    /// Whether the patterns ignore a file or folder. One in an ignored folder is not asked for: nothing looks there.
+    /// Whether the patterns ignore a file or folder, or a folder that it is in.
     ///
     /// - Parameter path: From the root on, its own name last.
     func ignores(_ path: [FileName], isFolder: Bool) -> Bool {
+        guard !isEmpty else { return false }
+        return path.indices.contains { ignoresAlone(path[...$0], isFolder: isFolder || $0 < path.count - 1) }
+    }
+
+    private func ignoresAlone(_ path: ArraySlice<FileName>, isFolder: Bool) -> Bool {
         // The last pattern that fits decides.
         let last = patterns.last { pattern in
-            (isFolder || !pattern.isForFolders) && Self.matches(path[...], pattern.parts[...])
+            (isFolder || !pattern.isForFolders) && Self.matches(path, pattern.parts[...])
         }
         return last.map { !$0.isException } ?? false
     }
@@ -102,32 +107,56 @@ struct IgnoreRule: Sendable {
 extension FolderSync {
     /// Reads the patterns again if their file has changed. Then everything is looked at again: what was ignored may not be
     /// any more.
-    func readIgnorePatterns() {
-        let stamp = (try? root.folder.facts(IgnoreRule.fileName)).map { FileStamp($0) }
-        guard stamp != ignoreStamp else { return }
-        ignoreStamp = stamp
-        ignoreRule = IgnoreRule(ignoreText ?? [])
+    func readIgnorePatterns() throws(CloudError) {
+        let place = Place(folder: container.root, name: IgnoreRule.fileName)
+        guard let facts = try? root.folder.facts(place.name) else {
+            guard try read({ try $0.child(of: place.folder, named: place.name) }) == nil else {
+                // Programs delete and write again: the patterns hold until the deletion is sent.
+                return
+            }
+            // Another device's patterns are on their way. Before they are here, nothing new is sent.
+            let wasAwaited = isIgnoreAwaited
+            isIgnoreAwaited = try container.child(of: place.folder, named: Data(place.name))?.kind == .file
+            if ignoreStamp != nil || wasAwaited && !isIgnoreAwaited { take(nil, IgnoreRule()) }
+            return
+        }
+        let stamp = FileStamp(facts)
+        guard ignoreStamp != stamp || isIgnoreAwaited else { return }
+        // A program that saves it may have emptied it first.
+        if ignoreSeen?.stamp != stamp { ignoreSeen = (stamp, .now) }
+        let isOld = Date(timeIntervalSince1970: Double(facts.modified) / 1e9) < Date(timeIntervalSinceNow: -10)
+        guard let seen = ignoreSeen, isOld || seen.time + LaterPlaces.calm <= .now else {
+            isIgnoreAwaited = true
+            return later.noteWritten(place, .now)
+        }
+        guard facts.kind == .file, let text = ignoreText else {
+            block(place, "The patterns cannot be read, so new files are not sent. It must be a file that you can read.")
+            return isIgnoreAwaited = true
+        }
+        isIgnoreAwaited = false
+        take(stamp, IgnoreRule(text))
+    }
+
+    private func take(_ stamp: FileStamp?, _ rule: IgnoreRule) {
+        (ignoreStamp, ignoreRule) = (stamp, rule)
         scanAll()
     }
 
-    /// Nil: there is none that can be read.
+    /// Nil: it cannot be read.
     private var ignoreText: [UInt8]? {
         guard let descriptor = try? root.folder.openFile(IgnoreRule.fileName) else { return nil }
         let file = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
-        return (try? file.read(upToCount: IgnoreRule.fileSizeMax)).map { [UInt8]($0) }
+        do { return [UInt8](try file.read(upToCount: IgnoreRule.fileSizeMax) ?? Data()) } catch { return nil }
     }
 
-    /// Whether a file or folder without an item is left alone. A folder is also if nothing but ignored files are in it.
+    /// Whether a file or folder without an item is left alone.
     func isIgnored(_ place: Place, isFolder: Bool) throws(CloudError) -> Bool {
-        guard let path = try read({ try $0.path(of: place.folder) }), isIgnored(path + [place.name], isFolder) else {
-            return false
-        }
+        if isIgnoreAwaited, place != Place(folder: container.root, name: IgnoreRule.fileName) { return true }
+        guard !ignoreRule.isEmpty, let path = try read({ try $0.path(of: place.folder) }),
+            ignoreRule.ignores(path + [place.name], isFolder: isFolder)
+        else { return false }
         // What another device has put there all the same is synced.
         return try container.child(of: place.folder, named: Data(place.name)) == nil
-    }
-
-    private func isIgnored(_ path: [FileName], _ isFolder: Bool) -> Bool {
-        ignoreRule.ignores(path, isFolder: isFolder) || isFolder && holdsOnlyIgnored(path)
     }
 
     /// Whether a folder has ignored files, and nothing else but junk. One that cannot be read may have others.
@@ -137,8 +166,9 @@ extension FolderSync {
         return !left.isEmpty
             && left.allSatisfy { name in
                 if IgnoreRule.ignores(name) { return true }
-                guard let facts = try? folder.facts(name) else { return false }
-                return isIgnored(path + [name], facts.kind == .folder)
+                guard let isFolder = try? folder.facts(name).kind == .folder else { return false }
+                return ignoreRule.ignores(path + [name], isFolder: isFolder)
+                    || isFolder && holdsOnlyIgnored(path + [name])
             }
     }
 }

@@ -66,7 +66,7 @@ struct LaterPlaces: Sendable {
     }
 
     /// How long a file must not be written to before it is read.
-    private static let calm = Duration.seconds(1)
+    static let calm = Duration.seconds(1)
     /// A file that is written without end is read after this time all the same.
     private static let calmMax = Duration.seconds(10)
     private static let retryMax = Duration.seconds(60)

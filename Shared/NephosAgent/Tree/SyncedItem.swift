@@ -68,6 +68,15 @@ package struct SyncedItem: Hashable, Sendable {
     /// No item lies at the container's top in an agent's tree.
     package static let parkingLot = DocumentID.top
 
+    /// Whether the content on disk has to be sent whatever its stamp is. No file has such a stamp.
+    var isToBeSent: Bool {
+        get { stamp.changed == 0 }
+        set { if newValue { stamp.changed = 0 } }
+    }
+
+    /// The version that the container has as far as is known here; nil: none.
+    var containerVersion: DocumentID? { isRejected ? base : version }
+
     package var isParked: Bool { parent == Self.parkingLot }
 
     var place: Place { Place(folder: parent, name: name) }

@@ -129,15 +129,36 @@ extension DocumentTransaction {
     /// Whether a change of the item was refused, and nobody has dismissed that.
     func isRefused(_ id: DocumentID) throws -> Bool { try !rows.undecided.all(of: id.name).isEmpty }
 
-    /// Takes rejected contents of an item out, since a newer one takes their place.
+    /// Takes a rejected content of an item out, since a newer one takes its place, with those that it was made from.
     ///
     /// - Returns: Versions whose bytes were kept for these.
-    func dropRejectedContents(of id: DocumentID) throws -> [DocumentID] {
-        let refusals = try rows.undecided.all(.rejected, of: id.name).map(Refusal.init)
-        return try refusals.filter { $0.change?.content != nil }.compactMap { refusal in
-            try removeRefusal(refusal)
-            return refusal.version
+    func dropRejected(_ version: DocumentID, of id: DocumentID) throws -> [DocumentID] {
+        var dropped: [DocumentID] = []
+        var next = version.wire
+        for refusal in try rejectedContents(of: id).reversed() where refusal.brought == next {
+            next = refusal.change?.content?.base ?? Data()
+            guard try removeRefusal(refusal) else { continue }
+            if let version = refusal.version { dropped.append(version) }
         }
+        return dropped
+    }
+
+    /// The version that a rejected content was made from, before any that was rejected; nil: the item was new.
+    func base(ofRejected refusal: Refusal) throws -> DocumentID? {
+        var base = refusal.change?.content?.base ?? Data()
+        for earlier in try rejectedContents(of: DocumentID(bytes: refusal.change?.item ?? Data()) ?? .top).reversed()
+        where earlier.brought == base && !base.isEmpty {
+            base = earlier.change?.content?.base ?? Data()
+        }
+        return DocumentID(bytes: base)
+    }
+
+    /// The rejected creation and contents of an item in the order in which each was made from the one before. Those under
+    /// conditions are the app's own business.
+    private func rejectedContents(of id: DocumentID) throws -> [Refusal] {
+        let refusals = try rows.undecided.all(.rejected, of: id.name).map(Refusal.init)
+        return Refusal.inOrder(
+            refusals.filter { $0.change?.content != nil && $0.change?.renditionName == nil && !$0.isConditional })
     }
 
     func rejectedDeletions(of id: DocumentID) throws -> [Refusal] {

@@ -79,7 +79,10 @@ extension ContainerTree {
         /// the contents are equal.
         case make(DocumentID, in: DocumentID, name: Data, StagedFiles.File)
         /// Puts another content in place of a version. If the item has another version by now, both are kept, as a conflict.
-        case replace(DocumentID, base: DocumentID?, StagedFiles.File, wasExecutable: Bool?)
+        ///
+        /// - Parameter superseding: The rejected version that this device had in its place; nil: none. It is dropped.
+        case replace(
+            DocumentID, base: DocumentID?, superseding: DocumentID? = nil, StagedFiles.File, wasExecutable: Bool?)
         case move(DocumentID, in: DocumentID, name: Data)
         /// Moves items to the trash: the first, and everything in it.
         ///
@@ -168,7 +171,7 @@ private struct TreeDraft {
             let version = try draft.replace(
                 there, at: DocumentPath(names: [name]), by: file.content, madeFrom: Data())
             return .init(item: there.id, version: DocumentID(bytes: version))
-        case .replace(let id, let base, let file, let wasExecutable):
+        case .replace(let id, let base, let rejected, let file, let wasExecutable):
             try folder.require(file.content)
             let item = try item(id)
             var content = file.content
@@ -179,7 +182,7 @@ private struct TreeDraft {
             let version = try draft.replace(
                 item, at: DocumentPath(names: [item.wire.name]), by: content,
                 madeFrom: isNewest ? newest : base?.wire ?? Data())
-            superseded += try documents.dropRejectedContents(of: id)
+            if let rejected { superseded += try documents.dropRejected(rejected, of: id) }
             return .init(item: item.id, version: DocumentID(bytes: version))
         case .move(let id, let parent, let name):
             try move(id, to: parent, name)

@@ -121,35 +121,38 @@ package struct ContainerTree: Sendable {
     /// item gets another id.
     package func retryRejected(_ ids: Set<DocumentID>) async throws(CloudError) {
         let names = Set(ids.map(\.name))
-        let paths = try handle.read { try $0.refusals() }.filter {
+        try await DocumentConflicts(handle: handle).retryRejected(wasNamed: true) {
             names.contains($0.item) && $0.error.code != .operationCancelled
-        }.map { ItemName($0.path) }
-        guard !paths.isEmpty else { return }
-        try await DocumentConflicts(handle: handle).retryRejected(paths)
+        }
     }
 
-    /// Drops rejected contents of an item, since a newer one takes their place.
-    package func dismissRejected(_ id: DocumentID) async throws(CloudError) {
-        let versions = try await handle.change { try $0.documents.dropRejectedContents(of: id) }
+    /// Drops a rejected content of an item, since a newer one takes its place or the user has deleted the file, and those
+    /// that it was made from.
+    package func dismissRejected(_ id: DocumentID, version: DocumentID) async throws(CloudError) {
+        let versions = try await handle.change { try $0.documents.dropRejected(version, of: id) }
         handle.scope.execute { $0.engine.removeContents(versions) }
     }
 
-    /// Takes rejected deletions of these items out of the list: the items are here again.
+    /// Takes rejected deletions of these items out of the list, if the items are in the tree again.
     ///
-    /// - Returns: The items.
-    package func takeRejectedDeletions(_ ids: [DocumentID]) async throws(CloudError) -> [DocumentID] {
-        let rejected = try handle.read { documents in
-            guard try documents.hasRefusals() else { return [DocumentID]() }
-            return try ids.filter { try !documents.rejectedDeletions(of: $0).isEmpty }
-        }
-        guard !rejected.isEmpty else { return [] }
-        return try await handle.change { draft in
-            for id in rejected {
-                for refusal in try draft.documents.rejectedDeletions(of: id) {
-                    try draft.documents.removeRefusal(refusal)
-                }
+    /// - Returns: The items, each with the reason.
+    package func takeRejectedDeletions(_ ids: [DocumentID]) async throws(CloudError) -> [(Item, reason: String)] {
+        let root = root
+        func rejected(_ documents: DocumentTransaction) throws -> [(Item, DocumentTransaction.Refusal)] {
+            guard try documents.hasRefusals() else { return [] }
+            var folders: [DocumentID: DocumentPath] = [:]
+            return try ids.flatMap { id -> [(Item, DocumentTransaction.Refusal)] in
+                let refusals = try documents.rejectedDeletions(of: id)
+                guard !refusals.isEmpty, let item = try documents.treeItem(id, in: root, &folders) else { return [] }
+                return refusals.map { (item, $0) }
             }
-            return rejected
+        }
+        guard try !handle.read({ try rejected($0) }).isEmpty else { return [] }
+        return try await handle.change { draft in
+            try rejected(draft.documents).map { item, refusal in
+                try draft.documents.removeRefusal(refusal)
+                return (item, refusal.error.message)
+            }
         }
     }
 
@@ -252,12 +255,7 @@ extension DocumentTransaction {
             return .rejected(refusal.error.message, base: nil)
         }
         if let version, let refusal = refusals.first(where: { $0.brought == version.wire }) {
-            // It may have been made from another that was rejected.
-            var base = refusal.change?.content?.base ?? Data()
-            for earlier in refusals.reversed() where earlier.brought == base && !base.isEmpty {
-                base = earlier.change?.content?.base ?? Data()
-            }
-            return .rejected(refusal.error.message, base: DocumentID(bytes: base))
+            return .rejected(refusal.error.message, base: try base(ofRejected: refusal))
         }
         if let item = try treeItem(id, in: root, &folders) { return .here(item) }
         // A removed item keeps its row.

@@ -94,15 +94,20 @@ public struct DocumentConflicts: ConflictList {
     ///   ``UbiquityContainer/item(at:)`` does.
     @discardableResult
     public func retryRejected(_ names: [ItemName]? = nil) async throws(CloudError) -> [ItemName] {
+        try await retryRejected(wasNamed: names != nil) { names?.contains(ItemName($0.path)) ?? true }
+    }
+
+    @discardableResult
+    func retryRejected(
+        wasNamed: Bool, _ isWanted: (DocumentTransaction.Refusal) -> Bool
+    ) async throws(CloudError) -> [ItemName] {
         var (retried, after): ([ItemName], RetriedChanges) = ([], RetriedChanges())
-        let rejected = try handle.read { try $0.refusals() }.filter { refusal in
-            names?.contains(ItemName(refusal.path)) ?? true
-        }
+        let rejected = try handle.read { try $0.refusals() }.filter(isWanted)
         // A folder before the items in it, and each change in a request of its own: one that is rejected again does not
         // take the others with it.
         for refusal in DocumentTransaction.Refusal.inOrder(rejected) {
             let isRetried = try await handle.change { draft in
-                try draft.retry(refusal, after: &after, wasNamed: names != nil)
+                try draft.retry(refusal, after: &after, wasNamed: wasNamed)
             }
             guard isRetried else { continue }
             let name = ItemName(refusal.path)
