@@ -247,7 +247,7 @@ extension FolderSync {
 
     /// Whether a file may be replaced or removed: no program has it open for writing, and it is no database in use.
     func isUnused(_ row: SyncedItem, in folder: HeldFolder) throws -> Bool {
-        guard !row.isRacy else { return false }
+        guard !row.isRacy, !row.isToBeSent else { return false }
         guard row.kind == .file else { return true }
         let descriptor = try folder.openFile(row.name)
         defer { close(descriptor) }
@@ -330,7 +330,7 @@ extension FolderSync {
 
     private func removeFile(_ row: SyncedItem, _ folder: HeldFolder) throws -> Bool {
         guard try isUnused(row, in: folder) else {
-            if row.isRacy { dirty.insert(row.place) }
+            if row.isRacy || row.isToBeSent { dirty.insert(row.place) }
             return false
         }
         // First out of everybody's sight: what is removed is what was looked at.

@@ -171,11 +171,11 @@ extension FolderSync {
         try write { try $0.put(row) }
     }
 
-    /// Whether a file does not make room for another item of its name: the server rejected its content, which is nowhere
-    /// else. A new file then meets the other as a conflict, and a changed one keeps the name until it is accepted.
+    /// Whether a file does not make room for another item of its name: the server rejected its content, or does not have
+    /// it yet. A new file then meets the other as a conflict, and a changed one keeps the name until it is accepted.
     func keepsItsPlace(_ other: SyncedItem) async throws(CloudError) -> Bool {
         if other.isRejected, other.base == nil { try await sendRejectedAgain(other) }
-        return other.isRejected
+        return other.isRejected || other.isToBeSent
     }
 
     /// Sends a rejected new file as if it were found now.

@@ -185,7 +185,7 @@ extension FolderSync {
             try write { try $0.put(item) }
             dirty.insert(item.id, isDeep: true)
         case .make:
-            if try item != nil && isIgnored(place, isFolder: facts.kind == .folder) { return }
+            if try isIgnored(place, isFolder: facts.kind == .folder) { return }
             guard try !isTaken(place) else { return try rename(place, facts) }
             batch.append(.make(place, facts))
         case .change(let item):

@@ -44,6 +44,8 @@ package actor FolderSync {
     var ignoreSeen: (stamp: FileStamp, time: ContinuousClock.Instant)?
     /// The patterns are not here yet, or cannot be read: nothing new is sent.
     var isIgnoreAwaited = false
+    /// When a file of patterns that was just written is read.
+    var ignoreDue: ContinuousClock.Instant?
     var dirty = DirtyFolders()
     var later = LaterPlaces()
     /// Items that are gone from their places, since when.
@@ -148,15 +150,16 @@ package actor FolderSync {
 
     /// Blocked files are looked at again from time to time, which is no known work.
     private var hasNoWork: Bool {
-        dirty.isEmpty && downloads.count == 0 && remote.isEmpty
+        ignoreDue == nil && dirty.isEmpty && downloads.count == 0 && remote.isEmpty
             && (Array(later.places) + remote.postponed.values).allSatisfy { blocked[$0] != nil }
     }
 
     private var nextDue: ContinuousClock.Instant? {
         // A held deletion waits for the user.
-        let deletions = heldDeletionCount > 0 ? nil : vanished.values.max().map { $0 + options.deleteDelay }
+        let deletions =
+            heldDeletionCount > 0 || isIgnoreAwaited ? nil : vanished.values.max().map { $0 + options.deleteDelay }
         return [
-            deletions, later.nextDue, downloads.nextDue, nextScan, nextRejectedRetry,
+            deletions, later.nextDue, downloads.nextDue, nextScan, nextRejectedRetry, ignoreDue,
             remote.postponed.isEmpty ? nil : max(nextRetry, .now + .milliseconds(100)),
         ]
         .compactMap { $0 }.min()

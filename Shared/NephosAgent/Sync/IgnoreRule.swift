@@ -108,10 +108,15 @@ extension FolderSync {
     /// Reads the patterns again if their file has changed. Then everything is looked at again: what was ignored may not be
     /// any more.
     func readIgnorePatterns() throws(CloudError) {
+        ignoreDue = nil
         let place = Place(folder: container.root, name: IgnoreRule.fileName)
         guard let facts = try? root.folder.facts(place.name) else {
             guard try read({ try $0.child(of: place.folder, named: place.name) }) == nil else {
                 // Programs delete and write again: the patterns hold until the deletion is sent.
+                if isIgnoreAwaited {
+                    isIgnoreAwaited = false
+                    scanAll()
+                }
                 return
             }
             // Another device's patterns are on their way. Before they are here, nothing new is sent.
@@ -127,7 +132,8 @@ extension FolderSync {
         let isOld = Date(timeIntervalSince1970: Double(facts.modified) / 1e9) < Date(timeIntervalSinceNow: -10)
         guard let seen = ignoreSeen, isOld || seen.time + LaterPlaces.calm <= .now else {
             isIgnoreAwaited = true
-            return later.noteWritten(place, .now)
+            ignoreDue = (ignoreSeen?.time ?? .now) + LaterPlaces.calm
+            return
         }
         guard facts.kind == .file, let text = ignoreText else {
             block(place, "The patterns cannot be read, so new files are not sent. It must be a file that you can read.")

@@ -80,7 +80,7 @@ enum LocalRule {
     }
 
     private static func isChanged(_ item: SyncedItem, _ found: FileFacts) -> Bool {
-        found.kind != .folder && !item.stamp.hasContent(of: found)
+        found.kind != .folder && (item.isToBeSent || !item.stamp.hasContent(of: found))
     }
 
     /// An inode names one file only together with its birth. A file system without births gives the number of a

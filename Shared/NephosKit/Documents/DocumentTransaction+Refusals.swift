@@ -19,6 +19,8 @@ extension DocumentTransaction {
         var change: WireDocumentChange?
         /// Which content it brought, and its root; empty: none.
         var brought: Data { change?.content?.version ?? Data() }
+        /// The version that this was made from; empty: none.
+        var base: Data { change?.content?.base ?? Data() }
         var root: Data { change?.content?.root ?? Data() }
         /// It was part of a change under conditions that did not hold: without those it must not be sent.
         var isConditional: Bool { error.details["condition"] != nil || error.details["conditions"] != nil }
@@ -133,22 +135,27 @@ extension DocumentTransaction {
     ///
     /// - Returns: Versions whose bytes were kept for these.
     func dropRejected(_ version: DocumentID, of id: DocumentID) throws -> [DocumentID] {
+        let all = try rejectedContents(of: id)
+        guard let last = all.first(where: { $0.brought == version.wire }) else { return [] }
         var dropped: [DocumentID] = []
-        var next = version.wire
-        for refusal in try rejectedContents(of: id).reversed() where refusal.brought == next {
-            next = refusal.change?.content?.base ?? Data()
-            guard try removeRefusal(refusal) else { continue }
-            if let version = refusal.version { dropped.append(version) }
+        var (chain, bases): (Set<Data>, Set<Data>) = ([last.brought], [])
+        for one in all.reversed() {
+            // The next content of one that was rejected first has its base.
+            guard chain.contains(one.brought) || one.number < last.number && bases.contains(one.base) else { continue }
+            chain.insert(one.base)
+            bases.insert(one.base)
+            guard try removeRefusal(one) else { continue }
+            if let version = one.version { dropped.append(version) }
         }
         return dropped
     }
 
     /// The version that a rejected content was made from, before any that was rejected; nil: the item was new.
     func base(ofRejected refusal: Refusal) throws -> DocumentID? {
-        var base = refusal.change?.content?.base ?? Data()
+        var base = refusal.base
         for earlier in try rejectedContents(of: DocumentID(bytes: refusal.change?.item ?? Data()) ?? .top).reversed()
         where earlier.brought == base && !base.isEmpty {
-            base = earlier.change?.content?.base ?? Data()
+            base = earlier.base
         }
         return DocumentID(bytes: base)
     }
