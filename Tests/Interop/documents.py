@@ -463,8 +463,8 @@ def check_changes(writer, reader):
     check(
         (again.token.sequence, again.previous_sequence) == (moved.token.sequence,) * 2,
         "a change that is there already changes nothing")
-    clash = documents_pb2.PlaceItem(parent=writer.folder, name=b"LONG", place_version=os.urandom(16))
-    expect(errors_pb2.ERROR_CODE_ALREADY_EXISTS, "a name that is taken but for capitals is refused",
+    clash = documents_pb2.PlaceItem(parent=writer.folder, name=b"long", place_version=os.urandom(16))
+    expect(errors_pb2.ERROR_CODE_ALREADY_EXISTS, "a name that is taken is refused",
            lambda: change(writer, place=clash))
     old = documents_pb2.PlaceItem(
         parent=writer.folder, name=b"other", place_version=os.urandom(16), base=now.place_version)
