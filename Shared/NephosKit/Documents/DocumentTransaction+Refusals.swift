@@ -138,12 +138,11 @@ extension DocumentTransaction {
         let all = try rejectedContents(of: id)
         guard let last = all.first(where: { $0.brought == version.wire }) else { return [] }
         var dropped: [DocumentID] = []
-        var (chain, bases): (Set<Data>, Set<Data>) = ([last.brought], [])
+        var chain: Set = [last.brought]
         for one in all.reversed() {
-            // The next content of one that was rejected first has its base.
-            guard chain.contains(one.brought) || one.number < last.number && bases.contains(one.base) else { continue }
+            // When the earlier of two contents was rejected first, the later one has its base.
+            guard chain.contains(one.brought) || one.number < last.number && chain.contains(one.base) else { continue }
             chain.insert(one.base)
-            bases.insert(one.base)
             guard try removeRefusal(one) else { continue }
             if let version = one.version { dropped.append(version) }
         }
@@ -151,12 +150,9 @@ extension DocumentTransaction {
     }
 
     /// The version that a rejected content was made from, before any that was rejected; nil: the item was new.
-    func base(ofRejected refusal: Refusal) throws -> DocumentID? {
+    func base(ofRejected refusal: Refusal, of id: DocumentID) throws -> DocumentID? {
         var base = refusal.base
-        for earlier in try rejectedContents(of: DocumentID(bytes: refusal.change?.item ?? Data()) ?? .top).reversed()
-        where earlier.brought == base && !base.isEmpty {
-            base = earlier.base
-        }
+        for earlier in try rejectedContents(of: id).reversed() where earlier.brought == base { base = earlier.base }
         return DocumentID(bytes: base)
     }
 

@@ -255,7 +255,7 @@ extension DocumentTransaction {
             return .rejected(refusal.error.message, base: nil)
         }
         if let version, let refusal = refusals.first(where: { $0.brought == version.wire }) {
-            return .rejected(refusal.error.message, base: try base(ofRejected: refusal))
+            return .rejected(refusal.error.message, base: try base(ofRejected: refusal, of: id))
         }
         if let item = try treeItem(id, in: root, &folders) { return .here(item) }
         // A removed item keeps its row.
