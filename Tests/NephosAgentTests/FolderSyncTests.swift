@@ -239,7 +239,7 @@ import Testing
                 ".nephosignore": "*.log\n/Build/\n!important.log\n", "kept.log": "synced before", "important.log": "b",
                 "Source/Build/d.txt": "d",
             ])
-        // What is synced stays synced; what is no longer ignored is sent.
+        // Synced files stay synced, and files that are no longer ignored are sent.
         try house[1].write("kept.log", "changed")
         try house[1].write(".nephosignore", "a.log\n")
         try await house.settle()

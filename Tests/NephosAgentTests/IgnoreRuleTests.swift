@@ -21,6 +21,9 @@ import Testing
         ("# a", "# a", false), ("\\#a", "#a", true), ("a ", "a", true), ("a\\ ", "a ", true), ("a\r", "a", true),
         ("*\n!a", "a", false), ("!a\n*", "a", true), ("*.log\n!b.log", "b.log", false), ("", "a", false),
         ("/", "a", false), ("!", "a", false), ("x*y", "x/y", false), ("[", "a", false), ("*", "ä", true),
+        ("**", "a", true), ("**/**/a", "x/a", true), ("a/**/b/**/c", "a/b/x/b/c", true),
+        ("a/**/b/**/c", "a/x/c", false),
+        (String(repeating: "**/a/", count: 40) + "b", String(repeating: "a/", count: 120) + "c", false),
         ("build/", "x/build/y/z", true),
         ("/x", "x/y", true), ("x/\n!x/y", "x/y", true),
     ]) func pattern(_ text: String, _ path: String, _ isIgnored: Bool) {

@@ -27,7 +27,7 @@ package struct FolderReport: Codable, Hashable, Sendable {
     package var downloadCount = 0
     /// Files that are gone from the disk. Their deletion is held until it is allowed.
     package var heldDeletionCount = 0
-    /// Paths of the topmost of these. One more than ``heldMax`` says that there are others.
+    /// Paths of some of these. One more than ``heldMax`` says that there are others.
     package var held: [String] = []
     package static let heldMax = 10
     package var blockedCount = 0

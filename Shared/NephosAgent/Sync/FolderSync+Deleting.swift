@@ -8,7 +8,7 @@ extension FolderSync {
     /// Sends deletions of items that have been gone for long enough.
     func sendDeletions() async throws(CloudError) {
         // A file that was moved into a new folder has not been found there yet.
-        guard !isIgnoreAwaited else { return }
+        guard !ignoreFile.isAwaited else { return }
         let now = ContinuousClock.now
         // The files of one deletion are one batch for undo and for the limit, however long it takes to delete them.
         let (first, last) = (vanished.values.min() ?? now, vanished.values.max() ?? now)
@@ -56,7 +56,7 @@ extension FolderSync {
         for (item, outcome) in zip(gone, outcomes) {
             note(.deleted, Place(folder: item.parent, name: item.name))
             if case .failure(let error) = outcome { try await handle(error, ofDeletion: item, batch) }
-            // What the server rejected of it has gone with it.
+            // A rejection ends with its file.
             let rejected = try read { try ([item] + $0.descendants(of: item.id)).filter(\.isRejected) }
             for one in rejected {
                 if let version = one.version { try await container.dismissRejected(one.id, version: version) }

@@ -134,17 +134,8 @@ extension FolderSync {
         }
         for (name, facts) in found {
             let place = Place(folder: look.folder, name: name)
-            if try items[name] == nil && isIgnored(place, isFolder: facts.kind == .folder) {
-                // A known file that was moved here stays synced.
-                let known = try read { try $0.item(identifiedBy: facts) }
-                if try known.map({ try standing(of: $0) != .absent }) ?? true {
-                    unblock(place)
-                    later.remove(place)
-                    continue
-                }
-            }
             guard facts.kind != .special else {
-                block(place, "FIFOs, sockets and devices are not synced.")
+                if try !leaveIgnored(place, facts) { block(place, "FIFOs, sockets and devices are not synced.") }
                 continue
             }
             try decide(place, facts, items[name], inodes, look.isDeep, &batch)
@@ -185,7 +176,7 @@ extension FolderSync {
             try write { try $0.put(item) }
             dirty.insert(item.id, isDeep: true)
         case .make:
-            if try isIgnored(place, isFolder: facts.kind == .folder) { return }
+            guard try !leaveIgnored(place, facts) else { return }
             guard try !isTaken(place) else { return try rename(place, facts) }
             batch.append(.make(place, facts))
         case .change(let item):

@@ -37,15 +37,7 @@ package actor FolderSync {
     let downloads: Downloads
     private let executor: DiskExecutor
 
-    var ignoreRule = IgnoreRule()
-    /// Of the file that ``ignoreRule`` was read from.
-    var ignoreStamp: FileStamp?
-    /// The file's state when it was last looked at, and since when it is so.
-    var ignoreSeen: (stamp: FileStamp, time: ContinuousClock.Instant)?
-    /// The patterns are not here yet, or cannot be read: nothing new is sent.
-    var isIgnoreAwaited = false
-    /// When a file of patterns that was just written is read.
-    var ignoreDue: ContinuousClock.Instant?
+    var ignoreFile = IgnoreFile()
     var dirty = DirtyFolders()
     var later = LaterPlaces()
     /// Items that are gone from their places, since when.
@@ -150,16 +142,16 @@ package actor FolderSync {
 
     /// Blocked files are looked at again from time to time, which is no known work.
     private var hasNoWork: Bool {
-        ignoreDue == nil && dirty.isEmpty && downloads.count == 0 && remote.isEmpty
+        ignoreFile.due == nil && dirty.isEmpty && downloads.count == 0 && remote.isEmpty
             && (Array(later.places) + remote.postponed.values).allSatisfy { blocked[$0] != nil }
     }
 
     private var nextDue: ContinuousClock.Instant? {
         // A held deletion waits for the user.
         let deletions =
-            heldDeletionCount > 0 || isIgnoreAwaited ? nil : vanished.values.max().map { $0 + options.deleteDelay }
+            heldDeletionCount > 0 || ignoreFile.isAwaited ? nil : vanished.values.max().map { $0 + options.deleteDelay }
         return [
-            deletions, later.nextDue, downloads.nextDue, nextScan, nextRejectedRetry, ignoreDue,
+            deletions, later.nextDue, downloads.nextDue, nextScan, nextRejectedRetry, ignoreFile.due,
             remote.postponed.isEmpty ? nil : max(nextRetry, .now + .milliseconds(100)),
         ]
         .compactMap { $0 }.min()
@@ -307,9 +299,12 @@ package actor FolderSync {
         return report
     }
 
+    /// Some of the paths whose deletion is held.
     private var heldPaths: [String] {
-        let paths = vanished.keys.compactMap { id in try? read { try $0.path(of: id) }.flatMap { $0 } }
-        return Array(paths.map { $0.map(\.text).joined(separator: "/") }.sorted().prefix(FolderReport.heldMax + 1))
+        let paths = vanished.keys.prefix(FolderReport.heldMax + 1).compactMap { id in
+            try? read { try $0.path(of: id) }.flatMap { $0 }
+        }
+        return paths.map { $0.map(\.text).joined(separator: "/") }.sorted()
     }
 
     private func report(_ state: FolderReport.State, problem: String? = nil) {

@@ -1,13 +1,12 @@
 internal import Foundation
-internal import NephosCore
 internal import NephosFiles
-internal import NephosKit
 
 /// Files that stay on their device: by name for all folders, and by the patterns of a `.nephosignore` in the root.
 ///
 /// Patterns have the syntax of gitignore(5), and its rule that an ignored file which is synced already stays synced.
 struct IgnoreRule: Sendable {
     static let fileName = FileName(".nephosignore".utf8)
+    /// Bytes of a file of patterns.
     static let fileSizeMax = 1 << 20
     private static let suffix = FileName(".nosync".utf8)
     private static let junk: Set<FileName> = [
@@ -48,7 +47,7 @@ struct IgnoreRule: Sendable {
     private func ignoresAlone(_ path: ArraySlice<FileName>, isFolder: Bool) -> Bool {
         // The last pattern that fits decides.
         let last = patterns.last { pattern in
-            (isFolder || !pattern.isForFolders) && Self.matches(path, pattern.parts[...])
+            (isFolder || !pattern.isForFolders) && Self.matches(path, pattern.parts)
         }
         return last.map { !$0.isException } ?? false
     }
@@ -74,20 +73,31 @@ struct IgnoreRule: Sendable {
         let isAnywhere = !line.contains(slash)
         let names = line.split(separator: slash)
         guard !names.isEmpty else { return nil }
-        let parts = names.map { $0.elementsEqual("**".utf8) ? nil : FileName($0) }
+        let parts: [FileName?] = names.map { $0.elementsEqual("**".utf8) ? nil : FileName($0) }
+        // At the end ** stands for everything inside: one name or more.
+        let inside: [FileName?] = parts.last == .some(nil) ? [FileName("*".utf8)] : []
         return Pattern(
-            parts: isAnywhere ? [nil] + parts : parts, isException: isException, isForFolders: isForFolders)
+            parts: (isAnywhere ? [nil] : []) + parts + inside, isException: isException, isForFolders: isForFolders)
     }
 
-    private static func matches(_ path: ArraySlice<FileName>, _ parts: ArraySlice<FileName?>) -> Bool {
-        guard let part = parts.first else { return path.isEmpty }
-        guard let part else {
-            // At the end it stands for everything inside, elsewhere for any folders or none.
-            guard parts.count > 1 else { return !path.isEmpty }
-            return path.indices.contains { matches(path[$0...], parts.dropFirst()) }
+    /// When a name does not fit, only the last `**` takes one folder more, so the time is at most the product of both lengths.
+    private static func matches(_ path: ArraySlice<FileName>, _ parts: [FileName?]) -> Bool {
+        var (next, part) = (path.startIndex, 0)
+        var retry: (next: Int, part: Int)?
+        while next < path.endIndex {
+            if part < parts.count, parts[part] == nil {
+                retry = (next, part)
+                part += 1
+            } else if part < parts.count, let pattern = parts[part], matches(path[next], pattern) {
+                (next, part) = (next + 1, part + 1)
+            } else if let last = retry {
+                retry = (last.next + 1, last.part)
+                (next, part) = (last.next + 1, last.part + 1)
+            } else {
+                return false
+            }
         }
-        guard let name = path.first, matches(name, part) else { return false }
-        return matches(path.dropFirst(), parts.dropFirst())
+        return parts[part...].allSatisfy { $0 == nil }
     }
 
     private static func matches(_ name: FileName, _ part: FileName) -> Bool {
@@ -103,78 +113,15 @@ struct IgnoreRule: Sendable {
     }
 }
 
-// What stays on this device.
-extension FolderSync {
-    /// Reads the patterns again if their file has changed. Then everything is looked at again: what was ignored may not be
-    /// any more.
-    func readIgnorePatterns() throws(CloudError) {
-        ignoreDue = nil
-        let place = Place(folder: container.root, name: IgnoreRule.fileName)
-        guard let facts = try? root.folder.facts(place.name) else {
-            guard try read({ try $0.child(of: place.folder, named: place.name) }) == nil else {
-                // Programs delete and write again: the patterns hold until the deletion is sent.
-                if isIgnoreAwaited {
-                    isIgnoreAwaited = false
-                    scanAll()
-                }
-                return
-            }
-            // Another device's patterns are on their way. Before they are here, nothing new is sent.
-            let wasAwaited = isIgnoreAwaited
-            isIgnoreAwaited = try container.child(of: place.folder, named: Data(place.name))?.kind == .file
-            if ignoreStamp != nil || wasAwaited && !isIgnoreAwaited { take(nil, IgnoreRule()) }
-            return
-        }
-        let stamp = FileStamp(facts)
-        guard ignoreStamp != stamp || isIgnoreAwaited else { return }
-        // A program that saves it may have emptied it first.
-        if ignoreSeen?.stamp != stamp { ignoreSeen = (stamp, .now) }
-        let isOld = Date(timeIntervalSince1970: Double(facts.modified) / 1e9) < Date(timeIntervalSinceNow: -10)
-        guard let seen = ignoreSeen, isOld || seen.time + LaterPlaces.calm <= .now else {
-            isIgnoreAwaited = true
-            ignoreDue = (ignoreSeen?.time ?? .now) + LaterPlaces.calm
-            return
-        }
-        guard facts.kind == .file, let text = ignoreText else {
-            block(place, "The patterns cannot be read, so new files are not sent. It must be a file that you can read.")
-            return isIgnoreAwaited = true
-        }
-        isIgnoreAwaited = false
-        take(stamp, IgnoreRule(text))
-    }
-
-    private func take(_ stamp: FileStamp?, _ rule: IgnoreRule) {
-        (ignoreStamp, ignoreRule) = (stamp, rule)
-        scanAll()
-    }
-
-    /// Nil: it cannot be read.
-    private var ignoreText: [UInt8]? {
-        guard let descriptor = try? root.folder.openFile(IgnoreRule.fileName) else { return nil }
-        let file = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
-        do { return [UInt8](try file.read(upToCount: IgnoreRule.fileSizeMax) ?? Data()) } catch { return nil }
-    }
-
-    /// Whether a file or folder without an item is left alone.
-    func isIgnored(_ place: Place, isFolder: Bool) throws(CloudError) -> Bool {
-        if isIgnoreAwaited, place != Place(folder: container.root, name: IgnoreRule.fileName) { return true }
-        guard !ignoreRule.isEmpty, let path = try read({ try $0.path(of: place.folder) }),
-            ignoreRule.ignores(path + [place.name], isFolder: isFolder)
-        else { return false }
-        // What another device has put there all the same is synced.
-        return try container.child(of: place.folder, named: Data(place.name)) == nil
-    }
-
-    /// Whether a folder has ignored files, and nothing else but junk. One that cannot be read may have others.
-    func holdsOnlyIgnored(_ path: [FileName]) -> Bool {
-        guard let folder = try? root.folder.folder(path), let names = try? folder.names() else { return false }
-        let left = names.filter { !IgnoreRule.isJunk($0) }
-        return !left.isEmpty
-            && left.allSatisfy { name in
-                if IgnoreRule.ignores(name) { return true }
-                guard let isFolder = try? folder.facts(name).kind == .folder else { return false }
-                return ignoreRule.ignores(path + [name], isFolder: isFolder)
-                    || isFolder && holdsOnlyIgnored(path + [name])
-            }
-    }
+/// The patterns that hold in a folder, and the file that they were read from.
+struct IgnoreFile {
+    var rule = IgnoreRule()
+    /// The file's stamp when the patterns were read; nil: there was none.
+    var stamp: FileStamp?
+    /// The stamp at the last look, and since when it is so.
+    var seen: (stamp: FileStamp, time: ContinuousClock.Instant)?
+    /// The patterns are not here yet, or cannot be read: nothing new is sent.
+    var isAwaited = false
+    /// When a file that was just written is read.
+    var due: ContinuousClock.Instant?
 }
