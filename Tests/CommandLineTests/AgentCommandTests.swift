@@ -107,9 +107,13 @@ import Testing
             let agents = try devices.map { try $0.start(["agent", "run"]) }
             try folders[0].write("a.txt", "a")
             try await eventually("it comes") { folders[1].read("a.txt") == "a" }
+            // A pass that has begun is ended: wait until there is none.
+            let deadline = ContinuousClock.now + .seconds(60)
+            while try await !devices[0].run("agent", "status").output.contains("in sync"), .now < deadline {
+                try await Task.sleep(for: .milliseconds(50))
+            }
             let paused = try await devices[0].run("agent", "pause", "--for", "1h")
             #expect(paused.status == 0 && paused.output.contains("until"), "\(paused)")
-            try await Task.sleep(for: .milliseconds(300))
             try folders[0].write("b.txt", "b")
             try folders[1].write("c.txt", "c")
             try await Task.sleep(for: .seconds(2))

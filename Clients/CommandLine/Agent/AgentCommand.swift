@@ -175,17 +175,32 @@ extension AgentCommand {
         }
     }
 
+    /// One folder, and what its agent is told.
+    struct FolderOptions: ParsableArguments {
+        @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
+        @OptionGroup var agent: AgentOptionGroup
+        @OptionGroup var output: OutputOptions
+
+        /// Changes rows of the folder, and wakes the agent.
+        func tell(_ body: @escaping (AgentStore, AgentFolder) throws -> Void) async throws {
+            try await agent.withStore { store, control, _ in
+                defer { control.wake() }
+                try body(store, try store.folder(named: folder))
+            }
+        }
+    }
+
     struct Pause: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Leave a folder alone for a while: nothing is sent or received.",
-            discussion:
-                "Changes that were handed over before are still sent. nephos agent run --once syncs all the same.")
+            discussion: """
+                Changes that the agent has handed over before are still sent, and downloads that run end. nephos agent \
+                run --once syncs all the same.
+                """)
 
-        @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
+        @OptionGroup var options: FolderOptions
         @Option(name: .customLong("for"), help: "How long: 90s, 30m, 12h, 7d, 4w (default: until nephos agent resume).")
-        var duration: DocumentsCommand.Lifetime?
-        @OptionGroup var agent: AgentOptionGroup
-        @OptionGroup var output: OutputOptions
+        var duration: TimeSpan?
 
         private struct Paused: Encodable {
             var folder: String
@@ -194,17 +209,15 @@ extension AgentCommand {
         }
 
         func run() async throws {
-            try await agent.withStore { store, control, _ in
-                let added = try store.folder(named: folder)
+            try await options.tell { store, folder in
                 let end = duration.map { Date(timeIntervalSinceNow: TimeInterval($0.duration.components.seconds)) }
-                try store.pause(added, until: end ?? .distantFuture)
-                control.wake()
+                try store.pause(folder, until: end ?? .distantFuture)
                 let text =
                     end.map { " until \(describe(Timestamp(milliseconds: UInt64($0.timeIntervalSince1970 * 1000))))" }
                     ?? ""
-                try output.print(
-                    Paused(folder: added.path, until: end),
-                    text: "Paused \(inLine(added.path))\(text). Go on with: nephos agent resume")
+                try options.output.print(
+                    Paused(folder: folder.path, until: end),
+                    text: "Paused \(inLine(folder.path))\(text). Go on with: nephos agent resume")
             }
         }
     }
@@ -212,40 +225,15 @@ extension AgentCommand {
     struct Resume: AsyncParsableCommand {
         static let configuration = CommandConfiguration(abstract: "Go on with a folder that was paused.")
 
-        @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
-        @OptionGroup var agent: AgentOptionGroup
-        @OptionGroup var output: OutputOptions
+        @OptionGroup var options: FolderOptions
 
         func run() async throws {
-            try await agent.withStore { store, control, _ in
-                let added = try store.folder(named: folder)
-                let wasPaused = try store.pauseEnd(of: added) != nil
-                try store.pause(added, until: nil)
-                control.wake()
-                try output.print(
-                    Row(added),
-                    text: wasPaused ? "Going on with \(inLine(added.path))." : "\(inLine(added.path)) is not paused.")
-            }
-        }
-    }
-
-    /// The answer to a deletion that is held.
-    struct HeldOptions: ParsableArguments {
-        @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
-        @OptionGroup var agent: AgentOptionGroup
-        @OptionGroup var output: OutputOptions
-
-        /// - Parameter key: Of the number of files, in JSON.
-        func answer(
-            _ key: String, text: @escaping (Int) -> String,
-            _ note: @escaping (AgentStore, AgentFolder, Int) throws -> Void
-        ) async throws {
-            try await agent.withStore { store, control, _ in
-                let added = try store.folder(named: folder)
-                let count = try store.report(of: added)?.heldDeletionCount ?? 0
-                if count > 0 { try note(store, added, count) }
-                control.wake()
-                try output.print([key: count], text: count == 0 ? "No deletion is held." : text(count))
+            try await options.tell { store, folder in
+                let wasPaused = try store.pauseEnd(of: folder) != nil
+                try store.pause(folder, until: nil)
+                try options.output.print(
+                    Row(folder),
+                    text: wasPaused ? "Going on with \(inLine(folder.path))." : "\(inLine(folder.path)) is not paused.")
             }
         }
     }
@@ -259,13 +247,16 @@ extension AgentCommand {
                 restore brings them back instead.
                 """)
 
-        @OptionGroup var held: HeldOptions
+        @OptionGroup var options: FolderOptions
 
         func run() async throws {
-            try await held.answer(
-                "deletions", text: { "Allowed: \(counted($0, "file")) will be deleted on all devices." }
-            ) {
-                try $0.allowDeletions($2, in: $1)
+            try await options.tell { store, folder in
+                let count = try store.heldCount(in: folder)
+                if count > 0 { try store.allowDeletions(count, in: folder) }
+                try options.output.print(
+                    ["deletions": count],
+                    text: count == 0
+                        ? "No deletion is held." : "Allowed: \(counted(count, "file")) will be deleted on all devices.")
             }
         }
     }
@@ -274,13 +265,22 @@ extension AgentCommand {
         static let configuration = CommandConfiguration(
             abstract: "Bring back the files of a large deletion that is held.")
 
-        @OptionGroup var held: HeldOptions
+        @OptionGroup var options: FolderOptions
 
         func run() async throws {
-            try await held.answer("restored", text: { "\(counted($0, "file")) will be downloaded again." }) {
-                store, folder, _ in
-                try store.requestRestore(in: folder)
+            try await options.tell { store, folder in
+                let count = try store.heldCount(in: folder)
+                if count > 0 { try store.requestRestore(in: folder) }
+                try options.output.print(
+                    ["restored": count],
+                    text: count == 0 ? "No deletion is held." : "\(counted(count, "file")) will be downloaded again.")
             }
         }
+    }
+}
+
+extension AgentStore {
+    fileprivate func heldCount(in folder: AgentFolder) throws(CloudError) -> Int {
+        try report(of: folder)?.heldDeletionCount ?? 0
     }
 }

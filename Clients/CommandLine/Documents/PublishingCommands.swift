@@ -3,19 +3,6 @@ import NephosCore
 import NephosKit
 
 extension DocumentsCommand {
-    /// How long a link is good, as a person says it: `7d`, `12h`, `30m`, `90s`.
-    struct Lifetime: ExpressibleByArgument {
-        var duration: Duration
-
-        init?(argument: String) {
-            let units: [Character: Int64] = ["s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400]
-            guard let unit = argument.last.flatMap({ units[$0] }), let count = Int64(argument.dropLast()),
-                (1...1_000_000).contains(count)
-            else { return nil }
-            duration = .seconds(count * unit)
-        }
-    }
-
     /// A link as `--json` prints it.
     struct LinkRow: Encodable {
         var id: String
@@ -56,7 +43,7 @@ extension DocumentsCommand {
                 """)
 
         @Argument(help: "The file.") var path: DocumentArgument
-        @Option(help: "How long the link works: 90s, 30m, 12h, 7d, 4w (default: 7d).") var expires: Lifetime?
+        @Option(help: "How long the link works: 90s, 30m, 12h, 7d, 4w (default: 7d).") var expires: TimeSpan?
         @OptionGroup var container: ContainerOptions
         @OptionGroup var wait: WaitOptions
         @OptionGroup var output: OutputOptions
