@@ -1238,7 +1238,7 @@ public nonisolated struct WireContainerDefinition: Sendable {
 /// Says what a container is. Class and names hold for accounts that have not begun to use it; those that have keep
 /// theirs for ever. Who may write holds for all, within seconds; so does how long former versions are kept, and what comes
 /// into the trash from then on. A container that was never said to be anything is one of
-/// documents, with folded names.
+/// documents, with names compared by their bytes.
 public nonisolated struct WireSaveContainer: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
   // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
