@@ -175,7 +175,7 @@ extension AgentCommand {
         }
     }
 
-    /// One folder, and what its agent is told.
+    /// One folder, for commands that change its rows.
     struct FolderOptions: ParsableArguments {
         @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
         @OptionGroup var agent: AgentOptionGroup
