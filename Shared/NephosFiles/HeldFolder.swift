@@ -114,7 +114,9 @@ public final class HeldFolder: Sendable {
     private func openBeneath(_ path: [FileName], _ flags: Int32, _ mode: UInt32 = 0) throws(FileFailure) -> Int32 {
         let bytes = path.isEmpty ? [UInt8(ascii: ".")] : Array(path.joined(separator: [UInt8(ascii: "/")]))
         while true {
-            let result = Self.withName(bytes) { open_beneath(descriptor, $0, flags | O_CLOEXEC, mode) }
+            let result = Self.withName(bytes) { name in
+                FileSystem.openUnnoticed { open_beneath(descriptor, name, flags | O_CLOEXEC | $0, mode) }
+            }
             if result >= 0 { return result }
             // Something on the way was renamed in this moment.
             guard errno == EAGAIN || errno == EINTR else { throw FileFailure() }

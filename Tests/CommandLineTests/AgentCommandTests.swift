@@ -63,6 +63,43 @@ import Testing
         }
     }
 
+    @Test func contentsLeaveTheDiskAndComeBack() async throws {
+        try await withTenant { house in
+            let devices = [house.person, try await house.anotherDevice("other")]
+            let folder = try await folders(house, [devices[0]])[0]
+            let second = Folder(path: house.folder + "/agent-1")
+            #expect(try await devices[1].run("agent", "add", second.path, "--on-demand").status == 0)
+            let text = String(repeating: "large ", count: 10_000)
+            try folder.write("Videos/one.mp4", text)
+            let early = try await devices[0].run("agent", "evict", folder.path)
+            #expect(early.status == 1 && early.errors.contains("Start it"), "\(early)")
+            let agents = try devices.map { try $0.start(["agent", "run"]) }
+            try await eventually("it comes as a placeholder") {
+                second.read("Videos/one.mp4.nephos") != nil && second.read("Videos/one.mp4") == nil
+            }
+            let evicted = try await devices[0].run("agent", "evict", folder.path + "/Videos")
+            #expect(evicted.status == 0 && evicted.output == "1 file is a placeholder now.\n", "\(evicted)")
+            #expect(folder.read("Videos/one.mp4") == nil)
+            #expect(try await devices[0].run("agent", "status").output.contains("of these 1 placeholder"))
+            // By the file's own name, and by the placeholder's.
+            let names = ["/Videos/one.mp4", "/Videos/one.mp4.nephos"]
+            for (device, path) in zip(devices, [folder.path + names[0], second.path + names[1]]) {
+                let back = try await device.run("agent", "download", path)
+                #expect(back.status == 0 && back.output == "1 file is here.\n", "\(back)")
+            }
+            #expect(folder.read("Videos/one.mp4") == text && second.read("Videos/one.mp4") == text)
+            let missing = try await devices[0].run("agent", "download", folder.path + "/none", "--json")
+            #expect(missing.status == 1 && missing.output.contains("none"), "\(missing)")
+            #expect(try await devices[0].run("agent", "download", "/none").status == 3)
+            let policy = try await devices[1].run("agent", "policy", "--no-on-demand", "--keep-free", "1MB")
+            #expect(policy.status == 0 && policy.output.contains("with their contents"), "\(policy)")
+            for agent in agents {
+                agent.signal(SIGTERM)
+                _ = await agent.outcome()
+            }
+        }
+    }
+
     @Test func onceSyncsAndEnds() async throws {
         try await withTenant { house in
             let devices = [house.person, try await house.anotherDevice("other")]

@@ -42,6 +42,7 @@ import Testing
     private static let samples = [
         "agent add": [agentFolder], "agent remove": [agentFolder], "agent allow": [agentFolder],
         "agent restore": [agentFolder], "agent pause": [agentFolder], "agent resume": [agentFolder],
+        "agent evict": [agentFolder], "agent download": [agentFolder], "agent policy": [agentFolder],
         "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
         "docs mkdir": ["d"], "docs rm": ["removed"], "docs pause": ["x"], "docs resume": ["x"],
         "records save": ["x", "a=1", "--type", "T"], "records delete": ["removed"],

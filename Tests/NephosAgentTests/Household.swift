@@ -4,6 +4,7 @@ import NephosCore
 import NephosFiles
 import NephosKit
 import NephosTestKit
+import Synchronization
 import Testing
 
 /// Devices of one account in a cloud of a test, each with a folder on disk that an agent keeps in sync.
@@ -15,6 +16,11 @@ final class Household {
         let path: String
         let folder: AgentFolder
         private let options: AgentOptions
+        /// Called with each activity, in the middle of a pass.
+        final class Hook: Sendable {
+            let body = Mutex<(@Sendable (AgentActivity) -> Void)?>(nil)
+        }
+        let hook = Hook()
         private var running: FolderSync?
         var sync: FolderSync { get throws { try #require(running) } }
 
@@ -29,10 +35,14 @@ final class Household {
             folder = try store.add(
                 path: path, app: container.app, container: container.id, account: account, mark: mark)
             var options = options
-            options.deleteDelay = .zero
+            // The two events of one rename may come apart.
+            if options.deleteDelay > .milliseconds(20) { options.deleteDelay = .milliseconds(20) }
             let name = (path as NSString).lastPathComponent
             let isPrinted = ProcessInfo.processInfo.environment["NEPHOS_AGENT_LOG"] != nil
-            options.onActivity = { if isPrinted { print("[\(name)] \($0.action) \($0.path) \($0.detail ?? "")") } }
+            options.onActivity = { [hook] activity in
+                if isPrinted { print("[\(name)] \(activity.action) \(activity.path) \(activity.detail ?? "")") }
+                hook.body.withLock { $0 }?(activity)
+            }
             self.options = options
             running = try FolderSync(folder, container.tree(), store, options)
         }

@@ -3,6 +3,7 @@ import NephosAgent
 import NephosCore
 import NephosKit
 import NephosTestKit
+import Synchronization
 import Testing
 
 /// Nothing is deleted because it could not be seen, and nothing large without being asked.
@@ -252,7 +253,9 @@ import Testing
     }
 
     @Test func slowDeletionIsHeldToo() async throws {
-        let house = try await Household()
+        var options = AgentOptions()
+        options.deleteDelay = .zero
+        let house = try await Household(options: options)
         try await fill(house, 100)
         for number in 0..<80 {
             try house[0].remove("Letters/\(number).txt")
@@ -263,5 +266,100 @@ import Testing
         #expect(try house[0].store.report(of: house[0].folder)?.heldDeletionCount ?? 0 > 20)
         try await house[1].sync.pass()
         #expect(try house[1].tree().count > 40)
+    }
+
+    /// Programs such as rsync and VeraCrypt set a file's date back after they have written it. Only the time of its last
+    /// change tells of that, and a rename changes it.
+    @Test(arguments: [false, true]) func writeThatHidesItsTimeIsKept(isDeleted: Bool) async throws {
+        let house = try await Household()
+        let names = (0..<8).map { "\($0).txt" }
+        for name in names { try house[0].write(name, "mine 1") }
+        try await house.expectEqual()
+        for name in names {
+            if isDeleted { try house[1].remove(name) } else { try house[1].write(name, "theirs") }
+        }
+        let edited = Mutex<[String]>([])
+        let path = house[0].path
+        house[0].hook.body.withLock {
+            // While a pass is under way, after it has looked at the disk.
+            $0 = { activity in
+                guard activity.action == .received || activity.action == .removed else { return }
+                let isFirst = edited.withLock { $0.isEmpty }
+                guard isFirst else { return }
+                for name in names where name != activity.path {
+                    let file = path + "/" + name
+                    guard let descriptor = Optional(open(file, O_WRONLY)), descriptor >= 0 else { continue }
+                    var status = stat()
+                    fstat(descriptor, &status)
+                    write(descriptor, "mine 2", 6)
+                    futimens(descriptor, [status.st_atim, status.st_mtim])
+                    close(descriptor)
+                    edited.withLock { $0.append(name) }
+                }
+            }
+        }
+        try await house.settle()
+        let edits = edited.withLock { $0 }
+        try #require(!edits.isEmpty)
+        let conflicts = try await house[0].container.conflicts.list().count
+        let kept = edits.count { house[0].read($0) == "mine 2" }
+        #expect(isDeleted ? kept == edits.count : kept + conflicts >= edits.count, "\(kept) \(conflicts)")
+        try await house.expectEqual()
+    }
+
+    /// Only files are junk: a folder of such a name was never synced, and may hold anything.
+    @Test func folderWithANameOfJunkStays() async throws {
+        let house = try await Household()
+        try house[0].write("Folder/file", "file")
+        try await house.expectEqual()
+        try house[0].write("Folder/.DS_Store/keep", "keep")
+        try house[1].remove("Folder")
+        try await house.settle()
+        #expect(house[0].read("Folder/.DS_Store/keep") == "keep")
+    }
+
+    @Test func fileWithoutRoomOnTheDiskIsBlocked() async throws {
+        let free = Mutex(Int64(10_000))
+        var options = AgentOptions()
+        options.freeBytes = { free.withLock { $0 } }
+        let house = try await Household(options: options)
+        try house[0].write("large", String(repeating: "x", count: 20_000))
+        try house[0].write("small", "small")
+        try await house.settle()
+        #expect(house[1].read("small") == "small")
+        #expect(try house[1].store.blocked(in: house[1].folder).map(\.text) == ["large"])
+        free.withLock { $0 = 30_000 }
+        try await house[1].restart()
+        try await house.expectEqual()
+        #expect(try house[1].store.blocked(in: house[1].folder).isEmpty)
+    }
+
+    @Test func removedFolderOfTheAgentIsMadeAgain() async throws {
+        let house = try await Household()
+        try house[0].write("file", "1")
+        try await house.expectEqual()
+        try house[1].remove(".nephos/parts")
+        try house[0].write("file", "2")
+        await #expect(throws: CloudError.self) { try await house[1].sync.pass() }
+        try await house[1].restart()
+        try await house.expectEqual()
+    }
+
+    /// What another device deletes is blocked no longer, and what lies in a blocked folder does not keep the agent busy.
+    @Test func blockedItemThatIsDeletedIsBlockedNoMore() async throws {
+        let house = try await Household()
+        let long = String(repeating: "x", count: 250)
+        let tree = house[1].container.tree()
+        let files = try tree.stageFiles()
+        var changes: [ContainerTree.Change] = []
+        let (folder, inner) = (tree.makeID(), tree.makeID())
+        changes.append(.makeFolder(folder, in: tree.root, name: Data("x.nosync".utf8)))
+        changes.append(.makeFolder(inner, in: folder, name: Data(long.utf8)))
+        for result in try await tree.apply(changes, files) { _ = try result.get() }
+        try await house.settle()
+        #expect(try house[0].store.blocked(in: house[0].folder).map(\.text) == ["x.nosync"])
+        _ = try await tree.apply([.trash(folder, batch: tree.makeID(), known: [folder: nil, inner: nil])], files)
+        try await house.settle()
+        #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)
     }
 }

@@ -13,6 +13,7 @@ struct AgentCommand: AsyncParsableCommand {
             """,
         subcommands: [
             Add.self, List.self, Remove.self, Run.self, Status.self, Pause.self, Resume.self, Allow.self, Restore.self,
+            Evict.self, Download.self, Policy.self,
         ])
 
     /// A folder that was added, as it is printed.
@@ -90,6 +91,7 @@ extension AgentCommand {
         @Argument(help: "The folder.", completion: .directory) var folder: String
         @Flag(help: "Take over a folder that another device's agent has kept, such as a copy of one.")
         var takeOver = false
+        @OptionGroup var policy: PolicyOptions
         @OptionGroup var container: DocumentsCommand.ContainerOptions
         @OptionGroup var output: OutputOptions
 
@@ -104,6 +106,7 @@ extension AgentCommand {
                 let mark = try RootFolder.adopt(path, takesOver: takeOver)
                 let added = try store.add(
                     path: absolute(folder), app: found.app, container: found.id, account: account, mark: mark)
+                _ = try policy.apply(to: added, store)
                 let control = try AgentControl(home: session.home.path)
                 control.wake()
                 let next = control.isRunning ? "" : "\nStart the agent: nephos agent run"

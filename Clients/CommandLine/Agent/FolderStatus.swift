@@ -17,6 +17,8 @@ struct FolderStatus: Encodable {
     var pausedUntil: Date?
     var problem: String?
     var items: Int
+    /// Of these, files whose contents are not on this device.
+    var placeholders: Int
     var dirtyFolders: Int
     var waiting: Int
     var downloads: Int
@@ -46,7 +48,7 @@ struct FolderStatus: Encodable {
 
     private init(unreadable path: String, _ error: CloudError) {
         (folder, running, state, problem) = (path, false, "stopped", error.sentence)
-        (items, dirtyFolders, waiting, downloads, unsent) = (0, 0, 0, 0, 0)
+        (items, placeholders, dirtyFolders, waiting, downloads, unsent) = (0, 0, 0, 0, 0, 0)
         (heldDeletions, held, watchedFolders, unwatchedFolders, blocked) = (0, [], 0, 0, [])
     }
 
@@ -77,7 +79,7 @@ struct FolderStatus: Encodable {
             case .stopped: "stopped"
             }
         problem = report.problem ?? status?.pending.first?.reason
-        (items, dirtyFolders) = (report.itemCount, report.dirtyFolderCount)
+        (items, placeholders, dirtyFolders) = (report.itemCount, report.evictedCount, report.dirtyFolderCount)
         (waiting, downloads) = (report.waitingCount, report.downloadCount)
         (heldDeletions, held) = (report.heldDeletionCount, report.held)
         (watchedFolders, unwatchedFolders) = (report.watchedFolderCount, report.unwatchedFolderCount)
@@ -85,7 +87,10 @@ struct FolderStatus: Encodable {
         blocked = try store.blocked(in: folder).map { Blocked(path: $0.text, reason: $0.reason) }
     }
 
-    var headline: String { "\(inLine(folder)): \(state), \(counted(items, "item"))" }
+    var headline: String {
+        "\(inLine(folder)): \(state), \(counted(items, "item"))"
+            + (placeholders > 0 ? ", of these \(counted(placeholders, "placeholder"))" : "")
+    }
 
     var text: String {
         var lines = [headline]

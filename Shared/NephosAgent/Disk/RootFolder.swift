@@ -64,6 +64,12 @@ package final class RootFolder: Sendable {
         guard let there = try? HeldFolder(path: path).facts(), there.inode == facts.inode, there.born == facts.born,
             there.device == facts.device, Self.readMark(folder) == mark
         else { throw Self.replaced(path) }
+        // A folder that was removed has no links. Opening everything again makes another one.
+        guard (try? parts.facts().linkCount) ?? 0 > 0, (try? parking.facts().linkCount) ?? 0 > 0 else {
+            throw CloudError(
+                .storageFailure, "Something has removed a folder in .nephos. It is made again in a moment.",
+                details: ["folder": path])
+        }
     }
 
     // MARK: Add

@@ -9,6 +9,8 @@ package struct AgentActivity: Sendable, Hashable {
         case deleted
         /// Another device's file, folder, link or move is on disk.
         case received
+        /// A file's content has left the disk, and a placeholder has its place.
+        case evicted
         /// Another device's deletion was made on disk.
         case removed
         /// A file or folder that was deleted here is back; the detail says why.

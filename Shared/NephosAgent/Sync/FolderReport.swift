@@ -20,6 +20,8 @@ package struct FolderReport: Codable, Hashable, Sendable {
     package var isProved = false
     /// Synced files and folders.
     package var itemCount = 0
+    /// Of these, files whose contents are not on this device.
+    package var evictedCount = 0
     /// Folders that changed on disk and were not looked at yet.
     package var dirtyFolderCount = 0
     /// Items that changed in the container and are not on disk yet.

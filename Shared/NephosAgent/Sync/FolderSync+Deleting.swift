@@ -8,7 +8,7 @@ extension FolderSync {
     /// Sends deletions of items that have been gone for long enough.
     func sendDeletions() async throws(CloudError) {
         // A file that was moved into a new folder has not been found there yet.
-        guard !ignoreFile.isAwaited else { return }
+        guard !ignoreFile.isAwaited, !isSendingFull else { return }
         let now = ContinuousClock.now
         // The files of one deletion are one batch for undo and for the limit, however long it takes to delete them.
         let (first, last) = (vanished.values.min() ?? now, vanished.values.max() ?? now)

@@ -79,7 +79,7 @@ extension FolderSync {
     /// Whether a folder has ignored files, and nothing else but junk. One that cannot be read may have others.
     func holdsOnlyIgnored(_ path: [FileName]) -> Bool {
         guard let folder = try? root.folder.folder(path), let names = try? folder.names() else { return false }
-        let left = names.filter { !IgnoreRule.isJunk($0) }
+        let left = names.filter { !IgnoreRule.isJunk($0) || (try? folder.facts($0).kind) != .file }
         return !left.isEmpty
             && left.allSatisfy { name in
                 if IgnoreRule.ignores(name) { return true }

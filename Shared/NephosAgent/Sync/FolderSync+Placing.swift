@@ -13,12 +13,16 @@ extension FolderSync {
     /// - Returns: False: another change has to come first.
     func place(_ item: ContainerTree.Item) async throws(CloudError) -> Bool {
         let row = try read { try $0.item(item.id) }
-        if let row, row.parent == item.parent, row.name == item.place.name { return true }
+        if let row, row.parent == item.parent, row.itemName == item.place.name { return true }
+        var item = item
+        if row?.isEvicted ?? (item.kind == .file) {
+            item.name = Data(Placeholder.name(of: item.place.name) ?? item.place.name)
+        }
         do {
             guard let folder = try open(item.parent) else {
-                // The folder comes first, and brings this one along.
+                // The folder comes first, and brings this one along, also if it is blocked for now.
                 remote.insert(item.parent)
-                return false
+                return true
             }
             guard try await free(item) else { return false }
             if let row {
@@ -27,7 +31,8 @@ extension FolderSync {
                 switch item.kind {
                 case .folder: try makeFolder(item, folder)
                 case .link: try await makeLink(item, folder)
-                case .file, .package: break
+                case .file: guard try placeEvicted(item, folder) else { return false }
+                case .package: break
                 }
             }
             unblock(item.place)
@@ -46,7 +51,7 @@ extension FolderSync {
             dirty.insert(item.parent)
             return false
         default:
-            block(item.place, "It cannot be placed here: \(failure.reason).", isLocal: false)
+            block(item.place, "It cannot be placed here: \(failure.reason).", of: item.id)
             return false
         }
     }
@@ -64,6 +69,11 @@ extension FolderSync {
         // It became one with another item.
         if wanted?.id != other.id { wanted = nil }
         guard wanted?.place != place else { return false }
+        if other.isEvicted, let wanted, Placeholder.name(of: wanted.place.name) == place.name {
+            // Its placeholder has the other's name. It goes once the file is here.
+            if let version = wanted.version { downloads.want(wanted.id, version) }
+            return false
+        }
         if wanted == nil, other.kind == .folder, item.kind == .folder, try read({ try $0.item(item.id) }) == nil {
             // The folder was deleted and made again. Its contents are compared, and need not move.
             remote.insert(try read { try $0.children(of: other.id).map(\.id) })
@@ -195,7 +205,7 @@ extension FolderSync {
         _ arrival: Downloads.Arrival, _ item: ContainerTree.Item, _ folders: inout [DocumentID: HeldFolder]
     ) async throws(CloudError) -> SyncedItem? {
         let row = try read { try $0.item(item.id) }
-        let place = row.map { Place(folder: $0.parent, name: $0.name) } ?? item.place
+        var place = row.map { Place(folder: $0.parent, name: $0.name) } ?? item.place
         do {
             guard let folder = try folders[place.folder] ?? open(place.folder) else {
                 remote.insert([item.parent, item.id])
@@ -208,7 +218,13 @@ extension FolderSync {
             Self.setExecutable(item.isExecutable, of: descriptor)
             // Before the file can be seen: a write after that is a change.
             let before = FileStamp(try HeldFolder.facts(of: descriptor))
-            if let row {
+            if let row, row.isEvicted {
+                // The file beside its placeholder, which goes after the row is written.
+                place.name = row.itemName
+                try root.parts.move(arrival.part, to: folder, as: place.name)
+                filledPlaces.append(row.place)
+                vanished[row.id] = nil
+            } else if let row {
                 guard try exchange(arrival.part, with: row, in: folder) else {
                     postpone(item.id, place)
                     return nil
@@ -245,6 +261,13 @@ extension FolderSync {
         guard fstat(old, &status) == 0, FileAccess.copy(of: status, to: descriptor) else { throw FileFailure() }
     }
 
+    /// Whether a file is still as its row says, up to the time of its last change. To be asked before it is renamed, which
+    /// changes that time: programs that set dates back, as rsync and VeraCrypt do, hide a write from all other times.
+    func isAsRowSays(_ row: SyncedItem, in folder: HeldFolder) throws(FileFailure) -> Bool {
+        if row.isParked { return true }
+        return try FileStamp(folder.facts(row.name)) == row.stamp
+    }
+
     /// Whether a file may be replaced or removed: no program has it open for writing, and it is no database in use.
     func isUnused(_ row: SyncedItem, in folder: HeldFolder) throws -> Bool {
         guard !row.isRacy, !row.isToBeSent else { return false }
@@ -254,8 +277,17 @@ extension FolderSync {
         let path = LocalPath("/proc/self/fd/\(folder.descriptor)").appending(row.name)
         guard HeldFolder.isWritten(descriptor) || DatabaseFiles.refusal(of: path) != nil else { return true }
         let place = Place(folder: row.parent, name: row.name)
-        block(place, "A program has it open, so another device's change waits. Close it there.", isLocal: false)
+        block(place, "A program has it open, so another device's change waits. Close it there.", of: row.id)
         return false
+    }
+
+    /// Whether a file that was taken out of sight has the row's content, and no program that opened it before can write it.
+    func isAsBefore(_ row: SyncedItem, _ name: FileName, in folder: HeldFolder) throws(FileFailure) -> Bool {
+        guard try row.stamp.hasContent(of: folder.facts(name)) else { return false }
+        guard row.kind == .file else { return true }
+        let descriptor = try folder.openFile(name)
+        defer { close(descriptor) }
+        return !HeldFolder.isWritten(descriptor)
     }
 
     /// Exchanges a file of the agent's own folder with an item's, and removes the old one if it is as the row says. If it
@@ -272,13 +304,18 @@ extension FolderSync {
         let name = Self.exchangedPrefix + row.parkingName
         try root.parts.move(part, to: root.parts, as: name, replacing: .yes)
         let new = try root.parts.facts(name)
+        guard try isAsRowSays(row, in: folder) else {
+            root.parts.removeAll(name)
+            dirty.insert(row.place)
+            return false
+        }
         do throws(FileFailure) { try root.parts.move(name, to: folder, as: row.name, replacing: .exchange) } catch {
             root.parts.removeAll(name)
             dirty.insert(Place(folder: row.parent, name: row.name))
             guard error.isAbsence else { throw error }
             return false
         }
-        guard try row.stamp.hasContent(of: root.parts.facts(name)) else {
+        guard try isAsBefore(row, name, in: root.parts) else {
             try root.parts.move(name, to: folder, as: row.name, replacing: .exchange)
             if try root.parts.facts(name).inode == new.inode {
                 root.parts.removeAll(name)
@@ -317,8 +354,7 @@ extension FolderSync {
             try forget(row)
             unblock(place)
         } catch let failure as FileFailure {
-            block(
-                place, "Another device deleted it, and it cannot be removed here: \(failure.reason).", isLocal: false)
+            block(place, "Another device deleted it, and it cannot be removed here: \(failure.reason).", of: row.id)
             postpone(row.id, place)
         } catch { throw CloudError(wrapping: error) }
     }
@@ -329,14 +365,14 @@ extension FolderSync {
     }
 
     private func removeFile(_ row: SyncedItem, _ folder: HeldFolder) throws -> Bool {
-        guard try isUnused(row, in: folder) else {
-            if row.isRacy || row.isToBeSent { dirty.insert(row.place) }
+        guard try isUnused(row, in: folder), try isAsRowSays(row, in: folder) else {
+            dirty.insert(row.place)
             return false
         }
         // First out of everybody's sight: what is removed is what was looked at.
         let name = row.isParked ? row.name : row.parkingName
         if !row.isParked { try folder.move(row.name, to: root.parking, as: name) }
-        guard try row.stamp.hasContent(of: root.parking.facts(name)) else {
+        guard try isAsBefore(row, name, in: root.parking) else {
             // It was changed here: it becomes a new item.
             let wanted = row.isParked ? FileName("recovered ".utf8) + name : row.name
             try giveBack(name, from: root.parking, to: row.isParked ? root.folder : folder, as: wanted)
@@ -351,7 +387,7 @@ extension FolderSync {
     private func removeFolder(_ row: SyncedItem, _ parent: HeldFolder) throws -> Bool {
         let folder = try parent.folder([row.name])
         let names = try folder.names()
-        let left = names.filter { !IgnoreRule.isJunk($0) }
+        let left = try names.filter { try !(IgnoreRule.isJunk($0) && folder.facts($0).kind == .file) }
         guard left.isEmpty else {
             if let path = try read({ try $0.path(of: row.id) }), holdsOnlyIgnored(path) {
                 // Ignored files stay, in a folder that this device alone has from now on. Its row stays too, so that a new
@@ -367,7 +403,7 @@ extension FolderSync {
                 let place = Place(folder: row.parent, name: row.name)
                 block(
                     place, "Another device deleted it. It stays here, since a FIFO, socket or device is in it.",
-                    isLocal: false)
+                    of: row.id)
             } else {
                 // New files are sent, and the folder is made again for them.
                 dirty.insert(row.id, isDeep: true)

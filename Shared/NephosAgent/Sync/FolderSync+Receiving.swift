@@ -5,14 +5,16 @@ internal import NephosKit
 
 /// The changes that make the disk equal to the container.
 struct RemotePlan {
+    /// New files come as placeholders.
+    var isOnDemand = false
     /// Folders and links to make, and items to move. Files are made when their contents have come.
     var placements: [ContainerTree.Item] = []
     var downloads: [ContainerTree.Item] = []
     /// Links with another target.
     var links: [(SyncedItem, ContainerTree.Item)] = []
     var modes: [(SyncedItem, ContainerTree.Item)] = []
-    /// Rows whose content has another version by name, with the same bytes.
-    var aliases: [(SyncedItem, DocumentID)] = []
+    /// Rows whose content has another version by name, with the same bytes or with none on disk.
+    var versions: [(SyncedItem, ContainerTree.Item)] = []
     var removals: [SyncedItem] = []
     /// Of a kind that a folder cannot hold.
     var unsupported: [ContainerTree.Item] = []
@@ -29,19 +31,28 @@ struct RemotePlan {
             return unsupported.append(item)
         }
         guard let row else {
-            if item.kind == .file { downloads.append(item) } else { placements.append(item) }
+            let isEvicted =
+                isOnDemand && item.size >= Placeholder.fileSizeMin && Placeholder.name(of: FileName(item.name)) != nil
+                && FileName(item.name) != IgnoreRule.fileName
+            if item.kind == .file, !isEvicted { downloads.append(item) } else { placements.append(item) }
             return
         }
         guard row.kind == item.fileKind else {
             removals.append(row)
             return compare(item, nil)
         }
-        if row.parent != item.parent || row.name != FileName(item.name) { placements.append(item) }
+        if row.parent != item.parent || row.itemName != FileName(item.name) { placements.append(item) }
         guard item.kind != .folder, let version = item.version else { return }
+        if row.isEvicted {
+            // A placeholder is of no version.
+            if row.version != version { versions.append((row, item)) }
+            if Placeholder.name(of: FileName(item.name)) == nil { downloads.append(item) }
+            return
+        }
         if !item.hasContent(of: row.version) {
             if item.kind == .file { downloads.append(item) } else { links.append((row, item)) }
         } else if row.version != version {
-            aliases.append((row, version))
+            versions.append((row, item))
         }
         if item.kind == .file, row.stamp.isExecutable != item.isExecutable { modes.append((row, item)) }
     }
@@ -92,7 +103,7 @@ extension FolderSync {
             note(.kept, item.place, "It was not deleted: \(reason)")
         }
         var ids = ids
-        var plan = RemotePlan()
+        var plan = RemotePlan(isOnDemand: policy.isOnDemand)
         var seen: Set<DocumentID> = []
         while !ids.isEmpty {
             var versions: [DocumentID: DocumentID] = [:]
@@ -125,9 +136,7 @@ extension FolderSync {
                 }
                 let row = try read { try $0.item(item?.id ?? id) }
                 // A cause that is still there blocks them again.
-                for place in [item?.place, row?.place].compactMap({ $0 }) where blocked[place]?.isLocal == false {
-                    unblock(place)
-                }
+                unblockUnlessBlockedAgain([item?.place, row?.place, blockedItems[id]])
                 plan.compare(item, row)
                 if item == nil { downloads.cancel(id) }
                 // Some of a deleted folder's items may have been moved out before.
@@ -136,6 +145,7 @@ extension FolderSync {
             ids = more
         }
         try await carryOut(plan)
+        endBlocks()
     }
 
     /// Forgets a row of an item that the container does not know, and looks at its place again.
@@ -244,11 +254,11 @@ extension FolderSync {
                 item.kind == .package
                 ? "Packages are not kept in folders yet. Get it with nephos docs get."
                 : "Files with this name stay on their device, so another device's is not placed here."
-            block(item.place, reason, isLocal: false)
+            block(item.place, reason, of: item.id)
         }
         try write { tree in
-            for (var row, version) in plan.aliases {
-                row.version = version
+            for (var row, item) in plan.versions {
+                (row.version, row.digest) = (item.version, item.digest)
                 try tree.put(row)
             }
         }
@@ -265,7 +275,13 @@ extension FolderSync {
         for (row, item) in plan.links { try await replaceLink(row, by: item) }
         for (row, item) in plan.modes { try setMode(of: row, to: item) }
         for item in plan.downloads {
-            if let version = item.version, try await isFree(item) { downloads.want(item.id, version) }
+            guard let version = item.version, try await isFree(item) else { continue }
+            guard item.size <= max(0, freeBytes) else {
+                block(item.place, "The disk has no room for its \(item.size) bytes.", of: item.id)
+                postpone(item.id, item.place)
+                continue
+            }
+            downloads.want(item.id, version)
         }
         // Contents are removed before their folder.
         let depths = try plan.removals.map { row throws(CloudError) in

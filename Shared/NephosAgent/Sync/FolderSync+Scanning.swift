@@ -12,6 +12,15 @@ struct LocalBatch {
         case make(Place, FileFacts)
         case change(SyncedItem, FileFacts)
 
+        /// Where a content has to be read; nil: none has.
+        var placeOfContent: Place? {
+            switch self {
+            case .make(let place, let facts) where facts.kind == .file: place
+            case .change(let item, _): item.place
+            case .make, .move, .displace: nil
+            }
+        }
+
         /// The order within a batch: names become free before others take them.
         fileprivate var rank: Int {
             switch self {
@@ -67,12 +76,14 @@ extension FolderSync {
     /// Looks at dirty folders until none is left, and sends what has changed.
     func sendChanges() async throws(CloudError) {
         var batch = LocalBatch()
-        while let look = dirty.popLast() {
+        isSendingFull = try isFull()
+        while !isSendingFull, let look = dirty.popLast() {
             try scan(look, &batch)
             // Folders that were found new have no row before this, and are looked at after it.
             if dirty.isEmpty || batch.count >= Self.batchMax { try await send(&batch) }
         }
         try await send(&batch)
+        lookAtFilled()
     }
 
     private func scan(_ look: DirtyFolders.Look, _ batch: inout LocalBatch) throws(CloudError) {
@@ -146,7 +157,7 @@ extension FolderSync {
         _ place: Place, _ facts: FileFacts, _ item: SyncedItem?, _ inodes: Set<UInt64>, _ isDeep: Bool,
         _ batch: inout LocalBatch
     ) throws {
-        let item = item.flatMap { batch.moves($0.id) ? nil : $0 }
+        var item = item.flatMap { batch.moves($0.id) ? nil : $0 }
         var known: SyncedItem?
         var standing = Standing.absent
         if item?.stamp.isFile(facts) != true {
@@ -154,8 +165,12 @@ extension FolderSync {
             if let known { standing = try self.standing(of: known) }
         }
         let isElsewhere = item.map { $0.stamp.inode != facts.inode && inodes.contains($0.stamp.inode) } ?? false
-        let decision = LocalRule.decide(
+        let found = LocalRule.decide(
             facts, item, isElsewhere: isElsewhere, known: known, standing: standing)
+        var decision = try decide(found, place, facts)
+        // A placeholder that became a file of its own.
+        if case .change = found, case .make = decision { item = nil }
+        if item == nil, case .make = decision { decision = try decideAboutPlaceholder(place, facts) ?? decision }
         if let item, decision.displaces, !isElsewhere {
             guard item.kind != .folder else {
                 // The folder may come up elsewhere, or its deletion may be held: until then its name is not free.
@@ -166,7 +181,7 @@ extension FolderSync {
         }
         switch decision {
         case .unchanged:
-            guard let item else { return }
+            guard let item else { return later.remove(place) }
             vanished[item.id] = nil
             later.remove(place)
             if item.kind == .folder, isDeep { dirty.insert(item.id, isDeep: true) }
@@ -174,6 +189,7 @@ extension FolderSync {
             vanished[item.id] = nil
             item.stamp = FileStamp(facts)
             try write { try $0.put(item) }
+            later.remove(place)
             dirty.insert(item.id, isDeep: true)
         case .make:
             guard try !leaveIgnored(place, facts) else { return }

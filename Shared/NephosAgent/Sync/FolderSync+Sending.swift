@@ -33,6 +33,11 @@ extension FolderSync {
         var folders: [DocumentID: HeldFolder] = [:]
         try await freeNames(for: changes)
         for change in changes {
+            if isSendingFull, let place = change.placeOfContent {
+                // It is looked at again once there is room.
+                dirty.insert(place)
+                continue
+            }
             if case .move(let item, _, _, _) = change, item.kind == .folder {
                 // Each folder's move is sent alone, since the next one rests on the tree that it makes.
                 try await apply(&prepared, files)
@@ -40,13 +45,17 @@ extension FolderSync {
             }
             guard let one = try prepare(change, files, &folders, &bytes) else { continue }
             prepared.append(one)
-            guard bytes >= Self.stagedBytesMax || one.isFolderMove else { continue }
+            guard bytes >= min(Self.stagedBytesMax, options.unsentBytesMax) || one.isFolderMove else { continue }
             try await apply(&prepared, files)
             files = try container.stageFiles()
             bytes = 0
+            isSendingFull = try isFull()
         }
         try await apply(&prepared, files)
     }
+
+    /// Whether so much waits to be sent that no more contents are copied into the home for now.
+    func isFull() throws(CloudError) -> Bool { try container.unsentBytes() >= options.unsentBytesMax }
 
     /// Items that exchange names get other names first: the container has no two items of one name.
     private func freeNames(for changes: [LocalBatch.Change]) async throws(CloudError) {
@@ -72,8 +81,10 @@ extension FolderSync {
             return Prepared(change: .trash(item.id, batch: container.makeID(), known: known), local: local)
         case .move(let item, let place, let facts, _):
             return Prepared(
-                change: .move(item.id, in: place.folder, name: Data(place.name)), local: local,
-                stamp: FileStamp(facts))
+                change: .move(
+                    item.id, in: place.folder,
+                    name: Data(item.isEvicted ? Placeholder.file(of: place.name) ?? place.name : place.name)),
+                local: local, stamp: FileStamp(facts))
         case .make(let place, let facts) where facts.kind == .folder:
             return Prepared(
                 change: .makeFolder(container.makeID(), in: place.folder, name: Data(place.name)), local: local,

@@ -15,6 +15,10 @@ package struct AgentOptions: Sendable {
     package var downloadTimeout = Duration.seconds(30)
     /// After how long contents that the server rejected are sent again.
     package var rejectedRetry = Duration.seconds(3600)
+    /// Bytes of contents in the home that wait to be sent. With more, no others are copied there.
+    package var unsentBytesMax: UInt64 = 1 << 30
+    /// The free bytes of the folder's disk; nil: its file system says them.
+    package var freeBytes: (@Sendable () -> Int64)?
     /// Gets each change; nil: none is reported.
     package var onActivity: (@Sendable (AgentActivity) -> Void)?
 
@@ -48,6 +52,11 @@ package actor FolderSync {
     var remote = RemoteWork()
     private var cursor: Int64?
     private(set) var blocked: [Place: Block] = [:]
+    /// The places of items that cannot be placed.
+    private(set) var blockedItems: [DocumentID: Place] = [:]
+    private var unblocking: Set<Place> = []
+    /// Whether blocks have changed since they were last written.
+    private var areBlocksChanged = true
     /// Deletions of the last minutes, for the limit of ``AgentOptions/deletionsMax``: a disk may be emptied slowly.
     var recentDeletions: [(time: ContinuousClock.Instant, count: Int)] = []
     private var lastFullScan: Date?
@@ -55,7 +64,15 @@ package actor FolderSync {
     private var lastReport: FolderReport?
     private var problem: String?
     /// Counted once after rows were written: a pass may follow each event, and the table be long.
-    private var rowCount: Int?
+    private var rowCount: (all: Int, evicted: Int)?
+    /// So much waits to be sent that looking for more has stopped.
+    var isSendingFull = false
+    var policy = RoomPolicy()
+    /// Whether folders are in a checkout of git, as far as this pass has asked.
+    var checkouts: [DocumentID: Bool] = [:]
+    /// Placeholders whose files have come.
+    var filledPlaces: [Place] = []
+    var nextRoomCheck = ContinuousClock.now
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
@@ -96,6 +113,8 @@ package actor FolderSync {
                 try recoverLeftovers()
                 hasRecovered = true
             }
+            policy = try store.policy(of: added)
+            checkouts = [:]
             takeEvents()
             try readIgnorePatterns()
             retryPostponed()
@@ -105,11 +124,12 @@ package actor FolderSync {
                 try await sendChanges()
                 try await sendDeletions()
                 try await applyChanges()
-                guard !dirty.isEmpty else { break }
+                guard !dirty.isEmpty, !isSendingFull else { break }
             }
+            try await carryOutRequests()
             if !dirty.isEmpty {
                 report(.syncing)
-                return .now + .milliseconds(100)
+                return .now + (isSendingFull ? .seconds(1) : .milliseconds(100))
             }
         } catch {
             if lastReport?.problem != error.message { note(.stopped, nil, error.message) }
@@ -122,6 +142,8 @@ package actor FolderSync {
             if heldDeletionCount == 0, vanished.isEmpty { try clearAnswers() }
         }
         isProved = isIdle ? await container.isInSync : false
+        if isIdle { problem = nil }
+        if isProved { try makeRoom() }
         report(isIdle ? .idle : .syncing)
         return nextDue
     }
@@ -131,6 +153,9 @@ package actor FolderSync {
     private var isProved = false
     private var hasRecovered = false
     private var nextRetry = ContinuousClock.now
+    private var retryPause = FolderSync.retryPauseMin
+    /// The items of the last retry.
+    private var retried: Set<DocumentID> = []
     /// Nil: nothing is rejected.
     var nextRejectedRetry: ContinuousClock.Instant?
 
@@ -141,7 +166,7 @@ package actor FolderSync {
     package var isDone: Bool { (vanished.isEmpty || heldDeletionCount > 0) && hasNoWork }
 
     /// Blocked files are looked at again from time to time, which is no known work.
-    private var hasNoWork: Bool {
+    var hasNoWork: Bool {
         ignoreFile.due == nil && dirty.isEmpty && downloads.count == 0 && remote.isEmpty
             && (Array(later.places) + remote.postponed.values).allSatisfy { blocked[$0] != nil }
     }
@@ -157,21 +182,30 @@ package actor FolderSync {
         .compactMap { $0 }.min()
     }
 
-    /// Items that could not be placed are tried again after a pause, whatever else happens meanwhile.
+    /// Items that could not be placed are tried again after a pause, whatever else happens meanwhile. The pause grows while
+    /// they stay the same.
     private func retryPostponed() {
         let now = ContinuousClock.now
         guard !remote.postponed.isEmpty, nextRetry <= now else { return }
-        remote.insert(remote.postponed.keys)
+        let ids = Set(remote.postponed.keys)
+        retryPause = ids == retried ? min(retryPause * 2, Self.retryPauseMax) : Self.retryPauseMin
+        retried = ids
+        remote.insert(ids)
         remote.postponed = [:]
-        nextRetry = now + Self.retryPause
+        nextRetry = now + retryPause
     }
 
-    private static let retryPause = Duration.seconds(1)
+    private static let retryPauseMin = Duration.seconds(1)
+    private static let retryPauseMax = Duration.seconds(60)
 
     private func takeEvents() {
         let events = watch.takeEvents()
         let now = ContinuousClock.now
         if events.isOverflown { scanAll() }
+        // A program may have closed what waits.
+        if remote.postponed.values.contains(where: { events.dirty[$0.folder]?.contains($0.name) ?? false }) {
+            nextRetry = now
+        }
         for (folder, names) in events.dirty {
             dirty.insert(folder, names)
             for name in names.names ?? [] { later.remove(Place(folder: folder, name: name)) }
@@ -245,8 +279,8 @@ package actor FolderSync {
         dirty.rename(old, to: new)
         later.rename(old, to: new)
         for (place, block) in blocked where place.folder == old {
-            blocked[place] = nil
-            blocked[Place(folder: new, name: place.name)] = block
+            unblock(place)
+            self.block(Place(folder: new, name: place.name), block.reason, of: block.item)
         }
         if let since = vanished.removeValue(forKey: old) { vanished[new] = since }
     }
@@ -271,16 +305,40 @@ package actor FolderSync {
     /// Why a place is not synced.
     struct Block: Hashable {
         var reason: String
-        /// The local file cannot be sent. Otherwise the container's item cannot be placed.
-        var isLocal: Bool
+        /// The container's item that cannot be placed; nil: the local file cannot be sent.
+        var item: DocumentID?
+
+        var isLocal: Bool { item == nil }
     }
 
-    func block(_ place: Place, _ reason: String, isLocal: Bool = true) {
+    /// - Parameter item: The container's item that cannot be placed; nil: the local file cannot be sent.
+    func block(_ place: Place, _ reason: String, of item: DocumentID? = nil) {
+        unblocking.remove(place)
+        let block = Block(reason: reason, item: item)
+        guard blocked[place] != block else { return }
         if blocked[place]?.reason != reason { note(.blocked, place, reason) }
-        blocked[place] = Block(reason: reason, isLocal: isLocal)
+        blocked[place] = block
+        if let item { blockedItems[item] = place }
+        areBlocksChanged = true
     }
 
-    func unblock(_ place: Place) { blocked[place] = nil }
+    func unblock(_ place: Place) {
+        guard let block = blocked.removeValue(forKey: place) else { return }
+        if let item = block.item { blockedItems[item] = nil }
+        areBlocksChanged = true
+    }
+
+    /// Unblocks places of container's items in ``endBlocks()``, unless they are blocked again until then.
+    func unblockUnlessBlockedAgain(_ places: [Place?]) {
+        for place in places {
+            if let place, blocked[place]?.isLocal == false { unblocking.insert(place) }
+        }
+    }
+
+    func endBlocks() {
+        for place in unblocking { unblock(place) }
+        unblocking = []
+    }
 
     func note(_ action: AgentActivity.Action, _ place: Place?, _ detail: String? = nil) {
         guard let onActivity = options.onActivity else { return }
@@ -312,11 +370,15 @@ package actor FolderSync {
         report.state = isFullScan && state == .syncing ? .scanning : state
         report.problem = problem ?? self.problem
         report.isProved = isProved
-        rowCount = rowCount ?? (try? read { try $0.count() })
-        report.itemCount = rowCount ?? 0
+        rowCount = rowCount ?? (try? read { (try $0.count(), try $0.evictedCount()) })
+        (report.itemCount, report.evictedCount) = rowCount ?? (0, 0)
         report.dirtyFolderCount = dirty.count + later.count
         (report.waitingCount, report.downloadCount) = (remote.count, downloads.count)
         (report.heldDeletionCount, report.held) = (heldDeletionCount, heldDeletionCount > 0 ? heldPaths : [])
+        // What is in a folder that is gone is not blocked any more.
+        for folder in Set(blocked.keys.map(\.folder)) where (try? read({ try $0.path(of: folder) == nil })) ?? false {
+            for place in blocked.keys where place.folder == folder { unblock(place) }
+        }
         report.blockedCount = blocked.count
         (report.watchedFolderCount, report.unwatchedFolderCount) = watch.coverage
         report.lastFullScan = lastFullScan
@@ -325,14 +387,15 @@ package actor FolderSync {
             if last == report { return }
         }
         lastReport = report
+        // A status that is not written is written by the next pass.
+        try? store.setReport(report, of: added.id)
+        guard areBlocksChanged else { return }
         let paths = blocked.compactMap { place, block in
             (try? read { try $0.path(of: place.folder) }).flatMap { $0 }.map {
                 BlockedPath(
                     path: Data(($0 + [place.name]).joined(separator: [UInt8(ascii: "/")])), reason: block.reason)
             }
         }
-        // A status that is not written is written by the next pass.
-        try? store.setReport(report, of: added.id)
-        try? store.setBlocked(paths, of: added.id)
+        if (try? store.setBlocked(paths, of: added.id)) != nil { areBlocksChanged = false }
     }
 }

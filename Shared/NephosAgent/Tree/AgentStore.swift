@@ -24,13 +24,18 @@ package final class AgentStore: Sendable {
             id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, app TEXT NOT NULL, container TEXT NOT NULL,
             account TEXT NOT NULL, mark TEXT NOT NULL, inode INTEGER, born INTEGER,
             allowed_deletions INTEGER NOT NULL DEFAULT 0, restores_held INTEGER NOT NULL DEFAULT 0,
-            paused_until INTEGER, report BLOB
+            paused_until INTEGER, is_on_demand INTEGER NOT NULL DEFAULT 0, keep_free INTEGER NOT NULL DEFAULT 0,
+            report BLOB
         );
         CREATE TABLE blocked (
             folder INTEGER NOT NULL REFERENCES folders (id) ON DELETE CASCADE,
             path BLOB NOT NULL, reason TEXT NOT NULL,
             PRIMARY KEY (folder, path)
         ) WITHOUT ROWID;
+        CREATE TABLE requests (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, folder INTEGER NOT NULL REFERENCES folders (id) ON DELETE CASCADE,
+            path BLOB NOT NULL, evicts INTEGER NOT NULL, outcome BLOB
+        );
 
         """
 

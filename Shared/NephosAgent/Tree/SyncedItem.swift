@@ -64,6 +64,8 @@ package struct SyncedItem: Hashable, Sendable {
     package var isRejected = false
     /// The version that the rejected content was made from; nil: the item was new.
     package var base: DocumentID?
+    /// The content is not on disk. A ``Placeholder`` has its place, and ``name`` and ``stamp`` are the placeholder's.
+    package var isEvicted = false
 
     /// No item lies at the container's top in an agent's tree.
     package static let parkingLot = DocumentID.top
@@ -80,4 +82,7 @@ package struct SyncedItem: Hashable, Sendable {
     package var isParked: Bool { parent == Self.parkingLot }
 
     var place: Place { Place(folder: parent, name: name) }
+
+    /// The item's own name, which an evicted one's file on disk does not have.
+    var itemName: FileName { isEvicted ? Placeholder.file(of: name) ?? name : name }
 }

@@ -18,7 +18,7 @@ struct SyncedTree {
             item BLOB NOT NULL, parent BLOB NOT NULL, name BLOB NOT NULL, kind INTEGER NOT NULL, version BLOB,
             inode INTEGER NOT NULL, born INTEGER NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
             changed INTEGER NOT NULL, is_executable INTEGER NOT NULL, is_racy INTEGER NOT NULL,
-            digest BLOB, is_rejected INTEGER NOT NULL, base BLOB,
+            digest BLOB, is_rejected INTEGER NOT NULL, base BLOB, is_evicted INTEGER NOT NULL,
             PRIMARY KEY (folder, item)
         ) WITHOUT ROWID;
         CREATE UNIQUE INDEX items_by_place ON items (folder, parent, name);
@@ -28,7 +28,7 @@ struct SyncedTree {
 
     private static let columns =
         "item, parent, name, kind, version, inode, born, size, modified, changed, is_executable, is_racy, digest, "
-        + "is_rejected, base"
+        + "is_rejected, base, is_evicted"
 
     // MARK: Read
 
@@ -71,9 +71,31 @@ struct SyncedTree {
             arguments: [folder, FileFacts.Kind.folder.rawValue]) ?? 0
     }
 
-    func allIDs() throws -> [DocumentID] {
-        try Data.fetchAll(cached("SELECT item FROM items WHERE folder = ?1"), arguments: [folder])
-            .compactMap { DocumentID(bytes: $0) }
+    /// Files whose contents are not on disk.
+    func evictedCount() throws -> Int {
+        try Int.fetchOne(
+            cached("SELECT count(*) FROM items WHERE folder = ?1 AND is_evicted"), arguments: [folder]) ?? 0
+    }
+
+    /// Files that may be evicted, those of a folder together.
+    func evictable() throws -> [SyncedItem] {
+        try items(
+            where: "kind = ?2 AND NOT is_evicted AND NOT is_rejected AND size >= ?3 ORDER BY parent",
+            FileFacts.Kind.file.rawValue, Placeholder.fileSizeMin)
+    }
+
+    /// The files at a path, which may be a placeholder's, and beneath it; nil: it has no item.
+    ///
+    /// - Parameter path: Names from the root on; none: everything.
+    func files(at path: [FileName]) throws -> [SyncedItem]? {
+        var found: SyncedItem?
+        for name in path {
+            let parent = found?.id ?? root
+            found = try child(of: parent, named: name) ?? child(of: parent, named: name + Placeholder.suffix)
+            if found == nil { return nil }
+        }
+        let all = try found.map { [$0] + ($0.kind == .folder ? try descendants(of: $0.id) : []) }
+        return try (all ?? descendants(of: root)).filter { $0.kind == .file }
     }
 
     /// The names that lead from the root to a folder, which may be parked; nil: it has no row.
@@ -99,13 +121,13 @@ struct SyncedTree {
             .execute(arguments: [folder, data(item.parent), Data(item.name), data(item.id)])
         try cached(
             "INSERT OR REPLACE INTO items (folder, \(Self.columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
-                + "?12, ?13, ?14, ?15, ?16)"
+                + "?12, ?13, ?14, ?15, ?16, ?17)"
         ).execute(
             arguments: [
                 folder, data(item.id), data(item.parent), Data(item.name), item.kind.rawValue, item.version.map(data),
                 Int64(bitPattern: item.stamp.inode), item.stamp.born, item.stamp.size, item.stamp.modified,
                 item.stamp.changed, item.stamp.isExecutable, item.isRacy, item.digest,
-                item.isRejected, item.base.map(data),
+                item.isRejected, item.base.map(data), item.isEvicted,
             ])
     }
 
@@ -144,7 +166,7 @@ struct SyncedTree {
                 inode: UInt64(bitPattern: row[5]), born: row[6], size: row[7], modified: row[8], changed: row[9],
                 isExecutable: row[10]),
             digest: row[12], isRacy: row[11], isRejected: row[13],
-            base: (row[14] as Data?).flatMap { DocumentID(bytes: $0) })
+            base: (row[14] as Data?).flatMap { DocumentID(bytes: $0) }, isEvicted: row[15])
     }
 
     private func data(_ id: DocumentID) -> Data { Data(id.bytes) }

@@ -218,7 +218,9 @@ struct ContentFolder: Sendable {
         file place: LocalPath, version: DocumentID, onRead: (Int) -> Void = { _ in }
     ) throws -> StagedContent {
         let source = place.text
-        let descriptor = place.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
+        let descriptor = place.withCString { path in
+            FileSystem.openUnnoticed { open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | $0) }
+        }
         guard descriptor >= 0 else { throw Self.failure(source) }
         defer { close(descriptor) }
         var before = stat()

@@ -1,5 +1,6 @@
 private import Foundation
 package import NephosCore
+internal import NephosFiles
 
 /// Databases of SQLite that somebody has open, or had when they were cut off.
 ///
@@ -62,7 +63,9 @@ package enum DatabaseFiles {
     /// Its first bytes; none of what is no file, or cannot be read.
     private static func start(of file: LocalPath, _ count: Int) -> [UInt8] {
         // What is no file must not be waited for.
-        let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
+        let descriptor = file.withCString { path in
+            FileSystem.openUnnoticed { open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | $0) }
+        }
         guard descriptor >= 0 else { return [] }
         defer { close(descriptor) }
         var status = stat()

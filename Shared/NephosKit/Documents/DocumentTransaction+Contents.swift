@@ -108,6 +108,16 @@ extension DocumentTransaction {
                 arguments: arguments(position)) ?? 0)
     }
 
+    /// Bytes of all contents in the home that pending requests have to send.
+    func unsentBytes() throws -> UInt64 {
+        UInt64(
+            clamping: try Int64.fetchOne(
+                cached(
+                    "SELECT sum(length) FROM document_contents WHERE account = ?1 AND container = ?2 AND is_stored = 0 "
+                        + "AND source IS NULL AND position IN (SELECT position FROM outbox)"),
+                arguments: arguments()) ?? 0)
+    }
+
     /// Counts that what a request needs is sent once more.
     ///
     /// - Returns: How often by now.

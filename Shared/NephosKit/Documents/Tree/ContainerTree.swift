@@ -63,6 +63,9 @@ package struct ContainerTree: Sendable {
     /// Whether nothing is pending, and digests have proved that the container is equal here and on the server.
     package var isInSync: Bool { get async { (try? await handle.scope.status())?.isInSync ?? false } }
 
+    /// Bytes of contents in the home that wait to be sent.
+    package func unsentBytes() throws(CloudError) -> UInt64 { try handle.read { try $0.unsentBytes() } }
+
     // MARK: Read
 
     /// Items that may have changed after a cursor, and the cursor behind them; call again until it stays the same.

@@ -1,0 +1,293 @@
+internal import Foundation
+internal import NephosCore
+internal import NephosFiles
+internal import NephosKit
+
+// Placeholders. Wherever a kill interrupts this, one rule puts it right: a file with the name of an evicted item is the
+// item's content, and its placeholder then goes.
+extension FolderSync {
+    /// The item of a placeholder on disk; nil: the file is none, or cannot be read.
+    func placeholderItem(_ place: Place, _ facts: FileFacts, in folder: HeldFolder) -> DocumentID? {
+        guard facts.kind == .file, facts.size <= Placeholder.sizeMax, Placeholder.file(of: place.name) != nil,
+            let descriptor = try? folder.openFile(place.name)
+        else { return nil }
+        let file = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
+        let text = (try? file.read(upToCount: Int(Placeholder.sizeMax))).flatMap { $0 } ?? Data()
+        return Placeholder.item(in: [UInt8](text))
+    }
+
+    /// Writes an item's placeholder.
+    ///
+    /// - Returns: Its stamp; nil: another file has the name.
+    private func makePlaceholder(of item: DocumentID, _ name: FileName, _ folder: HeldFolder) throws -> FileStamp? {
+        let part = FileName("\(container.makeID())".utf8)
+        let descriptor = try root.parts.makeFile(part, mode: 0o666)
+        let file = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
+        do {
+            try file.write(contentsOf: Data(Placeholder.text(of: item)))
+            try file.synchronize()
+        } catch {
+            root.parts.removeAll(part)
+            throw FileFailure(ENOSPC)
+        }
+        do throws(FileFailure) { try root.parts.move(part, to: folder, as: name) } catch {
+            root.parts.removeAll(part)
+            guard error.number == EEXIST else { throw error }
+            let facts = try folder.facts(name)
+            // One that was left by a kill.
+            guard placeholderItem(Place(folder: item, name: name), facts, in: folder) == item else { return nil }
+        }
+        try flush([folder])
+        return FileStamp(try folder.facts(name))
+    }
+
+    /// Puts a placeholder in the place of a new item.
+    ///
+    /// - Parameter item: With the name of its placeholder.
+    /// - Returns: False: a local file has the item's name, and is looked at first.
+    func placeEvicted(_ item: ContainerTree.Item, _ folder: HeldFolder) throws -> Bool {
+        let name = FileName(item.name)
+        if let file = Placeholder.file(of: name), (try? folder.facts(file)) != nil {
+            dirty.insert(Place(folder: item.parent, name: file))
+            return false
+        }
+        guard try !isInCheckout(item.parent), let stamp = try makePlaceholder(of: item.id, name, folder) else {
+            // Then the file itself comes.
+            if let version = item.version { downloads.want(item.id, version) }
+            return true
+        }
+        try write {
+            try $0.put(
+                SyncedItem(
+                    id: item.id, parent: item.parent, name: name, kind: .file, version: item.version, stamp: stamp,
+                    digest: item.digest, isEvicted: true))
+        }
+        note(.received, item.place, "as a placeholder")
+        return true
+    }
+
+    /// Takes a file's content off the disk. The server has to have it.
+    ///
+    /// - Returns: Why the file stays; nil: it is evicted.
+    private func evict(_ row: SyncedItem) throws(CloudError) -> String? {
+        guard let item = try container.item(row.id), item.hasContent(of: row.version) else {
+            return "It has changed, and is not in sync yet."
+        }
+        guard row.place != Place(folder: container.root, name: IgnoreRule.fileName) else { return "It is always here." }
+        guard row.stamp.size >= Placeholder.fileSizeMin else { return "It is so small that this would save nothing." }
+        guard let name = Placeholder.name(of: row.name) else { return "Its name is too long for a placeholder's." }
+        do {
+            guard let folder = try open(row.parent) else { return "It has moved. Try again." }
+            let facts = try folder.facts(row.name)
+            guard FileStamp(facts) == row.stamp, !row.isRacy, !row.isToBeSent, !row.isRejected else {
+                dirty.insert(row.place)
+                return "It has changed, and is not in sync yet."
+            }
+            guard facts.linkCount == 1 else { return "It has another hard link, so this would save nothing." }
+            guard try isUnused(row, in: folder) else {
+                unblock(row.place)
+                return "A program has it open."
+            }
+            guard let stamp = try makePlaceholder(of: row.id, name, folder) else {
+                return "A file has the placeholder's name, which ends in .nephos."
+            }
+            var evicted = row
+            (evicted.name, evicted.stamp, evicted.isEvicted) = (name, stamp, true)
+            try write { try $0.put(evicted) }
+            guard try isAsRowSays(row, in: folder) else {
+                dirty.insert(row.place)
+                return "It was written in this moment."
+            }
+            // Out of everybody's sight first: what is removed is what was looked at.
+            try folder.move(row.name, to: root.parking, as: row.parkingName)
+            guard try isAsBefore(row, row.parkingName, in: root.parking) else {
+                try giveBack(row.parkingName, from: root.parking, to: folder, as: row.name)
+                return "It was written in this moment."
+            }
+            try root.parking.removeFile(row.parkingName)
+            try flush([folder])
+            note(.evicted, row.place)
+            return nil
+        } catch let failure as FileFailure {
+            dirty.insert(row.place)
+            return "It cannot be removed: \(failure.reason)."
+        } catch { throw CloudError(wrapping: error) }
+    }
+
+    // MARK: What is found on disk
+
+    /// What a new name means in a folder with placeholders.
+    ///
+    /// - Returns: The decision about an item; nil: this is no business of placeholders.
+    func decideAboutPlaceholder(_ place: Place, _ facts: FileFacts) throws -> LocalDecision? {
+        if facts.kind == .file, let name = Placeholder.name(of: place.name),
+            var row = try read({ try $0.child(of: place.folder, named: name) }), row.isEvicted
+        {
+            // The content has come, or a program has written the file anew: both are the item's.
+            filledPlaces.append(row.place)
+            (row.name, row.isEvicted, row.stamp) = (place.name, false, FileStamp(facts))
+            row.isToBeSent = true
+            return .change(row)
+        }
+        guard Placeholder.file(of: place.name) != nil, let folder = try open(place.folder),
+            let id = placeholderItem(place, facts, in: folder)
+        else { return nil }
+        guard let row = try read({ try $0.item(id) }) else {
+            block(place, "This placeholder is of no file in this folder. Delete it.")
+            return .unchanged
+        }
+        if row.isEvicted, try standing(of: row) == .absent { return .move(row, isChanged: false) }
+        if !row.isEvicted, row.parent == place.folder, Placeholder.name(of: row.name) == place.name {
+            try folder.removeFile(place.name)
+            return .unchanged
+        }
+        block(place, "This is a copy of a placeholder, without the file's content. Delete it.")
+        return .unchanged
+    }
+
+    /// The decision about a placeholder that was written to or moved.
+    func decide(_ decision: LocalDecision, _ place: Place, _ facts: FileFacts) throws -> LocalDecision {
+        switch decision {
+        case .change(var row) where row.isEvicted:
+            guard let folder = try open(place.folder) else { return .wait }
+            guard placeholderItem(place, facts, in: folder) == row.id else { return try release(row) }
+            row.stamp = FileStamp(facts)
+            try write { try $0.put(row) }
+            return .unchanged
+        case .move(let row, _) where row.isEvicted:
+            guard let folder = try open(place.folder) else { return .wait }
+            if Placeholder.file(of: place.name) == nil {
+                // It keeps the end of its name. The next look finds the move.
+                guard let name = Placeholder.name(of: place.name) else { return .wait }
+                do throws(FileFailure) { try folder.move(place.name, to: folder, as: name) } catch {
+                    guard error.number == EEXIST else { throw error }
+                    return .wait
+                }
+                dirty.insert(Place(folder: place.folder, name: name))
+                return .unchanged
+            }
+            guard placeholderItem(place, facts, in: folder) == row.id else { return try release(row) }
+            return .move(row, isChanged: false)
+        default: return decision
+        }
+    }
+
+    /// The placeholder has become a file of its own: the item gets another one.
+    private func release(_ row: SyncedItem) throws -> LocalDecision {
+        try write { try $0.remove(row.id) }
+        vanished[row.id] = nil
+        remote.insert(row.id)
+        return .make
+    }
+
+    /// Looks at placeholders again whose files are there by now: they go.
+    func lookAtFilled() {
+        for place in filledPlaces { dirty.insert(place) }
+        filledPlaces = []
+    }
+
+    // MARK: Requests
+
+    /// Carries out what was asked for, as far as it can be now.
+    func carryOutRequests() async throws(CloudError) {
+        for request in try store.requests(of: added.id) {
+            guard let outcome = try await carryOut(request) else { continue }
+            try store.set(outcome, of: request)
+        }
+        downloads.start()
+    }
+
+    /// - Returns: Nil: it goes on in a later pass.
+    private func carryOut(_ request: ContentRequest) async throws(CloudError) -> ContentRequest.Outcome? {
+        let files = try read { try $0.files(at: request.path) }
+        var outcome = ContentRequest.Outcome()
+        guard let files else {
+            // It may be on its way.
+            guard hasNoWork else { return nil }
+            outcome.add(request.path, "It is not synced, or not here. See: nephos agent status")
+            return outcome
+        }
+        guard request.evicts else {
+            let missing = files.filter(\.isEvicted)
+            for row in missing {
+                if let version = row.version { downloads.want(row.id, version) }
+            }
+            outcome.files = files.count
+            return missing.isEmpty ? outcome : nil
+        }
+        // Only what the server has, as digests have proved.
+        guard hasNoWork, await container.isInSync else { return nil }
+        for row in files {
+            if row.isEvicted {
+                outcome.files += 1
+                continue
+            }
+            if let reason = try evict(row) {
+                outcome.add(try read { try $0.path(of: row.parent) ?? [] } + [row.name], reason)
+            } else {
+                outcome.files += 1
+            }
+        }
+        return outcome
+    }
+
+    // MARK: Room
+
+    /// Evicts files that were not opened for longest, if the disk has less room than the person wants.
+    func makeRoom() throws(CloudError) {
+        guard policy.keptFreeBytes > 0, nextRoomCheck <= .now else { return }
+        nextRoomCheck = .now + Self.roomPause
+        var left = policy.keptFreeBytes - freeBytes
+        guard left > 0 else { return }
+        let rows = try read { try $0.evictable() }
+        var candidates: [(row: SyncedItem, opened: Int64)] = []
+        var folders: [DocumentID: HeldFolder] = [:]
+        for row in rows {
+            guard let folder = try? folders[row.parent] ?? open(row.parent) else { continue }
+            folders = [row.parent: folder]
+            if let opened = Self.opened(row.name, in: folder) { candidates.append((row, opened)) }
+        }
+        candidates.sort { $0.opened < $1.opened }
+        for (row, _) in candidates where left > 0 {
+            guard try !isInCheckout(row.parent) else { continue }
+            if try evict(row) == nil { left -= row.stamp.size }
+        }
+    }
+
+    /// Whether a folder is in a checkout of git, which takes a file without its name for a deleted one.
+    private func isInCheckout(_ folder: DocumentID) throws(CloudError) -> Bool {
+        if let known = checkouts[folder] { return known }
+        var answer = try container.child(of: folder, named: Data(".git".utf8)) != nil
+        if !answer, folder != container.root, let parent = try container.item(folder)?.parent {
+            answer = try isInCheckout(parent)
+        }
+        checkouts[folder] = answer
+        return answer
+    }
+
+    private static let roomPause = Duration.seconds(60)
+
+    /// What a program without privileges may still write.
+    var freeBytes: Int64 {
+        if let freeBytes = options.freeBytes { return freeBytes() }
+        var status = statvfs()
+        guard fstatvfs(root.folder.descriptor, &status) == 0 else { return .max }
+        return Int64(clamping: UInt64(status.f_bavail) * UInt64(status.f_frsize))
+    }
+
+    /// When a file was last read or written, in seconds since 1970, as far as its file system notes that.
+    private static func opened(_ name: FileName, in folder: HeldFolder) -> Int64? {
+        var status = stat()
+        let characters = name.map { CChar(bitPattern: $0) } + [0]
+        let result = fstatat(folder.descriptor, characters, &status, AT_SYMLINK_NOFOLLOW)
+        return result == 0 ? Int64(max(status.st_atim.tv_sec, status.st_mtim.tv_sec)) : nil
+    }
+}
+
+extension ContentRequest.Outcome {
+    fileprivate mutating func add(_ path: [FileName], _ reason: String) {
+        failureCount += 1
+        guard failures.count < Self.failuresMax else { return }
+        failures[path.map(\.text).joined(separator: "/")] = reason
+    }
+}

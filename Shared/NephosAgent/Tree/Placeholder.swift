@@ -1,0 +1,38 @@
+internal import NephosCore
+package import NephosFiles
+
+/// A small file in the place of one whose content is not on this device. Its name is the file's with ``suffix``, so that no
+/// program takes it for the file. It says which item it is, so that it is never sent as a content.
+package enum Placeholder {
+    package static let suffix = FileName(".nephos".utf8)
+    /// A file that takes no more room than this is left on the disk.
+    package static let fileSizeMin: Int64 = 8192
+    /// No placeholder is larger.
+    package static let sizeMax: Int64 = 1024
+
+    private static let mark = "Nephos placeholder: this file's content is not on this device.\n"
+    private static let itemMark = "item "
+
+    /// The name of a file's placeholder; nil: it would be too long.
+    package static func name(of file: FileName) -> FileName? {
+        file.count + suffix.count <= DocumentLimits.nameBytesMax ? file + suffix : nil
+    }
+
+    /// The name of a placeholder's file; nil: the name is no placeholder's.
+    package static func file(of name: FileName) -> FileName? {
+        name.count > suffix.count && name.suffix(suffix.count).elementsEqual(suffix)
+            ? Array(name.dropLast(suffix.count)) : nil
+    }
+
+    /// The content of an item's placeholder.
+    static func text(of item: DocumentID) -> [UInt8] {
+        Array("\(mark)Get it with: nephos agent download FILE\n\(itemMark)\(item)\n".utf8)
+    }
+
+    /// The item of a placeholder; nil: the text is not a placeholder's.
+    static func item(in text: [UInt8]) -> DocumentID? {
+        guard text.starts(with: mark.utf8) else { return nil }
+        let line = String(decoding: text, as: UTF8.self).split(separator: "\n").last { $0.hasPrefix(itemMark) }
+        return line.flatMap { DocumentID(String($0.dropFirst(itemMark.count))) }
+    }
+}
