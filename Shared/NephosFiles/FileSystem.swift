@@ -13,8 +13,8 @@ public enum FileSystem {
     /// - Returns: 0, or the system's `errno`.
     public static func flush(_ descriptor: Int32) -> Int32 { syncfs(descriptor) == 0 ? 0 : errno }
 
-    /// Opens a file for reading without noting that it was read, where that is allowed: only its owner may. What people open
-    /// stays on a device that runs out of room; what an agent reads does not count.
+    /// Opens a file for reading without noting that it was read, where that is allowed: only its owner may. A device that
+    /// runs out of room keeps the files that people opened last, and an agent's own reading does not count.
     ///
     /// - Parameter open: Opens it with these further flags.
     public static func openUnnoticed(_ open: (_ flags: Int32) -> Int32) -> Int32 {

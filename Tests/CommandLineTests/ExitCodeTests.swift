@@ -273,7 +273,9 @@ import Testing
                 case "kv mirror": arguments = [house.folder + "/mirrored.json"]
                 case "agent add": arguments = [house.folder + "/added"]
                 case "agent remove": arguments = [house.folder + "/removed"]
-                case "agent allow", "agent restore", "agent pause", "agent resume":
+                // These ask an agent, and none runs.
+                case "agent evict", "agent download": continue
+                case "agent allow", "agent restore", "agent pause", "agent resume", "agent policy":
                     arguments = [house.folder + "/synced"]
                 case "docs restore": arguments = ["x", "--version-id", String(version)]
                 case "docs unpublish": arguments = [String(link)]
@@ -460,7 +462,8 @@ import Testing
         // It is about this device, and without a folder there is nothing to do.
         "agent add": (0, 0), "agent list": (0, 0), "agent remove": (0, 0), "agent run": (0, 0),
         "agent status": (0, 0), "agent allow": (2, 2), "agent restore": (2, 2),
-        "agent pause": (2, 2), "agent resume": (2, 2),
+        "agent pause": (2, 2), "agent resume": (2, 2), "agent evict": (2, 2), "agent download": (2, 2),
+        "agent policy": (2, 2),
         "whoami": (0, 0), "kv list": (0, 4), "kv export": (0, 4), "kv adopt": (0, 0),
         "kv discard": (0, 0), "discard": (0, 0),
         // What is written is kept.

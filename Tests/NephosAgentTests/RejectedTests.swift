@@ -25,7 +25,7 @@ import Testing
         try await house[0].container.conflicts.rejected().map(\.key.rawValue)
     }
 
-    /// Runs passes until so many files have been rejected. A household whose files are sent again every few milliseconds
+    /// Runs passes until this number of files has been rejected. A household whose files are sent again every few milliseconds
     /// need not settle before they have room.
     private func awaitRejected(_ count: Int, _ house: Household) async throws {
         for _ in 0..<1000 {

@@ -345,7 +345,7 @@ import Testing
         try await house.expectEqual()
     }
 
-    /// What another device deletes is blocked no longer, and what lies in a blocked folder does not keep the agent busy.
+    /// An item in a blocked folder does not keep the agent busy. Once another device deletes the folder, nothing is blocked.
     @Test func blockedItemThatIsDeletedIsBlockedNoMore() async throws {
         let house = try await Household()
         let long = String(repeating: "x", count: 250)

@@ -71,7 +71,7 @@ extension AgentCommand {
         }
     }
 
-    /// What may be set of a policy.
+    /// The options of a policy.
     struct PolicyOptions: ParsableArguments {
         @Flag(inversion: .prefixedNo, help: "New files come as placeholders.") var onDemand: Bool?
         @Option(help: "Free room to keep on the disk, such as 20GB; 0: do not care.") var keepFree: PlanCommand.Size?

@@ -116,7 +116,7 @@ extension FolderSync {
 
     // MARK: What is found on disk
 
-    /// What a new name means in a folder with placeholders.
+    /// Decides about a new name in a folder with placeholders.
     ///
     /// - Returns: The decision about an item; nil: this is no business of placeholders.
     func decideAboutPlaceholder(_ place: Place, _ facts: FileFacts) throws -> LocalDecision? {
@@ -267,7 +267,7 @@ extension FolderSync {
 
     private static let roomPause = Duration.seconds(60)
 
-    /// What a program without privileges may still write.
+    /// Free bytes for a program without privileges.
     var freeBytes: Int64 {
         if let freeBytes = options.freeBytes { return freeBytes() }
         var status = statvfs()

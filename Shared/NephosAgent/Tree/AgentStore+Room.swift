@@ -15,7 +15,7 @@ package struct RoomPolicy: Hashable, Sendable {
     }
 }
 
-/// What a person asks the agent to do with the contents of some files.
+/// A request to the agent to evict or download the contents of some files.
 package struct ContentRequest: Sendable, Identifiable {
     package var id: Int64
     /// Names from the folder on; none: the whole folder.
@@ -23,7 +23,7 @@ package struct ContentRequest: Sendable, Identifiable {
     /// The contents leave the disk. Otherwise they are downloaded.
     package var evicts: Bool
 
-    /// What has come of it.
+    /// The result of a request.
     package struct Outcome: Codable, Hashable, Sendable {
         /// Files that were downloaded or evicted, also before.
         package var files = 0

@@ -91,7 +91,9 @@ struct SyncedTree {
         var found: SyncedItem?
         for name in path {
             let parent = found?.id ?? root
-            found = try child(of: parent, named: name) ?? child(of: parent, named: name + Placeholder.suffix)
+            found =
+                try child(of: parent, named: name) ?? child(of: parent, named: name + Placeholder.suffix)
+                ?? Placeholder.file(of: name).flatMap { try child(of: parent, named: $0) }
             if found == nil { return nil }
         }
         let all = try found.map { [$0] + ($0.kind == .folder ? try descendants(of: $0.id) : []) }
