@@ -202,6 +202,48 @@ import Testing
         #expect(house[1].read("new.txt") == Self.large + "new.txt")
     }
 
+    /// A file that only its owner may read does not come back for everybody.
+    @Test func permissionsAreKept() async throws {
+        let house = try await household(["secret.txt": Self.large])
+        chmod(house[0].path + "/secret.txt", 0o600)
+        try await house.settle()
+        _ = try await request("", evicts: true, house)
+        _ = try await request("", evicts: false, house)
+        var status = stat()
+        #expect(stat(house[0].path + "/secret.txt", &status) == 0 && status.st_mode & 0o777 == 0o600)
+    }
+
+    /// Names that no placeholder can have.
+    @Test func filesWithoutAPlaceholderComeWhole() async throws {
+        let house = try await household(["a.txt": Self.large, "b.txt": Self.large + "b", "c.txt.nephos": "c"])
+        let lazy = house[1]
+        try lazy.store.setPolicy(RoomPolicy(isOnDemand: true), of: lazy.folder)
+        _ = try await request("", evicts: true, house, device: 1)
+        // Its placeholder's name is another file's.
+        try house[0].write("c.txt", Self.large + "c")
+        try house[0].move("a.txt", "d.txt")
+        try house[0].write("d.txt.nephos", "d")
+        // Its placeholder's name is too long.
+        let long = String(repeating: "x", count: 250)
+        try house[0].move("b.txt", long)
+        try await house.settle()
+        #expect(lazy.read("c.txt") == Self.large + "c" && lazy.read("c.txt.nephos") == "c")
+        #expect(lazy.read(long) == Self.large + "b")
+        _ = try await request("", evicts: false, house, device: 1)
+        #expect(try await house.expectEqual().count == 5)
+    }
+
+    /// Killed after the content was taken out of sight.
+    @Test func contentThatWasBeingEvictedComesBack() async throws {
+        let house = try await household(["Folder/a.txt": Self.large])
+        _ = try await request("", evicts: true, house)
+        let id = try await house[0].id(of: "Folder/a.txt")
+        try house[0].write(".nephos/parked/\(id)", Self.large)
+        try await house[0].restart()
+        #expect(try await house.expectEqual() == ["Folder": "folder", "Folder/a.txt": Self.large])
+        #expect(try await versions(house, "Folder/a.txt") == 1)
+    }
+
     /// Contents wait in the folder, not as copies in the home.
     @Test func noMoreIsCopiedThanMayWait() async throws {
         var options = AgentOptions()

@@ -18,17 +18,21 @@ extension FolderSync {
 
     /// Writes an item's placeholder.
     ///
+    /// - Parameter row: Of the item's file on disk: the placeholder gets its owner and permissions.
     /// - Returns: Its stamp; nil: another file has the name.
-    private func makePlaceholder(of item: DocumentID, _ name: FileName, _ folder: HeldFolder) throws -> FileStamp? {
+    private func makePlaceholder(
+        of item: DocumentID, _ name: FileName, _ folder: HeldFolder, inPlaceOf row: SyncedItem? = nil
+    ) throws -> FileStamp? {
         let part = FileName("\(container.makeID())".utf8)
         let descriptor = try root.parts.makeFile(part, mode: 0o666)
         let file = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
         do {
             try file.write(contentsOf: Data(Placeholder.text(of: item)))
+            if let row { try Self.keepAccess(of: row, in: folder, descriptor) }
             try file.synchronize()
         } catch {
             root.parts.removeAll(part)
-            throw FileFailure(ENOSPC)
+            throw (error as? FileFailure) ?? FileFailure(ENOSPC)
         }
         do throws(FileFailure) { try root.parts.move(part, to: folder, as: name) } catch {
             root.parts.removeAll(part)
@@ -88,7 +92,7 @@ extension FolderSync {
                 unblock(row.place)
                 return "A program has it open."
             }
-            guard let stamp = try makePlaceholder(of: row.id, name, folder) else {
+            guard let stamp = try makePlaceholder(of: row.id, name, folder, inPlaceOf: row) else {
                 return "A file has the placeholder's name, which ends in .nephos."
             }
             var evicted = row
@@ -124,7 +128,7 @@ extension FolderSync {
             var row = try read({ try $0.child(of: place.folder, named: name) }), row.isEvicted
         {
             // The content has come, or a program has written the file anew: both are the item's.
-            filledPlaces.append(row.place)
+            filledPlaces.new.insert(row.place)
             (row.name, row.isEvicted, row.stamp) = (place.name, false, FileStamp(facts))
             row.isToBeSent = true
             return .change(row)
@@ -137,7 +141,8 @@ extension FolderSync {
             return .unchanged
         }
         if row.isEvicted, try standing(of: row) == .absent { return .move(row, isChanged: false) }
-        if !row.isEvicted, row.parent == place.folder, Placeholder.name(of: row.name) == place.name {
+        let isItsOwn = row.parent == place.folder && Placeholder.name(of: row.name) == place.name
+        if !row.isEvicted, filledPlaces.dirty.remove(place) != nil || isItsOwn {
             try folder.removeFile(place.name)
             return .unchanged
         }
@@ -182,8 +187,9 @@ extension FolderSync {
 
     /// Looks at placeholders again whose files are there by now: they go.
     func lookAtFilled() {
-        for place in filledPlaces { dirty.insert(place) }
-        filledPlaces = []
+        for place in filledPlaces.new { dirty.insert(place) }
+        filledPlaces.dirty.formUnion(filledPlaces.new)
+        filledPlaces.new = []
     }
 
     // MARK: Requests
@@ -208,12 +214,18 @@ extension FolderSync {
             return outcome
         }
         guard request.evicts else {
-            let missing = files.filter(\.isEvicted)
-            for row in missing {
-                if let version = row.version { downloads.want(row.id, version) }
+            var isDone = true
+            for row in files where row.isEvicted {
+                guard let item = try container.item(row.id), let version = item.version else { continue }
+                guard item.size <= max(0, freeBytes) else {
+                    outcome.add(try path(of: row), "The disk has no room for its \(item.size) bytes.")
+                    continue
+                }
+                downloads.want(row.id, version)
+                isDone = false
             }
-            outcome.files = files.count
-            return missing.isEmpty ? outcome : nil
+            outcome.files = files.count - outcome.failureCount
+            return isDone ? outcome : nil
         }
         // Only what the server has, as digests have proved.
         guard hasNoWork, await container.isInSync else { return nil }
@@ -223,12 +235,16 @@ extension FolderSync {
                 continue
             }
             if let reason = try evict(row) {
-                outcome.add(try read { try $0.path(of: row.parent) ?? [] } + [row.name], reason)
+                outcome.add(try path(of: row), reason)
             } else {
                 outcome.files += 1
             }
         }
         return outcome
+    }
+
+    private func path(of row: SyncedItem) throws(CloudError) -> [FileName] {
+        try read { try $0.path(of: row.parent) ?? [] } + [row.name]
     }
 
     // MARK: Room

@@ -15,6 +15,7 @@ extension FolderSync {
         let row = try read { try $0.item(item.id) }
         if let row, row.parent == item.parent, row.itemName == item.place.name { return true }
         var item = item
+        let name = item.place.name
         if row?.isEvicted ?? (item.kind == .file) {
             item.name = Data(Placeholder.name(of: item.place.name) ?? item.place.name)
         }
@@ -22,6 +23,13 @@ extension FolderSync {
             guard let folder = try open(item.parent) else {
                 // The folder comes first, and brings this one along, also if it is blocked for now.
                 remote.insert(item.parent)
+                return true
+            }
+            if item.place.name != name, let other = try read({ try $0.child(of: item.parent, named: item.place.name) }),
+                other.id != item.id, let version = item.version
+            {
+                // Another file has the placeholder's name, so the file itself comes.
+                downloads.want(item.id, version)
                 return true
             }
             guard try await free(item) else { return false }
@@ -222,8 +230,10 @@ extension FolderSync {
                 // The file beside its placeholder, which goes after the row is written.
                 place.name = row.itemName
                 try root.parts.move(arrival.part, to: folder, as: place.name)
-                filledPlaces.append(row.place)
+                filledPlaces.new.insert(row.place)
                 vanished[row.id] = nil
+                // It may have waited for this to be moved.
+                remote.insert(row.id)
             } else if let row {
                 guard try exchange(arrival.part, with: row, in: folder) else {
                     postpone(item.id, place)
@@ -253,7 +263,7 @@ extension FolderSync {
     }
 
     /// The new file gets the permissions and, as far as this user may, the owner of the old one.
-    private static func keepAccess(of row: SyncedItem, in folder: HeldFolder, _ descriptor: Int32) throws {
+    static func keepAccess(of row: SyncedItem, in folder: HeldFolder, _ descriptor: Int32) throws {
         let old: Int32
         do throws(FileFailure) { old = try folder.openFile(row.name) } catch { return }
         defer { close(old) }

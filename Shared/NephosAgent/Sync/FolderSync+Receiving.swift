@@ -41,12 +41,13 @@ struct RemotePlan {
             removals.append(row)
             return compare(item, nil)
         }
+        // A placeholder of this name would have too long a name.
+        if row.isEvicted, Placeholder.name(of: FileName(item.name)) == nil { return downloads.append(item) }
         if row.parent != item.parent || row.itemName != FileName(item.name) { placements.append(item) }
         guard item.kind != .folder, let version = item.version else { return }
         if row.isEvicted {
             // A placeholder is of no version.
             if row.version != version { versions.append((row, item)) }
-            if Placeholder.name(of: FileName(item.name)) == nil { downloads.append(item) }
             return
         }
         if !item.hasContent(of: row.version) {

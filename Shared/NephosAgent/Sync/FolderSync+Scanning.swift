@@ -250,6 +250,13 @@ extension FolderSync {
         do {
             for name in try root.parking.names() {
                 let facts = try root.parking.facts(name)
+                if let row = try DocumentID(name.text).flatMap({ id in try read { try $0.item(id) } }), row.isEvicted,
+                    let folder = try open(row.parent)
+                {
+                    // The content was about to be evicted.
+                    try giveBack(name, from: root.parking, to: folder, as: row.itemName)
+                    continue
+                }
                 guard var row = try read({ try $0.item(identifiedBy: facts) }) else {
                     try giveBack(name, from: root.parking, to: root.folder, as: FileName("recovered ".utf8) + name)
                     continue

@@ -70,8 +70,8 @@ package actor FolderSync {
     var policy = RoomPolicy()
     /// Whether folders are in a checkout of git, as far as this pass has asked.
     var checkouts: [DocumentID: Bool] = [:]
-    /// Placeholders whose files have come.
-    var filledPlaces: [Place] = []
+    /// Placeholders whose files have come, before and after they are to be looked at again.
+    var filledPlaces: (new: Set<Place>, dirty: Set<Place>) = ([], [])
     var nextRoomCheck = ContinuousClock.now
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
