@@ -25,6 +25,14 @@ public enum FileSystem {
     /// `O_NOATIME`, the same on x86-64 and arm64.
     private static let noAccessTime: Int32 = 0o1000000
 
+    /// Notes that a file was read now.
+    public static func noteRead(_ descriptor: Int32) {
+        // `UTIME_NOW` and `UTIME_OMIT`.
+        var times = [timespec(), timespec()]
+        (times[0].tv_nsec, times[1].tv_nsec) = ((1 << 30) - 1, (1 << 30) - 2)
+        _ = futimens(descriptor, times)
+    }
+
     /// Makes a hole in a file, which takes no room and reads as zeros. The file's length stays.
     ///
     /// - Returns: False: the file system has no holes, or it failed.

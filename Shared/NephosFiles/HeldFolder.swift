@@ -115,7 +115,9 @@ public final class HeldFolder: Sendable {
         let bytes = path.isEmpty ? [UInt8(ascii: ".")] : Array(path.joined(separator: [UInt8(ascii: "/")]))
         while true {
             let result = Self.withName(bytes) { name in
-                FileSystem.openUnnoticed { open_beneath(descriptor, name, flags | O_CLOEXEC | $0, mode) }
+                flags & O_CREAT != 0
+                    ? open_beneath(descriptor, name, flags | O_CLOEXEC, mode)
+                    : FileSystem.openUnnoticed { open_beneath(descriptor, name, flags | O_CLOEXEC | $0, mode) }
             }
             if result >= 0 { return result }
             // Something on the way was renamed in this moment.

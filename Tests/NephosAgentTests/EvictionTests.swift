@@ -202,6 +202,72 @@ import Testing
         #expect(house[1].read("new.txt") == Self.large + "new.txt")
     }
 
+    /// Under whatever name it is found.
+    @Test func noTextOfAPlaceholderIsSent() async throws {
+        let house = try await household(["a.txt": Self.large, "b.txt": Self.large + "b", "other.txt": "other"])
+        _ = try await request("a.txt", evicts: true, house)
+        let text = try #require(house[0].read("a.txt.nephos"))
+        for name in ["a.txt", "other.txt", "copy.txt", "a.txt.nephos~"] { try house[0].write(name, text) }
+        try await house.settle()
+        #expect(
+            try house[1].tree() == ["a.txt": Self.large, "b.txt": Self.large + "b", "other.txt": "other"])
+        #expect(try await versions(house, "a.txt") == 1)
+        #expect(try house[0].store.blocked(in: house[0].folder).count == 4)
+    }
+
+    @Test func aPlaceholderThatTakesAnothersNameIsNotLost() async throws {
+        let house = try await household(["a.txt": Self.large, "b.txt": Self.large + "b"])
+        _ = try await request("", evicts: true, house)
+        try house[0].move("a.txt.nephos", "b.txt")
+        try await house.settle()
+        #expect(Set(try house[1].tree().values) == [Self.large, Self.large + "b"])
+        _ = try await request("", evicts: false, house)
+        #expect(try await house.expectEqual().count == 2)
+    }
+
+    /// As file managers and rsync do between disks, and within one.
+    @Test func placeholdersThatAreMovedByCopyingStay() async throws {
+        let house = try await household(["Videos/a": Self.large, "Videos/b": Self.large + "b"])
+        _ = try await request("", evicts: true, house)
+        for name in ["a", "b"] {
+            try house[0].write("Archive/\(name).nephos", try #require(house[0].read("Videos/\(name).nephos")))
+        }
+        try await house[0].sync.pass()
+        try house[0].remove("Videos")
+        try await house.settle()
+        #expect(
+            try house[1].tree() == ["Archive": "folder", "Archive/a": Self.large, "Archive/b": Self.large + "b"])
+        #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)
+    }
+
+    @Test func deletedPlaceholderTakesNoUnseenEditWithIt() async throws {
+        let house = try await household(["a.txt": Self.large])
+        _ = try await request("", evicts: true, house)
+        try house[0].remove("a.txt.nephos")
+        try house[1].write("a.txt", Self.large + "edited")
+        try await house[1].sync.pass()
+        try await house.cloud.settle()
+        try await house[0].restart()
+        try await house.settle()
+        #expect(house[1].read("a.txt") == Self.large + "edited")
+    }
+
+    /// The file is gone from the disk for good, and the row of the eviction with the power.
+    @Test func evictionWhoseRowIsLostDeletesNothing() async throws {
+        let house = try await household(["a.txt": Self.large, "b.txt": "b"])
+        _ = try await request("", evicts: true, house)
+        let text = try #require(house[0].read("a.txt.nephos"))
+        _ = try await request("", evicts: false, house)
+        try house[0].remove("a.txt")
+        try house[0].write("a.txt.nephos", text)
+        try await house[0].restart()
+        try await house.settle()
+        #expect(house[1].read("a.txt") == Self.large)
+        #expect(try house[0].tree().keys.sorted() == ["a.txt.nephos", "b.txt"])
+        _ = try await request("", evicts: false, house)
+        try await house.expectEqual()
+    }
+
     /// A file that only its owner may read does not come back for everybody.
     @Test func permissionsAreKept() async throws {
         let house = try await household(["secret.txt": Self.large])

@@ -161,15 +161,27 @@ extension AgentCommand {
 
     struct Remove: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Stop keeping a folder in sync. All files stay, here and on other devices.")
+            abstract: "Stop keeping a folder in sync. All files stay, here and on other devices.",
+            discussion: """
+                A folder with placeholders is not removed, since they would be of no use without the agent. Download \
+                their files first, or use --leave-placeholders. Exit code 1: there are placeholders.
+                """)
 
         @Argument(help: "The folder.", completion: .directory) var folder: String
+        @Flag(help: "Remove the folder though it has placeholders.") var leavePlaceholders = false
         @OptionGroup var agent: AgentOptionGroup
         @OptionGroup var output: OutputOptions
 
         func run() async throws {
             try await agent.withStore { store, control, _ in
                 let added = try store.folder(at: folder)
+                let placeholders = try store.report(of: added)?.evictedCount ?? 0
+                guard leavePlaceholders || placeholders == 0 else {
+                    throw CloudError(
+                        .constraintViolation,
+                        "The folder has placeholders. Get their files with nephos agent download, or use --leave-placeholders.",
+                        details: ["folder": added.path, "placeholders": "\(placeholders)"])
+                }
                 try store.remove(added)
                 control.wake()
                 RootFolder.release(added.path)

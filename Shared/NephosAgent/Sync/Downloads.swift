@@ -20,10 +20,10 @@ final class Downloads: Sendable {
     }
 
     private struct State {
-        var wanted: [DocumentID: DocumentID] = [:]
+        var wanted: [DocumentID: (version: DocumentID, size: UInt64)] = [:]
         /// In the order of arrival; some may be wanted no longer.
         var queue: [DocumentID] = []
-        var active: [DocumentID: (version: DocumentID, task: Task<Void, Never>?)] = [:]
+        var active: [DocumentID: (version: DocumentID, size: UInt64, task: Task<Void, Never>?)] = [:]
         var arrivals: [Arrival] = []
         var failures: [Failure] = []
         var resumes: ContinuousClock.Instant?
@@ -64,17 +64,29 @@ final class Downloads: Sendable {
     /// Downloads that are wanted or active, and contents that have come.
     var count: Int { state.withLock { $0.wanted.count + $0.active.count + $0.arrivals.count + $0.failures.count } }
 
+    /// Bytes of downloads that are wanted or active, as far as they fit into a number.
+    var bytes: UInt64 {
+        state.withLock { state in
+            (state.wanted.values.map(\.size) + state.active.values.map(\.size)).reduce(0) {
+                let (sum, isTooMuch) = $0.addingReportingOverflow($1)
+                return isTooMuch ? .max : sum
+            }
+        }
+    }
+
     /// When a download is tried again after the network failed; nil: none is.
     var nextDue: ContinuousClock.Instant? { state.withLock { $0.wanted.isEmpty ? nil : $0.resumes } }
 
     /// Downloads a version of an item, in place of another that may be wanted.
-    func want(_ item: DocumentID, _ version: DocumentID) {
+    ///
+    /// - Parameter size: Bytes of its content.
+    func want(_ item: DocumentID, _ version: DocumentID, _ size: UInt64) {
         state.withLock { state in
             let isUnderway =
                 state.active[item]?.version == version
                 || state.arrivals.contains { $0.item == item && $0.version == version }
-            guard state.wanted[item] != version, !isUnderway, !state.isStopped else { return }
-            if state.wanted.updateValue(version, forKey: item) == nil { state.queue.append(item) }
+            guard state.wanted[item]?.version != version, !isUnderway, !state.isStopped else { return }
+            if state.wanted.updateValue((version, size), forKey: item) == nil { state.queue.append(item) }
         }
     }
 
@@ -106,8 +118,8 @@ final class Downloads: Sendable {
         while let index = state.queue.firstIndex(where: { state.active[$0] == nil }) {
             let item = state.queue.remove(at: index)
             // It may be wanted no longer.
-            guard let version = state.wanted.removeValue(forKey: item) else { continue }
-            state.active[item] = (version, nil)
+            guard let (version, size) = state.wanted.removeValue(forKey: item) else { continue }
+            state.active[item] = (version, size, nil)
             return (item, version)
         }
         return nil
@@ -133,7 +145,7 @@ final class Downloads: Sendable {
 
     private func finish(_ item: DocumentID, _ version: DocumentID, _ result: Result<FileName, CloudError>) {
         state.withLock { state in
-            state.active[item] = nil
+            let size = state.active.removeValue(forKey: item)?.size ?? 0
             switch result {
             case .success(let part):
                 state.arrivals.append(Arrival(item: item, version: version, part: part))
@@ -143,7 +155,7 @@ final class Downloads: Sendable {
             case .failure(let error):
                 state.failures.append(Failure(item: item, error: error))
                 if state.wanted[item] == nil, !state.isStopped {
-                    state.wanted[item] = version
+                    state.wanted[item] = (version, size)
                     state.queue.append(item)
                 }
                 state.resumes = .now + state.pause

@@ -88,7 +88,12 @@ extension FolderSync {
                 continue
             }
             switch try standing(of: item) {
-            case .absent: gone[id] = item
+            case .absent:
+                // Some programs move a file by copying it: the copies of placeholders are looked at again first.
+                let items = try placeholderCopies.isEmpty ? [] : [item] + read { try $0.descendants(of: id) }
+                let copies = items.compactMap { placeholderCopies.removeValue(forKey: $0.id) }
+                for copy in copies { dirty.insert(copy) }
+                if copies.isEmpty { gone[id] = item } else { vanished[id] = .now }
             case .same: vanished[id] = nil
             // Another folder has the name, and this one was found nowhere.
             case .replaced where item.kind == .folder: gone[id] = item
@@ -125,6 +130,7 @@ extension FolderSync {
     /// Puts held deletions back: the files are downloaded again.
     package func restoreHeldDeletions() throws(CloudError) {
         for id in vanished.keys {
+            if let row = try read({ try $0.item(id) }), try restorePlaceholder(of: row) { continue }
             remote.insert(id)
             try write { try $0.remove(id) }
         }

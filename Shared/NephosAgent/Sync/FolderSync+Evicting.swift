@@ -6,11 +6,11 @@ internal import NephosKit
 // Placeholders. Wherever a kill interrupts this, one rule puts it right: a file with the name of an evicted item is the
 // item's content, and its placeholder then goes.
 extension FolderSync {
-    /// The item of a placeholder on disk; nil: the file is none, or cannot be read.
-    func placeholderItem(_ place: Place, _ facts: FileFacts, in folder: HeldFolder) -> DocumentID? {
-        guard facts.kind == .file, facts.size <= Placeholder.sizeMax, Placeholder.file(of: place.name) != nil,
-            let descriptor = try? folder.openFile(place.name)
-        else { return nil }
+    /// The item of a placeholder on disk, whatever its name is; nil: the file is none, or cannot be read.
+    func placeholderItem(_ name: FileName, _ facts: FileFacts, in folder: HeldFolder) -> DocumentID? {
+        guard facts.kind == .file, facts.size <= Placeholder.sizeMax, let descriptor = try? folder.openFile(name) else {
+            return nil
+        }
         let file = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
         let text = (try? file.read(upToCount: Int(Placeholder.sizeMax))).flatMap { $0 } ?? Data()
         return Placeholder.item(in: [UInt8](text))
@@ -39,7 +39,7 @@ extension FolderSync {
             guard error.number == EEXIST else { throw error }
             let facts = try folder.facts(name)
             // One that was left by a kill.
-            guard placeholderItem(Place(folder: item, name: name), facts, in: folder) == item else { return nil }
+            guard placeholderItem(name, facts, in: folder) == item else { return nil }
         }
         try flush([folder])
         return FileStamp(try folder.facts(name))
@@ -57,7 +57,7 @@ extension FolderSync {
         }
         guard try !isInCheckout(item.parent), let stamp = try makePlaceholder(of: item.id, name, folder) else {
             // Then the file itself comes.
-            if let version = item.version { downloads.want(item.id, version) }
+            if let version = item.version { downloads.want(item.id, version, item.size) }
             return true
         }
         try write {
@@ -81,7 +81,7 @@ extension FolderSync {
         guard row.stamp.size >= Placeholder.fileSizeMin else { return "It is so small that this would save nothing." }
         guard let name = Placeholder.name(of: row.name) else { return "Its name is too long for a placeholder's." }
         do {
-            guard let folder = try open(row.parent) else { return "It has moved. Try again." }
+            guard !row.isParked, let folder = try open(row.parent) else { return "It has moved. Try again." }
             let facts = try folder.facts(row.name)
             guard FileStamp(facts) == row.stamp, !row.isRacy, !row.isToBeSent, !row.isRejected else {
                 dirty.insert(row.place)
@@ -97,15 +97,16 @@ extension FolderSync {
             }
             var evicted = row
             (evicted.name, evicted.stamp, evicted.isEvicted) = (name, stamp, true)
-            try write { try $0.put(evicted) }
+            try write { try put(evicted, $0) }
             guard try isAsRowSays(row, in: folder) else {
-                dirty.insert(row.place)
+                try keepContent(of: row)
                 return "It was written in this moment."
             }
             // Out of everybody's sight first: what is removed is what was looked at.
             try folder.move(row.name, to: root.parking, as: row.parkingName)
             guard try isAsBefore(row, row.parkingName, in: root.parking) else {
                 try giveBack(row.parkingName, from: root.parking, to: folder, as: row.name)
+                try keepContent(of: row)
                 return "It was written in this moment."
             }
             try root.parking.removeFile(row.parkingName)
@@ -118,7 +119,27 @@ extension FolderSync {
         } catch { throw CloudError(wrapping: error) }
     }
 
+    /// A file that was about to be evicted stays, and is sent if it has changed. Its placeholder goes.
+    private func keepContent(of row: SyncedItem) throws {
+        var row = row
+        row.isToBeSent = true
+        try write { try put(row, $0) }
+        dirty.insert(row.place)
+        if let name = Placeholder.name(of: row.name) { dirty.insert(Place(folder: row.parent, name: name)) }
+    }
+
     // MARK: What is found on disk
+
+    /// Keeps a placeholder's text from being sent as a content, under whatever name it was found.
+    ///
+    /// - Returns: Whether the file is left alone.
+    func leavePlaceholder(_ place: Place, _ facts: FileFacts) throws -> Bool {
+        guard facts.kind == .file, facts.size <= Placeholder.sizeMax, let folder = try open(place.folder),
+            placeholderItem(place.name, facts, in: folder) != nil
+        else { return false }
+        block(place, "This is a placeholder's text, not a file's content. Delete it.")
+        return true
+    }
 
     /// Decides about a new name in a folder with placeholders.
     ///
@@ -129,23 +150,40 @@ extension FolderSync {
         {
             // The content has come, or a program has written the file anew: both are the item's.
             filledPlaces.new.insert(row.place)
+            guard try !leavePlaceholder(place, facts) else { return .unchanged }
             (row.name, row.isEvicted, row.stamp) = (place.name, false, FileStamp(facts))
             row.isToBeSent = true
+            vanished[row.id] = nil
+            // At once: another device's version must not become this content's base.
+            try write { try put(row, $0) }
             return .change(row)
         }
         guard Placeholder.file(of: place.name) != nil, let folder = try open(place.folder),
-            let id = placeholderItem(place, facts, in: folder)
+            let id = placeholderItem(place.name, facts, in: folder)
         else { return nil }
-        guard let row = try read({ try $0.item(id) }) else {
+        guard var row = try read({ try $0.item(id) }) else {
             block(place, "This placeholder is of no file in this folder. Delete it.")
             return .unchanged
         }
         if row.isEvicted, try standing(of: row) == .absent { return .move(row, isChanged: false) }
         let isItsOwn = row.parent == place.folder && Placeholder.name(of: row.name) == place.name
         if !row.isEvicted, filledPlaces.dirty.remove(place) != nil || isItsOwn {
-            try folder.removeFile(place.name)
+            switch try standing(of: row) {
+            case .same, .replaced:
+                try folder.removeFile(place.name)
+                unblock(place)
+            case .absent where isItsOwn:
+                // The content was evicted, and a power cut took the row's change.
+                (row.name, row.stamp, row.isEvicted) = (place.name, FileStamp(facts), true)
+                vanished[row.id] = nil
+                try write { try put(row, $0) }
+            case .absent: break
+            case .unknown: return .wait
+            }
             return .unchanged
         }
+        // If the first one goes, this is where it has gone.
+        placeholderCopies[row.id] = place
         block(place, "This is a copy of a placeholder, without the file's content. Delete it.")
         return .unchanged
     }
@@ -155,23 +193,20 @@ extension FolderSync {
         switch decision {
         case .change(var row) where row.isEvicted:
             guard let folder = try open(place.folder) else { return .wait }
-            guard placeholderItem(place, facts, in: folder) == row.id else { return try release(row) }
+            guard placeholderItem(place.name, facts, in: folder) == row.id else { return try release(row) }
             row.stamp = FileStamp(facts)
             try write { try $0.put(row) }
             return .unchanged
         case .move(let row, _) where row.isEvicted:
             guard let folder = try open(place.folder) else { return .wait }
             if Placeholder.file(of: place.name) == nil {
-                // It keeps the end of its name. The next look finds the move.
-                guard let name = Placeholder.name(of: place.name) else { return .wait }
-                do throws(FileFailure) { try folder.move(place.name, to: folder, as: name) } catch {
-                    guard error.number == EEXIST else { throw error }
-                    return .wait
-                }
-                dirty.insert(Place(folder: place.folder, name: name))
+                // It gets the end of its name again, if need be with a number. The next look finds the move.
+                try giveBack(
+                    place.name, from: folder, to: folder, as: Placeholder.name(of: place.name) ?? row.name)
+                vanished[row.id] = nil
                 return .unchanged
             }
-            guard placeholderItem(place, facts, in: folder) == row.id else { return try release(row) }
+            guard placeholderItem(place.name, facts, in: folder) == row.id else { return try release(row) }
             return .move(row, isChanged: false)
         default: return decision
         }
@@ -183,6 +218,20 @@ extension FolderSync {
         vanished[row.id] = nil
         remote.insert(row.id)
         return .make
+    }
+
+    /// Writes the placeholder of an evicted item again.
+    ///
+    /// - Returns: False: the item is not evicted, or its folder is gone.
+    func restorePlaceholder(of row: SyncedItem) throws(CloudError) -> Bool {
+        guard row.isEvicted, let folder = (try? open(row.parent)) ?? nil else { return false }
+        do {
+            guard let stamp = try makePlaceholder(of: row.id, row.name, folder) else { return false }
+            var row = row
+            row.stamp = stamp
+            try write { try put(row, $0) }
+            return true
+        } catch { throw CloudError(wrapping: error) }
     }
 
     /// Looks at placeholders again whose files are there by now: they go.
@@ -217,18 +266,22 @@ extension FolderSync {
             var isDone = true
             for row in files where row.isEvicted {
                 guard let item = try container.item(row.id), let version = item.version else { continue }
-                guard item.size <= max(0, freeBytes) else {
+                if let block = blocked[Place(folder: row.parent, name: row.itemName)] {
+                    outcome.add(try path(of: row), block.reason)
+                    continue
+                }
+                guard hasRoom(for: item) else {
                     outcome.add(try path(of: row), "The disk has no room for its \(item.size) bytes.")
                     continue
                 }
-                downloads.want(row.id, version)
+                downloads.want(row.id, version, item.size)
                 isDone = false
             }
             outcome.files = files.count - outcome.failureCount
             return isDone ? outcome : nil
         }
         // Only what the server has, as digests have proved.
-        guard hasNoWork, await container.isInSync else { return nil }
+        guard dirty.isEmpty, await container.isInSync else { return nil }
         for row in files {
             if row.isEvicted {
                 outcome.files += 1
@@ -282,6 +335,17 @@ extension FolderSync {
     }
 
     private static let roomPause = Duration.seconds(60)
+
+    /// When the disk's room is looked at again; nil: never.
+    var nextRoomDue: ContinuousClock.Instant? {
+        policy.keptFreeBytes > 0 ? max(nextRoomCheck, .now + .seconds(1)) : nil
+    }
+
+    /// Whether the disk has room for a content besides those that are on their way.
+    func hasRoom(for item: ContainerTree.Item) -> Bool {
+        let (needed, isTooMuch) = downloads.bytes.addingReportingOverflow(item.size)
+        return !isTooMuch && needed <= UInt64(max(0, freeBytes))
+    }
 
     /// Free bytes for a program without privileges.
     var freeBytes: Int64 {

@@ -29,7 +29,7 @@ extension FolderSync {
                 other.id != item.id, let version = item.version
             {
                 // Another file has the placeholder's name, so the file itself comes.
-                downloads.want(item.id, version)
+                downloads.want(item.id, version, item.size)
                 return true
             }
             guard try await free(item) else { return false }
@@ -79,7 +79,7 @@ extension FolderSync {
         guard wanted?.place != place else { return false }
         if other.isEvicted, let wanted, Placeholder.name(of: wanted.place.name) == place.name {
             // Its placeholder has the other's name. It goes once the file is here.
-            if let version = wanted.version { downloads.want(wanted.id, version) }
+            if let version = wanted.version { downloads.want(wanted.id, version, wanted.size) }
             return false
         }
         if wanted == nil, other.kind == .folder, item.kind == .folder, try read({ try $0.item(item.id) }) == nil {

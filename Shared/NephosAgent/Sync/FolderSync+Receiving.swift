@@ -257,8 +257,18 @@ extension FolderSync {
                 : "Files with this name stay on their device, so another device's is not placed here."
             block(item.place, reason, of: item.id)
         }
+        // The deletion of a placeholder is of the version that was known then.
+        var versions: [(SyncedItem, ContainerTree.Item)] = []
+        for (row, item) in plan.versions {
+            let isHere = row.isEvicted ? try standing(of: row) == .same : true
+            if !isHere {
+                postpone(item.id, item.place)
+            } else {
+                versions.append((row, item))
+            }
+        }
         try write { tree in
-            for (var row, item) in plan.versions {
+            for (var row, item) in versions {
                 (row.version, row.digest) = (item.version, item.digest)
                 try tree.put(row)
             }
@@ -277,12 +287,12 @@ extension FolderSync {
         for (row, item) in plan.modes { try setMode(of: row, to: item) }
         for item in plan.downloads {
             guard let version = item.version, try await isFree(item) else { continue }
-            guard item.size <= max(0, freeBytes) else {
+            guard hasRoom(for: item) else {
                 block(item.place, "The disk has no room for its \(item.size) bytes.", of: item.id)
                 postpone(item.id, item.place)
                 continue
             }
-            downloads.want(item.id, version)
+            downloads.want(item.id, version, item.size)
         }
         // Contents are removed before their folder.
         let depths = try plan.removals.map { row throws(CloudError) in

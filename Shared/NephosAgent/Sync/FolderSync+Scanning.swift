@@ -192,11 +192,12 @@ extension FolderSync {
             later.remove(place)
             dirty.insert(item.id, isDeep: true)
         case .make:
-            guard try !leaveIgnored(place, facts) else { return }
+            guard try !leaveIgnored(place, facts), try !leavePlaceholder(place, facts) else { return }
             guard try !isTaken(place) else { return try rename(place, facts) }
             batch.append(.make(place, facts))
         case .change(let item):
             vanished[item.id] = nil
+            guard try !leavePlaceholder(place, facts) else { return }
             batch.append(.change(item, facts))
         case .move(let item, let isChanged):
             vanished[item.id] = nil
@@ -251,7 +252,7 @@ extension FolderSync {
             for name in try root.parking.names() {
                 let facts = try root.parking.facts(name)
                 if let row = try DocumentID(name.text).flatMap({ id in try read { try $0.item(id) } }), row.isEvicted,
-                    let folder = try open(row.parent)
+                    let folder = (try? open(row.parent)) ?? nil
                 {
                     // The content was about to be evicted.
                     try giveBack(name, from: root.parking, to: folder, as: row.itemName)

@@ -73,6 +73,8 @@ package actor FolderSync {
     /// Placeholders whose files have come, before and after they are to be looked at again.
     var filledPlaces: (new: Set<Place>, dirty: Set<Place>) = ([], [])
     var nextRoomCheck = ContinuousClock.now
+    /// Copies of placeholders, by item.
+    var placeholderCopies: [DocumentID: Place] = [:]
 
     package nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
@@ -127,6 +129,8 @@ package actor FolderSync {
                 guard !dirty.isEmpty, !isSendingFull else { break }
             }
             try await carryOutRequests()
+            if policy.keptFreeBytes > 0, await container.isInSync { try makeRoom() }
+            if !dirty.isEmpty { return .now + .milliseconds(100) }
             if !dirty.isEmpty {
                 report(.syncing)
                 return .now + (isSendingFull ? .seconds(1) : .milliseconds(100))
@@ -143,7 +147,6 @@ package actor FolderSync {
         }
         isProved = isIdle ? await container.isInSync : false
         if isIdle { problem = nil }
-        if isProved { try makeRoom() }
         report(isIdle ? .idle : .syncing)
         return nextDue
     }
@@ -176,7 +179,7 @@ package actor FolderSync {
         let deletions =
             heldDeletionCount > 0 || ignoreFile.isAwaited ? nil : vanished.values.max().map { $0 + options.deleteDelay }
         return [
-            deletions, later.nextDue, downloads.nextDue, nextScan, nextRejectedRetry, ignoreFile.due,
+            deletions, later.nextDue, downloads.nextDue, nextScan, nextRejectedRetry, ignoreFile.due, nextRoomDue,
             remote.postponed.isEmpty ? nil : max(nextRetry, .now + .milliseconds(100)),
         ]
         .compactMap { $0 }.min()

@@ -1,5 +1,6 @@
 internal import Foundation
 package import NephosCore
+internal import NephosFiles
 internal import NephosWire
 
 /// The items of a container's folder by id, for a program that keeps a real folder equal to it.
@@ -196,6 +197,8 @@ package struct ContainerTree: Sendable {
             attributes.set(attribute.name, to: attribute.value, of: descriptor, file: item.wire.nameText)
         }
         DocumentExport.setModified(DocumentDate(nanoseconds: content.modified), of: descriptor)
+        // Its content's date says nothing of when it was last opened here.
+        FileSystem.noteRead(descriptor)
     }
 
     /// Where a symbolic link leads, as bytes.
