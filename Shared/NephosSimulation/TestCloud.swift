@@ -153,6 +153,12 @@ package final class TestCloud {
         network.skip(duration, of: service.rawValue)
     }
 
+    /// The same for all services, and these devices: hours of their heartbeats would take long to simulate.
+    package func skip(_ duration: Duration, with devices: [String] = []) {
+        for service in ServiceName.all { skip(duration, of: service) }
+        for device in devices { network.skip(duration, of: device) }
+    }
+
     /// Lets no message pass between devices and services, besides those that were separated before.
     package func separate(_ devices: Set<String>, from services: [ServiceName]) {
         separated.append((devices, Set(services.flatMap { [$0.rawValue, "\($0) bulk"] })))

@@ -15,8 +15,7 @@ package struct TestContent {
     ///   - bytes: Which there are in it: of few it compresses.
     package init(seed: UInt64, chunks lengths: [Int], of bytes: ClosedRange<UInt8> = .min ... .max) {
         chunks = lengths.enumerated().map { index, length in
-            var generator = SplitMix64(seed: seed << 32 + UInt64(index))
-            return (0..<length).map { _ in UInt8.random(in: bytes, using: &generator) }
+            [UInt8](SplitMix64.bytes(length, seed: seed << 32 + UInt64(index), of: bytes))
         }
         ids = chunks.map { $0.withUnsafeBytes { ChunkID(hashing: $0) } }
         (nodes, root, depth, length) = Self.list(ids, lengths)

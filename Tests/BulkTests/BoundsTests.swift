@@ -105,10 +105,11 @@ import Testing
         #expect(house.store([content(99)], with: own).allSatisfy { $0.isSuccess })
 
         // Gigabytes, with credit without an end.
+        let ids = chunks.map { id(of: $0) }
         let good = try ticket(house.open(greedy))
         try greedy.send(BulkFrame.control(.credit, good, number: .max))
         for number in 0..<3000 {
-            try greedy.send(BulkFrame.control(.get, good, number: UInt64(number), chunk: id(of: chunks[number % 8])))
+            try greedy.send(BulkFrame.control(.get, good, number: UInt64(number), chunk: ids[number % 8]))
         }
         house.cloud.network.run(for: .milliseconds(5))
         let start = house.cloud.network.now
@@ -123,9 +124,10 @@ import Testing
         let house = try BulkHouse()
         let (mover, other) = (try TestBulk(of: house.cloud), try TestBulk(of: house.cloud))
         let good = try ticket(house.open(mover, upload: upload(1), bytes: 1 << 20))
+        let chunk = id(of: content(1))
         for _ in 0..<20 {
             for number in 0..<1000 {
-                try mover.send(BulkFrame.control(.get, .none, number: UInt64(number), chunk: id(of: content(1))))
+                try mover.send(BulkFrame.control(.get, .none, number: UInt64(number), chunk: chunk))
             }
             house.cloud.network.run(for: .milliseconds(100))
         }

@@ -117,13 +117,13 @@ final class Results<Value> {
 
 /// Bytes that are this chunk's alone, and do not compress.
 func content(_ number: Int, count: Int = 100_000) -> [UInt8] {
-    var generator = SplitMix64(seed: UInt64(number))
-    let words = (0..<(count + 7) / 8).map { _ in generator.next() }
-    return words.withUnsafeBytes { [UInt8]($0.prefix(count)) }
+    [UInt8](SplitMix64.bytes(count, seed: UInt64(number)))
 }
 
 /// Bytes that are this chunk's alone, and compress to about half.
-func digits(_ number: Int, count: Int = 100_000) -> [UInt8] { content(number, count: count).map { 48 + $0 % 10 } }
+func digits(_ number: Int, count: Int = 100_000) -> [UInt8] {
+    [UInt8](SplitMix64.bytes(count, seed: UInt64(number), of: 48...57))
+}
 
 func id(of chunk: [UInt8]) -> ChunkID { chunk.withUnsafeBytes { ChunkID(hashing: $0) } }
 

@@ -299,7 +299,8 @@ import Testing
         let client = try mover.connect(BulkClient.Purpose(upload: upload(1), uploadBytes: 8 << 20))
         let results = Results<Void>(3)
         for number in 0..<3 {
-            let chunk = content(number, count: 1 << 20)
+            // The last one has to wait for three hours.
+            let chunk = content(number, count: number < 2 ? 1 << 20 : 1 << 18)
             client.store(bytes: chunk.count, { $0.fill(with: chunk) }) { results.note($0, number) }
         }
         let told = Asked()

@@ -44,11 +44,12 @@ import Testing
         let mover = try TestBulk(of: house.cloud)
         let perConnection = 1000
         let times = Sending.requestsOfAccountMax / perConnection + 1
+        let chunk = id(of: content(1))
         // Without credit all of them wait.
         for _ in 0..<times {
             let good = try ticket(house.open(mover))
             for number in 0..<perConnection {
-                try mover.send(BulkFrame.control(.get, good, number: UInt64(number), chunk: id(of: content(1))))
+                try mover.send(BulkFrame.control(.get, good, number: UInt64(number), chunk: chunk))
             }
             house.cloud.network.run(for: .milliseconds(100))
             mover.disconnect(0)
@@ -57,7 +58,7 @@ import Testing
         house.cloud.network.run(for: .seconds(10))
         let good = try ticket(house.open(mover))
         for number in 0..<perConnection {
-            try mover.send(BulkFrame.control(.get, good, number: UInt64(number), chunk: id(of: content(1))))
+            try mover.send(BulkFrame.control(.get, good, number: UInt64(number), chunk: chunk))
         }
         house.cloud.network.run(for: .milliseconds(100))
         #expect(mover.frames.isEmpty)

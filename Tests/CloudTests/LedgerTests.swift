@@ -144,7 +144,7 @@ final class Warehouses: @unchecked Sendable {
     }
 
     @Test func noHistoryExceedsThePlanOrLosesSpace() async {
-        let failures = await LedgerHistory.failures(of: 60, suite: "LedgerTests")
+        let failures = await LedgerHistory.failures(of: 30, suite: "LedgerTests")
         for failure in failures.prefix(5) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }

@@ -1,4 +1,6 @@
 import Foundation
+import NephosCore
+import NephosSimulation
 import Testing
 
 /// `nephos agent` with real programs: two devices, a folder each.
@@ -178,8 +180,8 @@ import Testing
             try folder.write("small.txt", "small")
             #expect(try await house.person.run("agent", "run", "--once").status == 0)
             try folder.write("large.bin", String(repeating: "x", count: 100) + UUID().uuidString)
-            let bytes = (0..<3_000_000).map { _ in UInt8.random(in: 0...255) }
-            try Data(bytes).write(to: URL(fileURLWithPath: folder.path + "/large.bin"))
+            let bytes = SplitMix64.bytes(3_000_000, seed: .random(in: 0 ... .max))
+            try bytes.write(to: URL(fileURLWithPath: folder.path + "/large.bin"))
             _ = try await house.person.run("agent", "run", "--once")
             _ = try await house.person.run("agent", "run", "--once")
             #expect(try Data(contentsOf: URL(fileURLWithPath: folder.path + "/large.bin")).count == 3_000_000)

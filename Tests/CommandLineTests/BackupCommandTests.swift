@@ -22,7 +22,7 @@ import Testing
         try await withHousehold { house in
             try await house.begin()
             let (person, file, backups) = (house.person, house.folder + "/file", house.folder + "/backups")
-            try Data((0..<600_000).map { _ in UInt8.random(in: .min ... .max) }).write(to: URL(fileURLWithPath: file))
+            try SplitMix64.bytes(600_000, seed: .random(in: 0 ... .max)).write(to: URL(fileURLWithPath: file))
             #expect(try await person.run("docs", "put", file, "file").status == 0)
             let whole = try await house.nephos.run("backup", backups)
             #expect(whole.status == 0 && !whole.output.contains("cannot be read"), "\(whole)")
@@ -52,7 +52,7 @@ import Testing
             let key = try field("recovery_key", of: new.output)
             let files = ["one", "two", "three"].map { house.folder + "/" + $0 }
             for file in files {
-                try Data((0..<200_000).map { _ in UInt8.random(in: .min ... .max) })
+                try SplitMix64.bytes(200_000, seed: .random(in: 0 ... .max))
                     .write(to: URL(fileURLWithPath: file))
             }
             #expect(try await person.run("docs", "put", files[0], "one").status == 0)
@@ -134,11 +134,11 @@ import Testing
             let new = try await house.nephos.run("recovery-key", "new", "--json")
             let key = try field("recovery_key", of: new.output)
             let letter = house.folder + "/letter"
-            try Data((0..<3_000_000).map { _ in UInt8.random(in: .min ... .max) }).write(
+            try SplitMix64.bytes(3_000_000, seed: .random(in: 0 ... .max)).write(
                 to: URL(fileURLWithPath: letter))
             #expect(try await person.run("docs", "put", letter, "letter").status == 0)
             let photo = house.folder + "/photo"
-            try Data((0..<2_000_000).map { _ in UInt8.random(in: .min ... .max) }).write(
+            try SplitMix64.bytes(2_000_000, seed: .random(in: 0 ... .max)).write(
                 to: URL(fileURLWithPath: photo))
             let saved = try await person.run(
                 "records", "save", "portrait", "--type", "Photo", "--asset", "picture=" + photo, "--json")
@@ -279,7 +279,7 @@ import Testing
             let letter = house.folder + "/letter"
             try Data(count: 1).write(to: URL(fileURLWithPath: letter))
             let file = try #require(FileHandle(forWritingAtPath: letter))
-            for _ in 0..<60 { try file.write(contentsOf: Data((0..<1_000_000).map { _ in UInt8.random(in: 0...255) })) }
+            for _ in 0..<60 { try file.write(contentsOf: SplitMix64.bytes(1_000_000, seed: .random(in: 0 ... .max))) }
             try file.close()
             #expect(try await house.person.run("docs", "put", letter, "letter").status == 0)
             let backups = house.folder + "/backups"

@@ -1,4 +1,6 @@
 import Foundation
+import NephosCore
+import NephosSimulation
 import Testing
 
 /// The programs in `examples/`, each on two devices of a deployment.
@@ -65,7 +67,7 @@ import Testing
             }
             let laptop = example("photo-drop", on: house.person)
             let phone = example("photo-drop", on: try await house.anotherDevice("phone"))
-            let photo = Data((0..<3 << 20).map { _ in UInt8.random(in: 0...255) })
+            let photo = SplitMix64.bytes(3 << 20, seed: .random(in: 0 ... .max))
             try photo.write(to: URL(fileURLWithPath: camera + "/sea.jpg"))
 
             let watch = try start(laptop, camera)

@@ -1,5 +1,6 @@
 import Foundation
 import NephosCore
+import NephosSimulation
 import NephosStorage
 import Synchronization
 import Testing
@@ -63,9 +64,7 @@ func id(_ number: Int) throws -> ChunkID {
 
 /// Bytes that are this chunk's alone.
 func content(_ number: Int, count: Int) -> [UInt8] {
-    var generator = SplitMix64(seed: UInt64(truncatingIfNeeded: number))
-    let words = (0..<(count + 7) / 8).map { _ in generator.next() }
-    return words.withUnsafeBytes { [UInt8]($0.prefix(count)) }
+    [UInt8](SplitMix64.bytes(count, seed: UInt64(truncatingIfNeeded: number)))
 }
 
 extension SegmentStore {

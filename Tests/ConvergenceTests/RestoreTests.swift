@@ -14,20 +14,20 @@ import Testing
 /// `NEPHOS_SEEDS=N` sets how many histories are tried, `NEPHOS_FIRST_SEED=S` where they begin, `NEPHOS_SEED=S` tries one.
 @Suite struct RestoreTests {
     @Test func noHistoryWithRestoresLosesWhatADeviceHas() async {
-        let failures = await RestoreHistory.failures(of: 35, suite: "RestoreTests")
+        let failures = await RestoreHistory.failures(of: 18, suite: "RestoreTests")
         for failure in failures.prefix(10) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 
     @Test func noHistoryOverStorageThatCompletesLaterLosesWhatADeviceHas() async {
         let failures = await LateRestoreHistory.failures(
-            of: 20, suite: "noHistoryOverStorageThatCompletesLaterLosesWhatADeviceHas")
+            of: 10, suite: "noHistoryOverStorageThatCompletesLaterLosesWhatADeviceHas")
         for failure in failures.prefix(10) { Issue.record("\(failure)") }
         #expect(failures.isEmpty, "\(failures.count) histories went wrong")
     }
 
     @Test func theSameSeedGivesTheSameHistory() throws {
-        for seed: UInt64 in [2, 71, 235] {
+        for seed: UInt64 in [71, 235] {
             let first = try RestoreHistory(seed: seed).run()
             let second = try RestoreHistory(seed: seed).run()
             #expect(first == second)

@@ -10,8 +10,7 @@ import Testing
 /// Others see that a long content is on its way, and read what there is until it has come.
 @Suite struct AnnouncementTests {
     private func bytes(_ count: Int, seed: UInt64) -> Data {
-        var generator = SplitMix64(seed: seed)
-        return Data((0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) })
+        SplitMix64.bytes(count, seed: seed)
     }
 
     @Test func whatTakesAWhileIsSeenOnItsWay() async throws {

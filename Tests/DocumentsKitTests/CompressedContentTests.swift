@@ -9,8 +9,7 @@ import Testing
 /// Contents that compress take less of the line and of the server's disk, and are the same for whoever gets them.
 @Suite struct CompressedContentTests {
     private func digits(_ count: Int, seed: UInt64) -> Data {
-        var random = SplitMix64(seed: seed)
-        return Data((0..<count).map { _ in UInt8.random(in: 48...57, using: &random) })
+        SplitMix64.bytes(count, seed: seed, of: 48...57)
     }
 
     private func counters(_ cloud: ContainerCloud) throws -> [String: UInt64] {

@@ -8,9 +8,7 @@ import Testing
 /// Contents that are too long to go along: in the home until the server has them, and back chunk by chunk.
 @Suite struct ContentTests {
     private func bytes(_ count: Int, seed: UInt64) -> Data {
-        var random = SplitMix64(seed: seed)
-        return Data(
-            (0..<(count + 7) / 8).flatMap { _ in withUnsafeBytes(of: random.next()) { [UInt8]($0) } }.prefix(count))
+        SplitMix64.bytes(count, seed: seed)
     }
 
     private func files(_ device: ContainerCloud.Device) throws -> [String] {

@@ -11,8 +11,7 @@ import Testing
 @Suite struct DamagedContentTests {
     /// Bytes of several chunks, or of one.
     private static func bytes(_ count: Int, seed: UInt64) -> Data {
-        var generator = SplitMix64(seed: seed)
-        return Data((0..<count).map { _ in UInt8.random(in: .min ... .max, using: &generator) })
+        SplitMix64.bytes(count, seed: seed)
     }
 
     @Test(arguments: [60_000, 3_000_000]) func aFileThatIsPutAgainHeals(count: Int) async throws {

@@ -220,7 +220,8 @@ import Testing
         try await withContainers { cloud in
             let (home, _) = try await putHalf(10, cloud)
             if !isClosed {
-                await cloud.simulation.run { $0.network.run(for: .seconds(24 * 3600 + 90)) }
+                cloud.simulation.use { $0.skip(.seconds(24 * 3600)) }
+                await cloud.simulation.run { $0.network.run(for: .seconds(90)) }
                 #expect(try cloud.uploadCount() == 0)
             }
             let again = try await cloud.open(home)
@@ -244,7 +245,9 @@ import Testing
             let sent = try cloud.receivedChunks()
             one.setOffline(true)
             cloud.simulation.pass(.seconds(5))
-            await cloud.simulation.run { $0.network.run(for: .seconds(12 * 3600)) }
+            await cloud.simulation.run { $0.network.run(for: .seconds(3600)) }
+            cloud.simulation.use { $0.skip(.seconds(10 * 3600), with: [one.name]) }
+            await cloud.simulation.run { $0.network.run(for: .seconds(3600)) }
             // What the rest of it had reserved is free meanwhile.
             #expect(try cloud.uploadCount() == 1 && cloud.usedBytes() < 15 << 20)
             one.setOffline(false)

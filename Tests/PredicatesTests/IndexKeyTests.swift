@@ -1,3 +1,4 @@
+import Foundation
 import NephosCore
 import Testing
 
@@ -19,6 +20,9 @@ import Testing
         "😀", "😀a", "中文", "\u{ffff}", "\u{10ffff}", "\u{301}", "\u{7f}", "a\u{1}", "a\u{2}", "각",
         "\u{1100}\u{1161}\u{11a8}",
     ]
+
+    /// Rounds of a test; with `NEPHOS_SEEDS` twice as many as usual.
+    private static let rounds = ProcessInfo.processInfo.environment["NEPHOS_SEEDS"] == nil ? 6000 : 12_000
 
     private static func any<Element>(_ elements: [Element], _ random: inout SplitMix64) -> Element {
         elements[Int.random(in: elements.indices, using: &random)]
@@ -68,7 +72,7 @@ import Testing
     )
     func keysAreInTheOrderOfComparisons(_ folding: Folding) throws {
         var random = SplitMix64(seed: UInt64(folding.rawValue) + 1)
-        for _ in 0..<12_000 {
+        for _ in 0..<Self.rounds {
             let (left, right) = (Self.value(&random), Self.value(&random))
             let (first, second) = (IndexKey.key(of: left, folding), IndexKey.key(of: right, folding))
             let isCut = Self.isCut(first) && Self.isCut(second)
@@ -92,7 +96,7 @@ import Testing
         var random = SplitMix64(seed: 7)
         let relations: [PredicateRelation] = [.less, .lessOrEqual, .greater, .greaterOrEqual, .beginsWith]
         var inside = 0
-        for _ in 0..<12_000 {
+        for _ in 0..<Self.rounds {
             let folding = Folding(rawValue: UInt8.random(in: 0..<4, using: &random))
             let (value, operand) = (Self.value(&random), Self.value(&random))
             let relation = Self.any(relations, &random)

@@ -29,7 +29,7 @@ import Testing
     }
 
     @Test func everyHistoryOfRecordsConverges() async {
-        let conflicts = await run(6, "everyHistoryOfRecordsConverges") { seed in
+        let conflicts = await run(3, "everyHistoryOfRecordsConverges") { seed in
             let history = try RecordHistory(seed: seed)
             try await history.run()
             return history.conflictCount
@@ -40,7 +40,7 @@ import Testing
     /// Nothing acknowledged is lost that some device has, no batch is done by half, and nothing that was deleted comes back
     /// as it was.
     @Test func noHistoryOfRecordsWithCopiesThatCrossLosesWhatADeviceHas() async {
-        let refusals = await run(4, and: [19, 58], "noHistoryOfRecordsWithCopiesThatCrossLosesWhatADeviceHas") {
+        let refusals = await run(2, and: [19, 58], "noHistoryOfRecordsWithCopiesThatCrossLosesWhatADeviceHas") {
             seed in
             let history = try RecordRestoreHistory(seed: seed)
             try await history.run()
@@ -51,7 +51,7 @@ import Testing
 
     /// The same where the server's disk loses records meanwhile.
     @Test func noHistoryOfRecordsWithDamageLosesWhatADeviceHas() async {
-        let damage = await run(4, "noHistoryOfRecordsWithDamageLosesWhatADeviceHas") { seed in
+        let damage = await run(2, "noHistoryOfRecordsWithDamageLosesWhatADeviceHas") { seed in
             let history = try RecordRestoreHistory(seed: seed, hasDamage: true)
             try await history.run()
             return history.counts["damage", default: 0]

@@ -121,7 +121,7 @@ import Testing
         _ = try device.modify(changes.sorted { $0.key < $1.key }.map(\.value))
     }
 
-    @Test(arguments: 0..<(Int(ProcessInfo.processInfo.environment["NEPHOS_SEEDS"] ?? "") ?? 8))
+    @Test(arguments: 0..<(Int(ProcessInfo.processInfo.environment["NEPHOS_SEEDS"] ?? "") ?? 4))
     func aQueryFindsWhatItsPredicateIsTrueOf(_ seed: Int) throws {
         var random = SplitMix64(seed: UInt64(seed) + 100)
         let house = try RecordHouse(seed: UInt64(seed))

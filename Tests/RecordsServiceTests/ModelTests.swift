@@ -51,7 +51,7 @@ import Testing
 
     private static let names = (0..<12).map { "r\($0)" }
 
-    @Test(arguments: 0..<(Int(ProcessInfo.processInfo.environment["NEPHOS_SEEDS"] ?? "") ?? 20))
+    @Test(arguments: 0..<(Int(ProcessInfo.processInfo.environment["NEPHOS_SEEDS"] ?? "") ?? 10))
     func theZoneIsWhatTheModelSays(_ seed: Int) throws {
         var random = SplitMix64(seed: UInt64(seed))
         let house = try RecordHouse(seed: UInt64(seed))
