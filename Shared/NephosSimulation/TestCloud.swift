@@ -45,12 +45,12 @@ package final class TestCloud {
     /// Items of one page of what devices fetch that are started from now on; 0: as many as a service gives.
     package var pageItemsMax: UInt32 = 0
     package let network: SimulatedNetwork
-    /// What is to go wrong, by name.
+    /// Faults to come, by name.
     package let faults = FaultPlan()
     let transport: InProcessTransport
     let logger: Logger
     private var deployment: Deployment
-    /// What survives a crash of its service.
+    /// The state that survives a crash of its service.
     private(set) var disks: [ServiceName: Disk] = [:]
     /// The names of the homes that several processes share, by their devices.
     private var homes: [String: String] = [:]
@@ -229,12 +229,12 @@ package final class TestCloud {
         var documents: DocumentsService?
     }
 
-    /// What documents answers over HTTP, without the sockets.
+    /// The answers of documents over HTTP, without the sockets.
     ///
     /// - Returns: Nil: it publishes nothing.
     package var publishedContents: HTTPHandler? { documents?.answering }
 
-    /// What a service has on disk, as it is now.
+    /// A copy of a service's disk as it is now.
     package func copyStorage(of service: ServiceName) throws -> StorageCopy {
         StorageCopy(engine: try storage(of: service).copyInMemory())
     }
@@ -542,14 +542,14 @@ package final class StorageCopy {
     }
 }
 
-/// What documents runs with.
+/// The configuration of documents.
 package struct ContentOptions: Sendable {
     /// Outlives the service, as a disk does.
     package var store: any BlobStore
     package var configuration: Transfers.Configuration
     /// How many links an account may have; nil: nothing is published.
     package var linksMax: Int?
-    /// What an account may have in streams; nil: as is usual.
+    /// The limit of an account's streams; nil: the usual one.
     package var streamBytesMax: Int?
 
     package init(

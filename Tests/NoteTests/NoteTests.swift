@@ -15,7 +15,7 @@ import Testing
 ///
 /// `NEPHOS_SEEDS=N` sets how many histories are tried.
 @Suite struct NoteTests {
-    /// Seeds of a test: so many if nothing else is said.
+    /// Seeds of a test, unless the environment says another number.
     private static func seeds(_ usual: UInt64) -> ClosedRange<UInt64> {
         1...max(1, ProcessInfo.processInfo.environment["NEPHOS_SEEDS"].flatMap { UInt64($0) } ?? usual)
     }
