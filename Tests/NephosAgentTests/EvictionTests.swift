@@ -225,6 +225,29 @@ import Testing
         #expect(try await house.expectEqual().count == 2)
     }
 
+    @Test func aPlaceholderMovedOverAFileIsNotLost() async throws {
+        let house = try await household(["a.txt": Self.large, "b.txt": "b"])
+        _ = try await request("a.txt", evicts: true, house)
+        #expect(rename(house[0].path + "/a.txt.nephos", house[0].path + "/b.txt") == 0)
+        try await house.settle()
+        #expect(try house[1].tree().values.contains(Self.large))
+        #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)
+        _ = try await request("", evicts: false, house)
+        try await house.expectEqual()
+    }
+
+    /// A copy of a placeholder must not keep the file from being deleted.
+    @Test func fileWithACopiedPlaceholderIsDeleted() async throws {
+        let house = try await household(["a.txt": Self.large, "b.txt": "b"])
+        _ = try await request("a.txt", evicts: true, house)
+        try house[0].write("copy.nephos", try #require(house[0].read("a.txt.nephos")))
+        try await house.settle()
+        _ = try await request("a.txt", evicts: false, house)
+        try house[0].remove("a.txt")
+        try await house.settle()
+        #expect(try house[1].tree() == ["b.txt": "b"])
+    }
+
     /// As file managers and rsync do between disks, and within one.
     @Test func placeholdersThatAreMovedByCopyingStay() async throws {
         let house = try await household(["Videos/a": Self.large, "Videos/b": Self.large + "b"])

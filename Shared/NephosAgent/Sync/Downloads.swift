@@ -65,9 +65,14 @@ final class Downloads: Sendable {
     var count: Int { state.withLock { $0.wanted.count + $0.active.count + $0.arrivals.count + $0.failures.count } }
 
     /// Bytes of downloads that are wanted or active, as far as they fit into a number.
-    var bytes: UInt64 {
+    ///
+    /// - Parameter item: Is not counted.
+    func bytes(besides item: DocumentID) -> UInt64 {
         state.withLock { state in
-            (state.wanted.values.map(\.size) + state.active.values.map(\.size)).reduce(0) {
+            let sizes =
+                state.wanted.filter { $0.key != item }.map(\.value.size)
+                + state.active.filter { $0.key != item }.map(\.value.size)
+            return sizes.reduce(0) {
                 let (sum, isTooMuch) = $0.addingReportingOverflow($1)
                 return isTooMuch ? .max : sum
             }

@@ -114,7 +114,13 @@ extension FolderSync {
             note(.evicted, row.place)
             return nil
         } catch let failure as FileFailure {
-            dirty.insert(row.place)
+            do {
+                if (try? root.parking.facts(row.parkingName)) != nil, let folder = try open(row.parent) {
+                    try giveBack(row.parkingName, from: root.parking, to: folder, as: row.name)
+                    try keepContent(of: row)
+                }
+            } catch { throw CloudError(wrapping: error) }
+            if failure.number != ENOSPC { dirty.insert(row.place) }
             return "It cannot be removed: \(failure.reason)."
         } catch { throw CloudError(wrapping: error) }
     }
@@ -135,9 +141,23 @@ extension FolderSync {
     /// - Returns: Whether the file is left alone.
     func leavePlaceholder(_ place: Place, _ facts: FileFacts) throws -> Bool {
         guard facts.kind == .file, facts.size <= Placeholder.sizeMax, let folder = try open(place.folder),
-            placeholderItem(place.name, facts, in: folder) != nil
+            let id = placeholderItem(place.name, facts, in: folder)
         else { return false }
-        block(place, "This is a placeholder's text, not a file's content. Delete it.")
+        if let row = try read({ try $0.item(id) }), row.isEvicted {
+            switch try standing(of: row) {
+            case .absent:
+                // It was moved here, and gets the end of its name again. The next look finds the move.
+                try giveBack(place.name, from: folder, to: folder, as: Placeholder.name(of: place.name) ?? row.name)
+                vanished[id] = nil
+                return true
+            case .same: placeholderCopies[id] = place
+            case .replaced, .unknown: break
+            }
+        }
+        block(
+            place,
+            "This is a placeholder's text, not a file's content. Rename it, or bring the file back with nephos docs get."
+        )
         return true
     }
 
@@ -165,10 +185,11 @@ extension FolderSync {
             block(place, "This placeholder is of no file in this folder. Delete it.")
             return .unchanged
         }
-        if row.isEvicted, try standing(of: row) == .absent { return .move(row, isChanged: false) }
+        let standing = try standing(of: row)
+        if row.isEvicted, standing == .absent { return .move(row, isChanged: false) }
         let isItsOwn = row.parent == place.folder && Placeholder.name(of: row.name) == place.name
         if !row.isEvicted, filledPlaces.dirty.remove(place) != nil || isItsOwn {
-            switch try standing(of: row) {
+            switch standing {
             case .same, .replaced:
                 try folder.removeFile(place.name)
                 unblock(place)
@@ -183,7 +204,7 @@ extension FolderSync {
             return .unchanged
         }
         // If the first one goes, this is where it has gone.
-        placeholderCopies[row.id] = place
+        if row.isEvicted, standing == .same { placeholderCopies[row.id] = place }
         block(place, "This is a copy of a placeholder, without the file's content. Delete it.")
         return .unchanged
     }
@@ -338,12 +359,12 @@ extension FolderSync {
 
     /// When the disk's room is looked at again; nil: never.
     var nextRoomDue: ContinuousClock.Instant? {
-        policy.keptFreeBytes > 0 ? max(nextRoomCheck, .now + .seconds(1)) : nil
+        policy.keptFreeBytes > 0 ? .now + Self.roomPause : nil
     }
 
     /// Whether the disk has room for a content besides those that are on their way.
     func hasRoom(for item: ContainerTree.Item) -> Bool {
-        let (needed, isTooMuch) = downloads.bytes.addingReportingOverflow(item.size)
+        let (needed, isTooMuch) = downloads.bytes(besides: item.id).addingReportingOverflow(item.size)
         return !isTooMuch && needed <= UInt64(max(0, freeBytes))
     }
 

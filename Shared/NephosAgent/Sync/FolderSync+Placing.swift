@@ -26,9 +26,13 @@ extension FolderSync {
                 return true
             }
             if item.place.name != name, let other = try read({ try $0.child(of: item.parent, named: item.place.name) }),
-                other.id != item.id, let version = item.version
+                other.id != item.id, let version = item.version, try container.item(other.id)?.place == item.place
             {
                 // Another file has the placeholder's name, so the file itself comes.
+                guard hasRoom(for: item) else {
+                    block(item.place, "The disk has no room for its \(item.size) bytes.", of: item.id)
+                    return false
+                }
                 downloads.want(item.id, version, item.size)
                 return true
             }

@@ -333,6 +333,7 @@ extension FolderSync {
         }
         try flush(Array(folders.values))
         try write { tree in for row in rows { try tree.put(row) } }
+        lookAtFilled()
     }
 
     func flush(_ folders: [HeldFolder]) throws(CloudError) {

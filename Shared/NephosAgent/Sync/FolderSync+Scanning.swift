@@ -252,10 +252,10 @@ extension FolderSync {
             for name in try root.parking.names() {
                 let facts = try root.parking.facts(name)
                 if let row = try DocumentID(name.text).flatMap({ id in try read { try $0.item(id) } }), row.isEvicted,
-                    let folder = (try? open(row.parent)) ?? nil
+                    !row.isParked, let folder = (try? open(row.parent)) ?? nil
                 {
-                    // The content was about to be evicted.
-                    try giveBack(name, from: root.parking, to: folder, as: row.itemName)
+                    // The content was about to be evicted. Where that is not possible now, it stays for the next start.
+                    try? giveBack(name, from: root.parking, to: folder, as: row.itemName)
                     continue
                 }
                 guard var row = try read({ try $0.item(identifiedBy: facts) }) else {

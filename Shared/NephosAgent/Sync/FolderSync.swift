@@ -130,7 +130,6 @@ package actor FolderSync {
             }
             try await carryOutRequests()
             if policy.keptFreeBytes > 0, await container.isInSync { try makeRoom() }
-            if !dirty.isEmpty { return .now + .milliseconds(100) }
             if !dirty.isEmpty {
                 report(.syncing)
                 return .now + (isSendingFull ? .seconds(1) : .milliseconds(100))
@@ -186,12 +185,13 @@ package actor FolderSync {
     }
 
     /// Items that could not be placed are tried again after a pause, whatever else happens meanwhile. The pause grows while
-    /// they stay the same.
+    /// the same ones are blocked.
     private func retryPostponed() {
         let now = ContinuousClock.now
         guard !remote.postponed.isEmpty, nextRetry <= now else { return }
         let ids = Set(remote.postponed.keys)
-        retryPause = ids == retried ? min(retryPause * 2, Self.retryPauseMax) : Self.retryPauseMin
+        let areBlocked = remote.postponed.values.allSatisfy { blocked[$0] != nil }
+        retryPause = areBlocked && ids == retried ? min(retryPause * 2, Self.retryPauseMax) : Self.retryPauseMin
         retried = ids
         remote.insert(ids)
         remote.postponed = [:]
