@@ -373,9 +373,11 @@ import Testing
         }
     }
 
-    /// In a container names that differ in case alone are one.
+    /// In a container with folded names, those that differ in case alone are one.
     @Test func ofTwoFilesOfOneNameOneIsPut() async throws {
-        try await withTenant { house in
+        try await withHousehold { house in
+            try await house.begin()
+            #expect(try await house.nephos.run("container", "save", "default", "--names", "folded").status == 0)
             let (person, folder) = (house.person, house.folder + "/files")
             for name in ["README", "Readme", "src/a", "Src/b"] { try write(name, to: folder + "/" + name) }
             for _ in 0..<2 {
