@@ -111,6 +111,25 @@ public final class HeldFolder: Sendable {
         try openBeneath([name], O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, mode)
     }
 
+    /// Makes a file with a content, and flushes it.
+    ///
+    /// - Parameter prepare: Changes the open file before it is flushed.
+    /// - Throws: ``FileFailure`` `EEXIST` when the name is taken. If anything else fails, the file is removed.
+    public func makeFile(
+        _ name: FileName, mode: UInt32, with content: [UInt8], prepare: (_ descriptor: Int32) throws -> Void = { _ in }
+    ) throws {
+        let descriptor = try makeFile(name, mode: mode)
+        defer { close(descriptor) }
+        do {
+            guard write(descriptor, content, content.count) == content.count else { throw FileFailure(ENOSPC) }
+            try prepare(descriptor)
+            guard fsync(descriptor) == 0 else { throw FileFailure() }
+        } catch {
+            removeAll(name)
+            throw error
+        }
+    }
+
     private func openBeneath(_ path: [FileName], _ flags: Int32, _ mode: UInt32 = 0) throws(FileFailure) -> Int32 {
         let bytes = path.isEmpty ? [UInt8(ascii: ".")] : Array(path.joined(separator: [UInt8(ascii: "/")]))
         while true {

@@ -89,7 +89,7 @@ import Testing
         _ = try await request("", evicts: true, house)
         // A program writes the file by its own name: a new version of it.
         try house[0].write("a.txt", "new")
-        // Somebody writes into the placeholder: a file of that name, and the item gets another placeholder or its content.
+        // Text that is written into a placeholder is a file of that name. The item's own file comes.
         try house[0].write("b.txt.nephos", "text")
         // A copy of a placeholder has no content.
         try house[0].write("copy.txt.nephos", try #require(house[0].read("c.txt.nephos")))
@@ -139,7 +139,7 @@ import Testing
         #expect(outcome.files == 0 && outcome.failureCount == 3)
         #expect(outcome.failures["open.txt"] == "A program has it open.")
         try writer.close()
-        // What is not sent stays.
+        // A file that is not sent stays.
         try house[0].write("new.txt", Self.large)
         house.cloud.disconnect(house[0].session)
         try await house[0].sync.pass()

@@ -245,7 +245,7 @@ import Testing
             try await save("a", content, one.database)
             _ = try await cloud.upload(5 << 20, one)
             one.session.close()
-            // What was under way arrives before.
+            // The parts that were under way arrive before.
             cloud.simulation.pass(.seconds(5))
             cloud.simulation.use { $0.skip(.seconds(24 * 3600)) }
             await cloud.simulation.run { $0.network.run(for: .seconds(90)) }

@@ -175,7 +175,7 @@ extension AgentCommand {
         func run() async throws {
             try await agent.withStore { store, control, _ in
                 let added = try store.folder(at: folder)
-                let placeholders = try store.report(of: added)?.evictedCount ?? 0
+                let placeholders = try store.placeholderCount(in: added)
                 guard leavePlaceholders || placeholders == 0 else {
                     throw CloudError(
                         .constraintViolation,

@@ -98,10 +98,7 @@ package final class RootFolder: Sendable {
                 try own.removeFile(markName)
             }
             let mark = UUID().uuidString.lowercased()
-            let descriptor = try own.makeFile(markName, mode: 0o600)
-            defer { close(descriptor) }
-            let text = Array("\(mark)\n".utf8)
-            guard write(descriptor, text, text.count) == text.count, fsync(descriptor) == 0 else { throw FileFailure() }
+            try own.makeFile(markName, mode: 0o600, with: Array("\(mark)\n".utf8))
             try own.flush()
             try folder.flush()
             try checkRenames(own)

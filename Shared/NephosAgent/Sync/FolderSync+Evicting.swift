@@ -6,13 +6,12 @@ internal import NephosKit
 // Placeholders. Wherever a kill interrupts this, one rule puts it right: a file with the name of an evicted item is the
 // item's content, and its placeholder then goes.
 extension FolderSync {
-    /// The item of a placeholder on disk, whatever its name is; nil: the file is none, or cannot be read.
-    func placeholderItem(_ name: FileName, _ facts: FileFacts, in folder: HeldFolder) -> DocumentID? {
-        guard facts.kind == .file, facts.size <= Placeholder.sizeMax, let descriptor = try? folder.openFile(name) else {
-            return nil
-        }
+    /// The item of a placeholder on disk, under any name; nil: the file is no placeholder, or cannot be read.
+    private func placeholderItem(_ name: FileName, _ facts: FileFacts, in folder: HeldFolder) -> DocumentID? {
+        guard facts.kind == .file, Placeholder.sizes.contains(facts.size), let descriptor = try? folder.openFile(name)
+        else { return nil }
         let file = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
-        let text = (try? file.read(upToCount: Int(Placeholder.sizeMax))).flatMap { $0 } ?? Data()
+        let text = (try? file.read(upToCount: Int(Placeholder.sizes.upperBound))).flatMap { $0 } ?? Data()
         return Placeholder.item(in: [UInt8](text))
     }
 
@@ -24,15 +23,8 @@ extension FolderSync {
         of item: DocumentID, _ name: FileName, _ folder: HeldFolder, inPlaceOf row: SyncedItem? = nil
     ) throws -> FileStamp? {
         let part = FileName("\(container.makeID())".utf8)
-        let descriptor = try root.parts.makeFile(part, mode: 0o666)
-        let file = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
-        do {
-            try file.write(contentsOf: Data(Placeholder.text(of: item)))
+        try root.parts.makeFile(part, mode: 0o666, with: Placeholder.text(of: item)) { descriptor in
             if let row { try Self.keepAccess(of: row, in: folder, descriptor) }
-            try file.synchronize()
-        } catch {
-            root.parts.removeAll(part)
-            throw (error as? FileFailure) ?? FileFailure(ENOSPC)
         }
         do throws(FileFailure) { try root.parts.move(part, to: folder, as: name) } catch {
             root.parts.removeAll(part)
@@ -134,78 +126,74 @@ extension FolderSync {
         if let name = Placeholder.name(of: row.name) { dirty.insert(Place(folder: row.parent, name: name)) }
     }
 
-    // MARK: What is found on disk
+    // MARK: Local changes
 
-    /// Keeps a placeholder's text from being sent as a content, under whatever name it was found.
-    ///
-    /// - Returns: Whether the file is left alone.
-    func leavePlaceholder(_ place: Place, _ facts: FileFacts) throws -> Bool {
-        guard facts.kind == .file, facts.size <= Placeholder.sizeMax, let folder = try open(place.folder),
-            let id = placeholderItem(place.name, facts, in: folder)
-        else { return false }
-        if let row = try read({ try $0.item(id) }), row.isEvicted {
-            switch try standing(of: row) {
-            case .absent:
-                // It was moved here, and gets the end of its name again. The next look finds the move.
-                try giveBack(place.name, from: folder, to: folder, as: Placeholder.name(of: place.name) ?? row.name)
-                vanished[id] = nil
-                return true
-            case .same: placeholderCopies[id] = place
-            case .replaced, .unknown: break
-            }
-        }
-        block(
-            place,
-            "This is a placeholder's text, not a file's content. Rename it, or bring the file back with nephos docs get."
-        )
-        return true
+    /// The decision about a file beside its placeholder; nil: it has none.
+    func decideAboutEvictedFile(_ place: Place, _ facts: FileFacts) throws -> LocalDecision? {
+        guard facts.kind == .file, let name = Placeholder.name(of: place.name),
+            var row = try read({ try $0.child(of: place.folder, named: name) }), row.isEvicted
+        else { return nil }
+        // It was downloaded, or a program has written it anew: in both cases it is the item's content.
+        filledPlaces.new.insert(row.place)
+        (row.name, row.isEvicted, row.stamp) = (place.name, false, FileStamp(facts))
+        row.isToBeSent = true
+        vanished[row.id] = nil
+        // At once: another device's version must not become this content's base.
+        try write { try put(row, $0) }
+        return .change(row)
     }
 
-    /// Decides about a new name in a folder with placeholders.
+    /// The decision about a file with the text of a placeholder, under whatever name. The text is never sent as a content.
     ///
-    /// - Returns: The decision about an item; nil: this is no business of placeholders.
+    /// - Returns: Nil: the file is no placeholder.
     func decideAboutPlaceholder(_ place: Place, _ facts: FileFacts) throws -> LocalDecision? {
-        if facts.kind == .file, let name = Placeholder.name(of: place.name),
-            var row = try read({ try $0.child(of: place.folder, named: name) }), row.isEvicted
-        {
-            // The content has come, or a program has written the file anew: both are the item's.
-            filledPlaces.new.insert(row.place)
-            guard try !leavePlaceholder(place, facts) else { return .unchanged }
-            (row.name, row.isEvicted, row.stamp) = (place.name, false, FileStamp(facts))
-            row.isToBeSent = true
-            vanished[row.id] = nil
-            // At once: another device's version must not become this content's base.
-            try write { try put(row, $0) }
-            return .change(row)
+        guard let folder = try open(place.folder), let id = placeholderItem(place.name, facts, in: folder) else {
+            return nil
         }
-        guard Placeholder.file(of: place.name) != nil, let folder = try open(place.folder),
-            let id = placeholderItem(place.name, facts, in: folder)
-        else { return nil }
+        guard try !leaveIgnored(place, facts) else { return .unchanged }
         guard var row = try read({ try $0.item(id) }) else {
             block(place, "This placeholder is of no file in this folder. Delete it.")
             return .unchanged
         }
         let standing = try standing(of: row)
-        if row.isEvicted, standing == .absent { return .move(row, isChanged: false) }
-        let isItsOwn = row.parent == place.folder && Placeholder.name(of: row.name) == place.name
-        if !row.isEvicted, filledPlaces.dirty.remove(place) != nil || isItsOwn {
+        switch (row.isEvicted, standing) {
+        case (true, .absent):
+            if Placeholder.file(of: place.name) != nil { return .move(row, isChanged: false) }
+            return try giveSuffixBack(place, row, folder)
+        case (true, .same):
+            // If the first one goes, this is where it has gone.
+            placeholderCopies[id] = place
+        case (true, .replaced), (true, .unknown): break
+        case (false, _):
+            let isItsOwn = row.parent == place.folder && Placeholder.name(of: row.name) == place.name
+            guard isItsOwn || filledPlaces.dirty.contains(place) else { break }
             switch standing {
             case .same, .replaced:
                 try folder.removeFile(place.name)
+                filledPlaces.dirty.remove(place)
                 unblock(place)
             case .absent where isItsOwn:
                 // The content was evicted, and a power cut took the row's change.
                 (row.name, row.stamp, row.isEvicted) = (place.name, FileStamp(facts), true)
-                vanished[row.id] = nil
+                vanished[id] = nil
                 try write { try put(row, $0) }
             case .absent: break
             case .unknown: return .wait
             }
             return .unchanged
         }
-        // If the first one goes, this is where it has gone.
-        if row.isEvicted, standing == .same { placeholderCopies[row.id] = place }
-        block(place, "This is a copy of a placeholder, without the file's content. Delete it.")
+        block(
+            place,
+            "This is a copy of a placeholder, without the file's content. Delete it. If it was written over a file, get that back first with nephos docs get."
+        )
+        return .unchanged
+    }
+
+    /// A placeholder was moved to a name without its suffix. It gets that again, if need be with a number, and the next look
+    /// finds the move.
+    private func giveSuffixBack(_ place: Place, _ row: SyncedItem, _ folder: HeldFolder) throws -> LocalDecision {
+        try giveBack(place.name, from: folder, to: folder, as: Placeholder.name(of: place.name) ?? row.name)
+        vanished[row.id] = nil
         return .unchanged
     }
 
@@ -220,13 +208,7 @@ extension FolderSync {
             return .unchanged
         case .move(let row, _) where row.isEvicted:
             guard let folder = try open(place.folder) else { return .wait }
-            if Placeholder.file(of: place.name) == nil {
-                // It gets the end of its name again, if need be with a number. The next look finds the move.
-                try giveBack(
-                    place.name, from: folder, to: folder, as: Placeholder.name(of: place.name) ?? row.name)
-                vanished[row.id] = nil
-                return .unchanged
-            }
+            if Placeholder.file(of: place.name) == nil { return try giveSuffixBack(place, row, folder) }
             guard placeholderItem(place.name, facts, in: folder) == row.id else { return try release(row) }
             return .move(row, isChanged: false)
         default: return decision
@@ -324,8 +306,8 @@ extension FolderSync {
     // MARK: Room
 
     /// Evicts files that were not opened for longest, if the disk has less room than the person wants.
-    func makeRoom() throws(CloudError) {
-        guard policy.keptFreeBytes > 0, nextRoomCheck <= .now else { return }
+    func makeRoom() async throws(CloudError) {
+        guard policy.keptFreeBytes > 0, nextRoomCheck <= .now, await container.isInSync else { return }
         nextRoomCheck = .now + Self.roomPause
         var left = policy.keptFreeBytes - freeBytes
         guard left > 0 else { return }

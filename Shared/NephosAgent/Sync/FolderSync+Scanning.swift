@@ -76,7 +76,7 @@ extension FolderSync {
     /// Looks at dirty folders until none is left, and sends what has changed.
     func sendChanges() async throws(CloudError) {
         var batch = LocalBatch()
-        isSendingFull = try isFull()
+        isSendingFull = dirty.isEmpty ? false : try isFull()
         while !isSendingFull, let look = dirty.popLast() {
             try scan(look, &batch)
             // Folders that were found new have no row before this, and are looked at after it.
@@ -170,7 +170,14 @@ extension FolderSync {
         var decision = try decide(found, place, facts)
         // A placeholder that became a file of its own.
         if case .change = found, case .make = decision { item = nil }
-        if item == nil, case .make = decision { decision = try decideAboutPlaceholder(place, facts) ?? decision }
+        switch decision {
+        case .make, .change:
+            guard let other = try decideAboutPlaceholder(place, facts) else { break }
+            // An item of another kind had the name. It is not deleted for a placeholder.
+            decision = other == .unchanged && item != nil && decision == .make ? .wait : other
+        default: break
+        }
+        if item == nil, case .make = decision { decision = try decideAboutEvictedFile(place, facts) ?? decision }
         if let item, decision.displaces, !isElsewhere {
             guard item.kind != .folder else {
                 // The folder may come up elsewhere, or its deletion may be held: until then its name is not free.
@@ -192,12 +199,11 @@ extension FolderSync {
             later.remove(place)
             dirty.insert(item.id, isDeep: true)
         case .make:
-            guard try !leaveIgnored(place, facts), try !leavePlaceholder(place, facts) else { return }
+            guard try !leaveIgnored(place, facts) else { return }
             guard try !isTaken(place) else { return try rename(place, facts) }
             batch.append(.make(place, facts))
         case .change(let item):
             vanished[item.id] = nil
-            guard try !leavePlaceholder(place, facts) else { return }
             batch.append(.change(item, facts))
         case .move(let item, let isChanged):
             vanished[item.id] = nil

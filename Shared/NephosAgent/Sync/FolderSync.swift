@@ -117,6 +117,7 @@ package actor FolderSync {
             }
             policy = try store.policy(of: added)
             checkouts = [:]
+            if dirty.isEmpty { filledPlaces.dirty = [] }
             takeEvents()
             try readIgnorePatterns()
             retryPostponed()
@@ -129,7 +130,7 @@ package actor FolderSync {
                 guard !dirty.isEmpty, !isSendingFull else { break }
             }
             try await carryOutRequests()
-            if policy.keptFreeBytes > 0, await container.isInSync { try makeRoom() }
+            try await makeRoom()
             if !dirty.isEmpty {
                 report(.syncing)
                 return .now + (isSendingFull ? .seconds(1) : .milliseconds(100))
@@ -373,15 +374,16 @@ package actor FolderSync {
         report.state = isFullScan && state == .syncing ? .scanning : state
         report.problem = problem ?? self.problem
         report.isProved = isProved
+        // A block ends with its folder.
+        for folder in rowCount == nil ? Set(blocked.keys.map(\.folder)) : []
+        where (try? read({ try $0.path(of: folder) == nil })) ?? false {
+            for place in blocked.keys where place.folder == folder { unblock(place) }
+        }
         rowCount = rowCount ?? (try? read { (try $0.count(), try $0.evictedCount()) })
         (report.itemCount, report.evictedCount) = rowCount ?? (0, 0)
         report.dirtyFolderCount = dirty.count + later.count
         (report.waitingCount, report.downloadCount) = (remote.count, downloads.count)
         (report.heldDeletionCount, report.held) = (heldDeletionCount, heldDeletionCount > 0 ? heldPaths : [])
-        // What is in a folder that is gone is not blocked any more.
-        for folder in Set(blocked.keys.map(\.folder)) where (try? read({ try $0.path(of: folder) == nil })) ?? false {
-            for place in blocked.keys where place.folder == folder { unblock(place) }
-        }
         report.blockedCount = blocked.count
         (report.watchedFolderCount, report.unwatchedFolderCount) = watch.coverage
         report.lastFullScan = lastFullScan

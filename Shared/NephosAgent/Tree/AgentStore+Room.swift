@@ -58,6 +58,11 @@ extension AgentStore {
         }
     }
 
+    /// Files of a folder whose contents are not on this device.
+    package func placeholderCount(in folder: AgentFolder) throws(CloudError) -> Int {
+        try read { try SyncedTree(database: $0, folder: folder.id, root: .documents).evictedCount() }
+    }
+
     // MARK: Requests
 
     /// Asks the agent for something. Wake it then.

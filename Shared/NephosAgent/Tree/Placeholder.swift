@@ -7,8 +7,8 @@ package enum Placeholder {
     package static let suffix = FileName(".nephos".utf8)
     /// A file that takes no more room than this is left on the disk.
     package static let fileSizeMin: Int64 = 8192
-    /// No placeholder is larger.
-    package static let sizeMax: Int64 = 1024
+    /// Bytes of a placeholder, also of one to which somebody has added a few words.
+    static let sizes = Int64(text(of: .top).count)...1024
 
     private static let mark = "Nephos placeholder: this file's content is not on this device.\n"
     private static let itemMark = "item "
