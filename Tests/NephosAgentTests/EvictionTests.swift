@@ -268,8 +268,11 @@ import Testing
         _ = try await request("", evicts: true, house)
         try house[0].remove("a.txt.nephos")
         try house[1].write("a.txt", Self.large + "edited")
+        // Sent before the other device's agent looks.
+        try await house[1].sync.scanAll()
         try await house[1].sync.pass()
         try await house.cloud.settle()
+        #expect(try await versions(house, "a.txt") == 2)
         try await house[0].restart()
         try await house.settle()
         #expect(house[1].read("a.txt") == Self.large + "edited")

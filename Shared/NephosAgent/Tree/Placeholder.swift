@@ -7,7 +7,7 @@ package enum Placeholder {
     package static let suffix = FileName(".nephos".utf8)
     /// A file that takes no more room than this is left on the disk.
     package static let fileSizeMin: Int64 = 8192
-    /// Bytes of a placeholder, also of one to which somebody has added a few words.
+    /// Bytes of a placeholder, also with a few words added by hand.
     static let sizes = Int64(text(of: .top).count)...1024
 
     private static let mark = "Nephos placeholder: this file's content is not on this device.\n"
