@@ -130,6 +130,28 @@ import Testing
         #expect(try await versions(house, "c.txt") == 1)
     }
 
+    /// The device that has sent a file has a copy in its home, which goes too. Without a server nothing goes.
+    @Test func evictingFreesTheHomeAndNeedsTheServer() async throws {
+        let house = try await household(["a.txt": String(repeating: Self.large, count: 4)])
+        house.cloud.disconnect(house[0].session)
+        let path = [Array("a.txt".utf8)]
+        let early = try house[0].store.request(path, evicts: true, in: house[0].folder)
+        for _ in 0..<3 { try await house[0].sync.pass() }
+        #expect(house[0].read("a.txt") != nil)
+        if let outcome = try house[0].store.end(early) { #expect(outcome.files == 0 && outcome.failureCount == 1) }
+        house.cloud.connect(house[0].session)
+        #expect(try await request("a.txt", evicts: true, house).bytes > 0)
+        #expect(try house[0].session.contentCache().bytes == 0)
+    }
+
+    @Test func folderThatIsAddedAgainKnowsItsPlaceholders() async throws {
+        let house = try await household(["a.txt": Self.large, "b.txt": "b"])
+        _ = try await request("", evicts: true, house)
+        try await house[0].addAgain()
+        try await house.expectEqual()
+        #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)
+    }
+
     @Test func onlyWhatTheServerHasIsEvicted() async throws {
         let house = try await household(["small.txt": "small", "open.txt": Self.large, "linked.txt": Self.large])
         try FileManager.default.linkItem(

@@ -14,7 +14,7 @@ final class Household {
         let container: UbiquityContainer
         let store: AgentStore
         let path: String
-        let folder: AgentFolder
+        private(set) var folder: AgentFolder
         private let options: AgentOptions
         /// Called with each activity, in the middle of a pass.
         final class Hook: Sendable {
@@ -62,6 +62,14 @@ final class Household {
                     try await Task.sleep(for: .milliseconds(5))
                 }
             }
+        }
+
+        /// Removes the folder from the agent, and adds it again.
+        func addAgain() async throws {
+            try store.remove(folder)
+            folder = try store.add(
+                path: path, app: folder.app, container: folder.container, account: folder.account, mark: folder.mark)
+            try await restart()
         }
 
         // MARK: Files

@@ -11,15 +11,17 @@ extension AgentCommand {
             abstract: "Free room on this device: files become placeholders.",
             discussion: """
                 The files stay in the folder by name, each as a small placeholder that ends in .nephos. Their contents \
-                stay on the server and on other devices. Only contents that the server is proved to have are removed. \
-                Files of less than 8 KiB and files that a program has open stay. Exit code 1: some files stay.
+                stay on the server and on other devices. Only contents that the server is proved to have are removed, \
+                and only while it can be reached. Files of less than 8 KiB and files that a program has open for writing \
+                stay. Exit code 1: some files stay.
                 """)
 
         @OptionGroup var options: ContentOptions
 
         func run() async throws {
-            try await options.ask(evicts: true) {
-                counted($0, "file is a placeholder", "files are placeholders") + " now."
+            try await options.ask(evicts: true) { files, bytes in
+                counted(files, "file is a placeholder", "files are placeholders") + " now."
+                    + (bytes > 0 ? " Freed \(describe(bytes: UInt64(bytes)))." : "")
             }
         }
     }
@@ -28,14 +30,15 @@ extension AgentCommand {
         static let configuration = CommandConfiguration(
             abstract: "Download the contents of placeholders.",
             discussion: """
-                Give a file, its placeholder, or a folder with placeholders in it. Ctrl-C ends the waiting; what is \
-                being downloaded comes all the same. Exit code 1: some files are not here.
+                Give a file, its placeholder, or a folder with placeholders in it. It waits for as long as contents \
+                arrive; with --timeout, no longer than that. Ctrl-C ends the waiting: downloads that the agent has begun \
+                go on. Exit code 1: some files are not here.
                 """)
 
         @OptionGroup var options: ContentOptions
 
         func run() async throws {
-            try await options.ask(evicts: false) { counted($0, "file is", "files are") + " here." }
+            try await options.ask(evicts: false) { files, _ in counted(files, "file is", "files are") + " here." }
         }
     }
 
@@ -95,12 +98,14 @@ extension AgentCommand {
 
         private struct Report: Encodable {
             var files: Int
+            /// Freed; 0 for a download.
+            var bytes: Int64
             var failures: [String: String]
             var failureCount: Int
         }
 
         /// Asks the running agent, and waits for the outcome.
-        func ask(evicts: Bool, _ text: (Int) -> String) async throws {
+        func ask(evicts: Bool, _ text: (_ files: Int, _ bytes: Int64) -> String) async throws {
             try await agent.withStore { store, control, _ in
                 let places = try paths.map { try Self.place(of: $0, store) }
                 guard control.isRunning else {
@@ -111,10 +116,11 @@ extension AgentCommand {
                         .constraintViolation, "The folder is paused. Go on with: nephos agent resume",
                         details: ["folder": folder.path])
                 }
-                var report = Report(files: 0, failures: [:], failureCount: 0)
+                var report = Report(files: 0, bytes: 0, failures: [:], failureCount: 0)
                 for (folder, path) in places {
                     let outcome = try await ask(path, evicts, folder, store, control)
                     report.files += outcome.files
+                    report.bytes += outcome.bytes
                     report.failureCount += outcome.failureCount
                     report.failures.merge(outcome.failures) { first, _ in first }
                 }
@@ -122,7 +128,7 @@ extension AgentCommand {
                 let lines =
                     report.failures.sorted { $0.key < $1.key }.map { "\(inLine($0)): \($1)" }
                     + (more > 0 ? ["\(counted(more, "other file")) likewise."] : [])
-                try output.print(report, text: ([text(report.files)] + lines).joined(separator: "\n"))
+                try output.print(report, text: ([text(report.files, report.bytes)] + lines).joined(separator: "\n"))
                 guard report.failureCount == 0 else { throw ExitCode(1) }
             }
         }
@@ -134,11 +140,17 @@ extension AgentCommand {
             control.wake()
             let showsProgress = !output.json && isatty(2) == 1
             defer { if showsProgress { _ = Standard.write(Array("\r\u{1b}[K".utf8), to: 2) } }
-            let end = wait.given.map { ContinuousClock.now + $0 }
+            // A download takes its time. An agent that has nothing to wait for evicts at once.
+            let limit = evicts ? wait.duration : wait.given
+            let end = limit.map { ContinuousClock.now + $0 }
+            var wellUntil = ContinuousClock.now
             Interrupt.hold()
             defer { Interrupt.release() }
             while try !store.isDone(request) {
-                let problem = try store.report(of: folder).flatMap { $0.state == .stopped ? $0.problem : nil }
+                let report = try store.report(of: folder)
+                if report?.problem == nil { wellUntil = .now }
+                let isOver = report?.state == .stopped || wellUntil + wait.duration < .now
+                let problem = isOver ? report?.problem : nil
                 let isLate = end.map { $0 < .now } ?? false
                 guard !isLate, !Interrupt.isPending, control.isRunning, problem == nil else {
                     try store.end(request)

@@ -65,7 +65,12 @@ extension FolderSync {
     /// Takes a file's content off the disk. The server has to have it.
     ///
     /// - Returns: Why the file stays; nil: it is evicted.
-    private func evict(_ row: SyncedItem) throws(CloudError) -> String? {
+    private func evict(_ row: SyncedItem) async throws(CloudError) -> String? {
+        // The home may have a copy too, as on the device that has sent the file.
+        do throws(CloudError) { try await container.evict(row.id) } catch {
+            guard error.code == .constraintViolation || error.code == .unknownItem else { throw error }
+            return error.message
+        }
         guard let item = try container.item(row.id), item.hasContent(of: row.version) else {
             return "It has changed, and is not in sync yet."
         }
@@ -152,7 +157,12 @@ extension FolderSync {
         }
         guard try !leaveIgnored(place, facts) else { return .unchanged }
         guard var row = try read({ try $0.item(id) }) else {
-            block(place, "This placeholder is of no file in this folder. Delete it.")
+            // After the folder was removed from the agent and added again.
+            guard try container.item(id) == nil else { return .wait }
+            block(
+                place,
+                "The file of this placeholder is not in the folder: it was deleted, or moved out. nephos docs undo may bring it back."
+            )
             return .unchanged
         }
         let standing = try standing(of: row)
@@ -285,15 +295,25 @@ extension FolderSync {
         }
         // Only what the server has, as digests have proved.
         guard dirty.isEmpty, await container.isInSync else { return nil }
+        // And has now: a server that was lost since may not come back.
+        do throws(CloudError) { try await container.waitUntilCurrent(timeout: Self.answerTime) } catch {
+            outcome.add(request.path, error.message)
+            return outcome
+        }
         for row in files {
             if row.isEvicted {
-                outcome.files += 1
+                if (try? open(row.parent)?.facts(row.itemName)) == nil {
+                    outcome.files += 1
+                } else {
+                    outcome.add(try path(of: row), "It has changed, and is not in sync yet.")
+                }
                 continue
             }
-            if let reason = try evict(row) {
+            if let reason = try await evict(row) {
                 outcome.add(try path(of: row), reason)
             } else {
                 outcome.files += 1
+                outcome.bytes += row.stamp.size
             }
         }
         return outcome
@@ -310,7 +330,7 @@ extension FolderSync {
         guard policy.keptFreeBytes > 0, nextRoomCheck <= .now, await container.isInSync else { return }
         nextRoomCheck = .now + Self.roomPause
         var left = policy.keptFreeBytes - freeBytes
-        guard left > 0 else { return }
+        guard left > 0, (try? await container.waitUntilCurrent(timeout: Self.answerTime)) != nil else { return }
         let rows = try read { try $0.evictable() }
         var candidates: [(row: SyncedItem, opened: Int64)] = []
         var folders: [DocumentID: HeldFolder] = [:]
@@ -322,7 +342,7 @@ extension FolderSync {
         candidates.sort { $0.opened < $1.opened }
         for (row, _) in candidates where left > 0 {
             guard try !isInCheckout(row.parent) else { continue }
-            if try evict(row) == nil { left -= row.stamp.size }
+            if try await evict(row) == nil { left -= row.stamp.size }
         }
     }
 
@@ -338,6 +358,8 @@ extension FolderSync {
     }
 
     private static let roomPause = Duration.seconds(60)
+    /// How long the server may take to answer before anything is evicted.
+    private static let answerTime = Duration.seconds(10)
 
     /// When the disk's room is looked at again; nil: never.
     var nextRoomDue: ContinuousClock.Instant? {

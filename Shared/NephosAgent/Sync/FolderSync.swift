@@ -146,7 +146,7 @@ package actor FolderSync {
             if heldDeletionCount == 0, vanished.isEmpty { try clearAnswers() }
         }
         isProved = isIdle ? await container.isInSync : false
-        if isIdle { problem = nil }
+        if downloads.count == 0 { problem = nil }
         report(isIdle ? .idle : .syncing)
         return nextDue
     }

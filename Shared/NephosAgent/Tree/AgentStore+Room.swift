@@ -27,6 +27,8 @@ package struct ContentRequest: Sendable, Identifiable {
     package struct Outcome: Codable, Hashable, Sendable {
         /// Files that were downloaded or evicted, also before.
         package var files = 0
+        /// Bytes of contents that have left the disk.
+        package var bytes: Int64 = 0
         /// Files that could not be, by their path from the folder on, with a sentence each. At most
         /// ``failuresMax``.
         package var failures: [String: String] = [:]

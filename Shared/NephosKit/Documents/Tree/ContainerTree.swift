@@ -211,6 +211,20 @@ package struct ContainerTree: Sendable {
         return [UInt8](try await handle.reader.readAll(content, of: item, timeout))
     }
 
+    /// Drops what this device's home has of a file's content, as ``DocumentDownloads/evict(_:)`` does.
+    ///
+    /// - Throws: ``CloudError`` `.constraintViolation` when the server does not have the content, as far as is known.
+    package func evict(_ id: DocumentID) async throws(CloudError) {
+        try await DocumentDownloads(handle: handle).evict(id)
+    }
+
+    /// Asks the server for changes, and waits until this device has them.
+    ///
+    /// - Throws: ``CloudError`` at once when the server cannot be reached; `.deadlineExceeded`.
+    package func waitUntilCurrent(timeout: Duration) async throws(CloudError) {
+        try await handle.scope.waitUntilCurrent(timeout: timeout, isImpatient: true)
+    }
+
     private func content(
         of id: DocumentID, _ version: DocumentID
     ) throws(CloudError) -> (HeldDocument, WireDocumentContent) {
