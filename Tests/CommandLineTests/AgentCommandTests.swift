@@ -80,7 +80,8 @@ import Testing
                 second.read("Videos/one.mp4.nephos") != nil && second.read("Videos/one.mp4") == nil
             }
             let evicted = try await devices[0].run("agent", "evict", folder.path + "/Videos")
-            #expect(evicted.status == 0 && evicted.output == "1 file is a placeholder now. Freed 60.0 kB.\n", "\(evicted)")
+            #expect(
+                evicted.status == 0 && evicted.output == "1 file is a placeholder now. Freed 60.0 kB.\n", "\(evicted)")
             #expect(folder.read("Videos/one.mp4") == nil)
             #expect(try await devices[0].run("agent", "status").output.contains("of these 1 placeholder"))
             #expect(second.read("Videos/one.mp4") == nil, "\(agents[1].output)")
