@@ -5,13 +5,17 @@ import NephosKit
 import NephosTestKit
 import Testing
 
-/// Random work on several devices at once. All folders become equal, and each content that an agent has ever seen is
-/// still a file, a version or in the trash.
+/// Random work on several devices at once, also with files whose contents are evicted. All folders become equal, and each
+/// content that an agent has ever seen is still a file, a version or in the trash.
 @Suite struct ChurnTests {
     @Test(arguments: Seeds.of(12)) func nothingIsLost(seed: UInt64) async throws {
         var random = SeededRandom(seed)
         let house = try await Household(Int.random(in: 2...3, using: &random), seed: seed)
         var churn = Churn(random: random)
+        if churn.chance(3) {
+            try house[1].store.setPolicy(RoomPolicy(isOnDemand: true), of: house[1].folder)
+            try await house[1].restart()
+        }
         for _ in 0..<6 {
             for number in house.devices.indices {
                 let device = house[number]
@@ -26,9 +30,13 @@ import Testing
                 }
                 if isOffline { house.cloud.connect(device.session) }
             }
-            if churn.chance(2) { try await house.cloud.settle() }
+            // Contents are evicted once all is in sync.
+            if churn.chance(3) { try await house.settle() } else if churn.chance(3) { try await house.cloud.settle() }
             if churn.chance(5) { try await house[0].restart() }
         }
+        try await house.settle()
+        // Once everything is settled, all contents come back.
+        for device in house.devices { _ = try device.store.request([], evicts: false, in: device.folder) }
         try await house.settle()
         let tree = try house[0].tree()
         for device in house.devices {
@@ -102,6 +110,15 @@ private struct Churn {
         if ProcessInfo.processInfo.environment["NEPHOS_AGENT_LOG"] != nil { print("(device\(number)) \(text)") }
     }
 
+    /// The differences between two trees, for the log.
+    private func difference(_ one: [String: String], _ other: [String: String]) -> String {
+        let changed = one.filter { other[$0.key] != $0.value }.sorted { $0.key < $1.key }
+        return changed.map {
+            "\($0.key): \($0.value.hasPrefix("Neph") ? $0.value.suffix(33).prefix(4) : $0.value.prefix(12))"
+        }
+        .joined(separator: ", ")
+    }
+
     mutating func step(_ device: Household.Device, _ number: Int) throws {
         let tree = try device.tree()
         let (files, folders) = (
@@ -111,16 +128,15 @@ private struct Churn {
         func path(_ folder: String, _ name: String) -> String { folder.isEmpty ? name : folder + "/" + name }
         let place = path(folders.randomElement(using: &random) ?? "", names.randomElement(using: &random) ?? "a")
         count += 1
-        let text = "text \(number) \(count)"
+        // Every second one is large enough for a placeholder.
+        let text = "text \(number) \(count)".padding(toLength: chance(2) ? 9000 : 12, withPad: " .", startingAt: 0)
         let before = try device.tree()
         defer {
             if let after = try? device.tree(), after != before {
-                log(
-                    number,
-                    "\(before.filter { after[$0.key] != $0.value }) -> \(after.filter { before[$0.key] != $0.value })")
+                log(number, difference(before, after) + " -> " + difference(after, before))
             }
         }
-        switch Int.random(in: 0..<10, using: &random) {
+        switch Int.random(in: 0..<12, using: &random) {
         case 0, 1: if tree[place] == nil { try device.write(place, text) }
         case 2: if let file = files.randomElement(using: &random) { try device.write(file, text) }
         case 3: if let file = files.randomElement(using: &random) { try device.replace(file, text) }
@@ -139,6 +155,14 @@ private struct Churn {
             }
         case 8:
             if chance(2), let some = tree.keys.sorted().randomElement(using: &random) { try device.remove(some) }
+        case 9, 10:
+            // Of a file, or of all in a folder; carried out by a later pass.
+            if let path = chance(2) ? files.randomElement(using: &random) : folders.randomElement(using: &random) {
+                let names = path.utf8.split(separator: UInt8(ascii: "/")).map { Array($0) }
+                let evicts = !chance(3)
+                log(number, "\(evicts ? "evict" : "download") \(path)")
+                _ = try device.store.request(names, evicts: evicts, in: device.folder)
+            }
         default:
             // Two names change places.
             let all = tree.keys.sorted()

@@ -197,6 +197,40 @@ import Testing
         #expect(try await house[1].container.conflicts.list().isEmpty)
     }
 
+    /// Files of the same names that two devices make at once become one item each, also where files come on demand.
+    @Test func filesOfOneNameBecomeOneOnDemand() async throws {
+        let house = try await household([:])
+        let lazy = house[1]
+        try lazy.store.setPolicy(RoomPolicy(isOnDemand: true), of: lazy.folder)
+        try await lazy.sync.pass()
+        house.cloud.disconnect(lazy.session)
+        for number in 0..<12 {
+            for (device, text) in [(house[0], "a"), (lazy, "b")] {
+                try device.write("\(number)", Self.large + text)
+            }
+        }
+        for device in house.devices {
+            try await device.sync.scanAll()
+            try await device.sync.pass()
+        }
+        try await house[0].container.waitUntilSent()
+        house.cloud.connect(lazy.session)
+        try await house.expectEqual()
+    }
+
+    /// A placeholder that is copied over a file takes nothing away.
+    @Test func fileUnderACopyOfAPlaceholderComesBack() async throws {
+        let house = try await household(["a.txt": Self.large, "b.txt": "b"])
+        _ = try await request("a.txt", evicts: true, house)
+        try house[0].write("b.txt", try #require(house[0].read("a.txt.nephos")))
+        try await house.settle()
+        #expect(house[0].read("b.txt") == "b" && house[1].read("b.txt") == "b")
+        #expect(try house[0].store.blocked(in: house[0].folder).map(\.text) == ["b.txt.nephos"])
+        try house[0].remove("b.txt.nephos")
+        _ = try await request("", evicts: false, house)
+        #expect(try await house.expectEqual().keys.sorted() == ["a.txt", "b.txt"])
+    }
+
     @Test func filesThatWereNotOpenedForLongestMakeRoom() async throws {
         let free = Mutex(Int64(1_000_000))
         var options = AgentOptions()

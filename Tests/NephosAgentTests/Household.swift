@@ -183,7 +183,7 @@ final class Household {
     /// Says what each device has, for a failure.
     func describe() async throws {
         for device in devices {
-            print(device.path, try device.tree())
+            print(device.path, try device.tree().mapValues { $0.prefix(200) })
             print("  container:", try await device.container.items(in: "Documents").map { "\($0.path) \($0.id)" })
             print("  blocked:", try device.store.blocked(in: device.folder).map { "\($0.text): \($0.reason)" })
             print("  report:", String(describing: try device.store.report(of: device.folder)))

@@ -192,11 +192,21 @@ extension FolderSync {
             }
             return .unchanged
         }
-        block(
-            place,
-            "This is a copy of a placeholder, without the file's content. Delete it. If it was written over a file, get that back first with nephos docs get."
-        )
+        if try takeFromFile(place, folder) { return .unchanged }
+        block(place, "This is a copy of a placeholder, without the file's content. Delete it.")
         return .unchanged
+    }
+
+    /// A copy of a placeholder was written over a file. It gets a placeholder's name, and the file comes back.
+    private func takeFromFile(_ place: Place, _ folder: HeldFolder) throws -> Bool {
+        guard let row = try read({ try $0.child(of: place.folder, named: place.name) }), row.kind == .file,
+            !row.isEvicted, !row.isRejected, let name = Placeholder.name(of: place.name)
+        else { return false }
+        try giveBack(place.name, from: folder, to: folder, as: name)
+        try write { try $0.remove(row.id) }
+        vanished[row.id] = nil
+        remote.insert(row.id)
+        return true
     }
 
     /// A placeholder was moved to a name without its suffix. It gets that again, if need be with a number, and the next look

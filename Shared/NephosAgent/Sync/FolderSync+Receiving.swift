@@ -129,7 +129,11 @@ extension FolderSync {
                     // Two items became one. If both are on disk, the file of this id goes: the other has its content.
                     if try read({ try $0.item(survivor.id) }) == nil {
                         try rename(id, to: survivor.id)
-                        guard seen.insert(survivor.id).inserted else { continue }
+                        guard seen.insert(survivor.id).inserted else {
+                            // It was compared with no row.
+                            remote.insert(survivor.id)
+                            continue
+                        }
                     } else {
                         more.append(survivor.id)
                         item = nil
