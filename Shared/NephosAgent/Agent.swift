@@ -18,6 +18,8 @@ package struct Agent: Sendable {
 
     /// Pauses after events, so that a program may finish: an atomic save is two or three events.
     private static let settling = Duration.milliseconds(20)
+    /// How often the status is brought up to date while nothing happens.
+    private static let statusPause = Duration.seconds(15)
     private static let retryMin = Duration.seconds(1)
     private static let retryMax = Duration.seconds(60)
 
@@ -134,7 +136,9 @@ package struct Agent: Sendable {
             }
             let due = try await sync.pass()
             onSuccess()
-            await alarm.wait(until: due)
+            // Nothing tells that the server has gone.
+            let look = ContinuousClock.now + Self.statusPause
+            await alarm.wait(until: min(due ?? look, look))
             try? await Task.sleep(for: Self.settling)
         }
     }

@@ -274,4 +274,21 @@ import Testing
         let contents = try await other.container.conflicts.versions(of: conflicts[0].id)
         #expect(contents.count == 2)
     }
+
+    /// What other devices do meanwhile is not known, so it is not called in sync.
+    @Test func folderIsInSyncOnlyWhileTheServerAnswers() async throws {
+        let house = try await Household()
+        try house[0].write("a", "a")
+        try await house.expectEqual()
+        func report() throws -> FolderReport { try #require(try house[0].store.report(of: house[0].folder)) }
+        #expect(try report().isProved && report().isConnected)
+        house.cloud.disconnect(house[0].session)
+        await house.cloud.advance(by: .seconds(120))
+        try await house[0].sync.pass()
+        #expect(try !report().isConnected)
+        house.cloud.connect(house[0].session)
+        await house.cloud.advance(by: .seconds(120))
+        try await house.settle()
+        #expect(try report().isProved && report().isConnected)
+    }
 }

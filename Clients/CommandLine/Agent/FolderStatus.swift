@@ -16,6 +16,12 @@ struct FolderStatus: Encodable {
     /// When a pause ends.
     var pausedUntil: Date?
     var problem: String?
+    /// Whether changes by other devices arrive at once.
+    var connected: Bool
+    /// When the device's copy of the container last equalled the server's.
+    var proved: Date?
+    /// Of the device's copy.
+    var digest: String?
     var items: Int
     /// Of these, files whose contents are not on this device.
     var placeholders: Int
@@ -47,7 +53,7 @@ struct FolderStatus: Encodable {
     }
 
     private init(unreadable path: String, _ error: CloudError) {
-        (folder, running, state, problem) = (path, false, "stopped", error.sentence)
+        (folder, running, state, problem, connected) = (path, false, "stopped", error.sentence, false)
         (items, placeholders, dirtyFolders, waiting, downloads, unsent) = (0, 0, 0, 0, 0, 0)
         (heldDeletions, held, watchedFolders, unwatchedFolders, blocked) = (0, [], 0, 0, [])
     }
@@ -64,6 +70,11 @@ struct FolderStatus: Encodable {
         let container = try? await session.container(folder.container, app: folder.app)
         let status = try? await container?.scope.status()
         (self.folder, running, unsent) = (folder.path, isRunning, status?.pending.count ?? 0)
+        connected = isRunning && report.isConnected
+        if let status, let fetched = status.fetched {
+            proved = Date(timeIntervalSince1970: Double(fetched.milliseconds) / 1000)
+            digest = status.digest.description
+        }
         let pauseEnd = try store.pauseEnd(of: folder)
         pausedUntil = pauseEnd
         state =
@@ -73,7 +84,8 @@ struct FolderStatus: Encodable {
             case _ where report.heldDeletionCount > 0: "held"
             case .idle where unsent > 0: "sending"
             case .idle where report.blockedCount > 0: "blocked"
-            case .idle: report.isProved ? "in sync" : "no known work"
+            // A server that does not answer may have other devices' changes.
+            case .idle: report.isProved && connected ? "in sync" : "no known work"
             case .syncing: "syncing"
             case .scanning: "scanning"
             case .stopped: "stopped"
@@ -95,6 +107,13 @@ struct FolderStatus: Encodable {
     var text: String {
         var lines = [headline]
         if let problem { lines.append("  \(inLine(problem))") }
+        if state == "no known work", !connected {
+            lines.append("  no connection to the server, so other devices' changes are not known")
+        }
+        if let proved, let digest {
+            let time = Timestamp(milliseconds: UInt64(max(0, proved.timeIntervalSince1970) * 1000))
+            lines.append("  equal to the server's copy at \(describe(time, on: .now)), digest \(digest.prefix(8))")
+        }
         if state == "paused" { lines.append("  Go on with: nephos agent resume") }
         if !running { lines.append("  Start the agent: nephos agent run") }
         if dirtyFolders > 0 { lines.append("  to look at: \(counted(dirtyFolders, "folder"))") }

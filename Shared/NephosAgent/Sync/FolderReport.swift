@@ -18,6 +18,8 @@ package struct FolderReport: Codable, Hashable, Sendable {
     package var problem: String?
     /// There is no known work, and digests have proved that the device and the server are equal.
     package var isProved = false
+    /// Other devices' changes arrive at once.
+    package var isConnected = false
     /// Synced files and folders.
     package var itemCount = 0
     /// Of these, files whose contents are not on this device.

@@ -145,7 +145,8 @@ package actor FolderSync {
             (lastFullScan, lastScanEnd) = (Date(), .now)
             if heldDeletionCount == 0, vanished.isEmpty { try clearAnswers() }
         }
-        isProved = isIdle ? await container.isInSync : false
+        let standing = await container.standing
+        (isProved, isConnected) = (isIdle && standing.isInSync, standing.isConnected)
         if downloads.count == 0 { problem = nil }
         report(isIdle ? .idle : .syncing)
         return nextDue
@@ -153,7 +154,7 @@ package actor FolderSync {
 
     private static let roundsMax = 8
     private var isFullScan = true
-    private var isProved = false
+    private var (isProved, isConnected) = (false, false)
     private var hasRecovered = false
     private var nextRetry = ContinuousClock.now
     private var retryPause = FolderSync.retryPauseMin
@@ -373,7 +374,7 @@ package actor FolderSync {
         var report = FolderReport()
         report.state = isFullScan && state == .syncing ? .scanning : state
         report.problem = problem ?? self.problem
-        report.isProved = isProved
+        (report.isProved, report.isConnected) = (isProved, isConnected)
         // A block ends with its folder.
         for folder in rowCount == nil ? Set(blocked.keys.map(\.folder)) : []
         where (try? read({ try $0.path(of: folder) == nil })) ?? false {

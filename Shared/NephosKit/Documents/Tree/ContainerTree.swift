@@ -62,7 +62,15 @@ package struct ContainerTree: Sendable {
     package func changes() -> AsyncStream<Void> { handle.session.local.changed.listen() }
 
     /// Whether nothing is pending, and digests have proved that the container is equal here and on the server.
-    package var isInSync: Bool { get async { (try? await handle.scope.status())?.isInSync ?? false } }
+    package var isInSync: Bool { get async { await standing.isInSync } }
+
+    /// The same, and whether other devices' changes arrive at once: else the server may have changes that are not known here.
+    package var standing: (isInSync: Bool, isConnected: Bool) {
+        get async {
+            guard let status = try? await handle.scope.status() else { return (false, false) }
+            return (status.isInSync, status.isFollowing)
+        }
+    }
 
     /// Bytes of contents in the home that wait to be sent.
     package func unsentBytes() throws(CloudError) -> UInt64 { try handle.read { try $0.unsentBytes() } }
