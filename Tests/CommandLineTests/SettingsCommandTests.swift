@@ -83,7 +83,7 @@ import Testing
             #expect(
                 first.wholeMatch(
                     of:
-                        /Healthy\. Nephos \S+: up for .+, 0 devices connected, .+ free, no restarts today, no backup yet\./
+                        /Healthy\. Nephos \S+, up for .+, 0 devices connected\.\n.+ free, no restarts today, no backup yet\./
                 )
                     != nil, "\(first)")
             #expect(!status.output.contains("FOLLOWS") && !status.output.contains("EPOCH"))

@@ -60,17 +60,18 @@ struct DeploymentFigures: Encodable {
         }
     }
 
-    /// The figures as one sentence.
+    /// The figures as two lines, since a terminal has 80 columns.
     ///
     /// - Parameter trouble: Why the deployment is not healthy; empty: it is.
     func sentence(_ trouble: [String]) -> String {
         let now = SystemClock().now
         var parts: [String] = []
+        var first = "Nephos \(version ?? "")"
         if let uptimeMilliseconds {
-            parts.append("up for \(describe(.milliseconds(Int64(clamping: uptimeMilliseconds))))")
+            first += ", up for \(describe(.milliseconds(Int64(clamping: uptimeMilliseconds))))"
         }
         if let count = devicesConnected.map({ Int(clamping: $0) }) {
-            parts.append("\(counted(count, "device")) connected")
+            first += ", \(counted(count, "device")) connected"
         }
         if let diskFreeBytes { parts.append("\(describe(bytes: diskFreeBytes)) free") }
         if let restartsToday {
@@ -87,6 +88,7 @@ struct DeploymentFigures: Encodable {
             parts.append("no backup yet")
         }
         let health = trouble.isEmpty ? "Healthy." : "Not healthy: \(trouble.joined(separator: "; "))."
-        return "\(health) Nephos \(version ?? ""): \(parts.joined(separator: ", "))."
+        let second = parts.joined(separator: ", ")
+        return "\(health)\(trouble.isEmpty ? " " : "\n")\(first).\n\(second.prefix(1).uppercased() + second.dropFirst())."
     }
 }
