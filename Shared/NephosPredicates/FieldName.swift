@@ -3,7 +3,7 @@
 public struct FieldName: Hashable, Comparable, Sendable, CustomStringConvertible {
     public let rawValue: String
 
-    /// Nil for what cannot be the name of a field, or is longer than ``PredicateLimits/fieldBytesMax``.
+    /// Nil for what cannot be the name of a field, or is longer than `PredicateLimits.fieldBytesMax`.
     public init?(_ rawValue: String) {
         guard rawValue.utf8.count <= PredicateLimits.fieldBytesMax else { return nil }
         var startsPart = true

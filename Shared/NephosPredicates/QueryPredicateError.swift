@@ -30,7 +30,7 @@ public struct QueryPredicateError: Error, Hashable, Sendable {
         public static let syntax = Code(.syntax)
         /// A text, number, date or pattern that is none.
         public static let literal = Code(.literal)
-        /// One of ``PredicateLimits`` is passed.
+        /// One of `PredicateLimits` is passed.
         public static let tooLarge = Code(.tooLarge)
         /// The schema has no such field.
         public static let unknownField = Code(.unknownField)

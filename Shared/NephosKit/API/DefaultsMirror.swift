@@ -53,6 +53,7 @@ public final class DefaultsMirror: Sendable {
     private static let patience = 8
 
     /// - Parameters:
+    ///   - store: The key-value store that is mirrored.
     ///   - file: The file of defaults.
     ///   - keys: The keys to mirror; nil: every key.
     ///   - interval: How often the file's modification time is checked.

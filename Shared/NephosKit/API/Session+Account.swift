@@ -34,6 +34,8 @@ extension Session {
     /// Changes the account's password.
     ///
     /// - Parameters:
+    ///   - current: The password until now.
+    ///   - new: The password from now on.
     ///   - signsOutOthers: Whether every other device has to sign in again.
     ///   - timeout: How long to wait for the answer; nil: as long as any call of this session.
     /// - Returns: How many devices were signed out.
@@ -54,7 +56,9 @@ extension Session {
     /// Closes the account permanently: every service destroys its keys and removes its data. Copies on devices stay
     /// until they sign in elsewhere.
     ///
-    /// - Parameter timeout: How long to wait for the answer; nil: as long as any call of this session.
+    /// - Parameters:
+    ///   - password: The account's password.
+    ///   - timeout: How long to wait for the answer; nil: as long as any call of this session.
     /// - Throws: ``CloudError`` `.wrongCredentials`.
     public func closeAccount(password: String, timeout: Duration? = nil) async throws(CloudError) {
         var request = WireCloseAccount()

@@ -6,7 +6,9 @@ extension Session {
     ///
     /// Needs no network, unless the app was never used on this device.
     ///
-    /// - Parameter app: Nil: the app that signed in.
+    /// - Parameters:
+    ///   - id: The container's identifier; nil: the app's own.
+    ///   - app: Nil: the app that signed in.
     /// - Throws: ``CloudError`` `.notSignedIn`; `.missingEntitlement` when the app lists no such container, or there is
     ///   no such app; else what keeps the server from telling (try again).
     public func container(_ id: String? = nil, app: AppID? = nil) async throws(CloudError) -> UbiquityContainer {

@@ -179,6 +179,7 @@ public final class Session: Sendable {
     /// - Parameters:
     ///   - connection: From the deployment's operator.
     ///   - appToken: The token's text.
+    ///   - timeout: The time that the server has to answer.
     /// - Throws: ``CloudError`` `.notAuthenticated` (the token is wrong, or was revoked), `.constraintViolation` (the
     ///   home has an account, or unsent changes), `.requestRateLimited`, `.networkFailure` and the like.
     public func usePublicDatabase(

@@ -86,7 +86,7 @@ public struct DocumentEntry: Hashable, Sendable {
     public var trashed: Timestamp?
     /// Contents that lost to another and that nobody has resolved.
     public var conflictCount: Int
-    /// What its further contents are called; see ``UbiquityContainer/renditions(of:)``.
+    /// The names of its further contents; see ``DocumentRenditions``.
     public var renditionNames: [String]
     /// What of it the server has not got yet.
     public var pending: PendingState

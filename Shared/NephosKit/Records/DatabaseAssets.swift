@@ -42,6 +42,7 @@ public struct DatabaseAssets: Sendable {
     /// its hash. Downloaded bytes stay here, as far as there is room (``Session/setContentCache(maxBytes:)``).
     ///
     /// - Parameters:
+    ///   - asset: The value of an asset field.
     ///   - id: The record that has the asset. Every reader of the record may download it.
     ///   - timeout: How long no data may arrive.
     /// - Throws: ``CloudError`` `.limitExceeded` when it has more than 256 MiB (download it to a file); `.unknownItem`
@@ -64,6 +65,7 @@ public struct DatabaseAssets: Sendable {
     /// unchanged. If the path is a symbolic link, its target is replaced.
     ///
     /// - Parameters:
+    ///   - asset: The value of an asset field.
     ///   - id: The record that has the asset.
     ///   - file: The path of the file.
     ///   - timeout: How long no data may arrive.

@@ -32,7 +32,9 @@ extension Session {
     ///
     /// Needs no network, unless the app was never used on this device.
     ///
-    /// - Parameter app: Nil: the app that signed in.
+    /// - Parameters:
+    ///   - id: The container's identifier; nil: the app's own.
+    ///   - app: Nil: the app that signed in.
     /// - Throws: ``CloudError`` `.notSignedIn`; `.missingEntitlement` when the app lists no such container, or there is
     ///   no such app; else a network error (try again).
     public func recordContainer(_ id: String? = nil, app: AppID? = nil) async throws(CloudError) -> RecordContainer {

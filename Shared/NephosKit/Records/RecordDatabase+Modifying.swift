@@ -14,6 +14,7 @@ extension RecordDatabase {
     /// record that equals the existing record of its name.
     ///
     /// - Parameters:
+    ///   - record: A new record, or one that was read and changed.
     ///   - policy: The result if others have saved the record since it was read.
     ///   - replacing: Whether to remove fields that the record does not have, also those that this device does not know
     ///     or has not fetched.
@@ -32,10 +33,12 @@ extension RecordDatabase {
 
     /// Deletes a record; a missing one is no error.
     ///
-    /// - Parameter policy: With `.ifServerRecordUnchanged` the deletion is a conflict if others have saved the record
-    ///   and this device has not seen that; with another policy the record is deleted in any state, as in CloudKit. In
-    ///   a public database without a copy, deletion by name deletes the record in any state too: pass the record as it
-    ///   was read.
+    /// - Parameters:
+    ///   - id: The record's identifier.
+    ///   - policy: With `.ifServerRecordUnchanged` the deletion is a conflict if others have saved the record
+    ///     and this device has not seen that; with another policy the record is deleted in any state, as in CloudKit. In
+    ///     a public database without a copy, deletion by name deletes the record in any state too: pass the record as it
+    ///     was read.
     /// - Throws: ``CloudError`` as ``modify(saving:deleting:policy:atomically:conditions:replacing:clientToken:seen:)`` does.
     public func delete(
         _ id: RecordID, policy: RecordSavePolicy = .ifServerRecordUnchanged
@@ -60,15 +63,16 @@ extension RecordDatabase {
     /// - Parameters:
     ///   - records: Each record once. At most 400 changes in a call, with 2 MiB together; a record has 1 MiB at most.
     ///     Assets do not count: their bytes are copied into this device's home first.
+    ///   - deleting: The records to delete.
     ///   - policy: The result if others have saved a record since it was read.
     ///   - atomically: Whether each zone changes as a whole on the server.
     ///   - conditions: Conditions on other records of a changed zone, at most 100.
     ///   - replacing: Whether to remove fields that the records do not have, also those that this device does not know
     ///     or has not fetched.
-    ///   - seen: Deleted records as they were read: saves by others since then are conflicts. Without it, saves since
-    ///     this device's copy are.
     ///   - clientToken: Bytes that ``clientChangeToken(zone:timeout:)`` returns for each zone, once all changes are
     ///     made: 1 to 1024 bytes; nil: the former ones stay.
+    ///   - seen: Deleted records as they were read: saves by others since then are conflicts. Without it, saves since
+    ///     this device's copy are.
     /// - Returns: The records, in their order, with their new change tags.
     /// - Throws: ``CloudError`` `.limitExceeded` (too much at once: divide it), `.invalidArguments` (a malformed name,
     ///   a record twice, another type than the record has, an encrypted value for a field that exists unencrypted or

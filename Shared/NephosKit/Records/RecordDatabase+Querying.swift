@@ -6,7 +6,10 @@ extension RecordDatabase {
     /// This device's copy is queried by the server's rules, with pending changes applied. The server sorts and limits
     /// by an index. Ties are ordered by record name, or in the opposite order if an index is read from its end.
     ///
-    /// - Parameter source: Where records are read. The server is asked page by page, and sees every earlier save.
+    /// - Parameters:
+    ///   - query: The condition and the order.
+    ///   - zone: The zone's name.
+    ///   - source: Where records are read. The server is asked page by page, and sees every earlier save.
     /// - Throws: ``CloudError`` `.storeOutOfStep` until the zone was downloaded; `.zoneNotFound`, `.invalidArguments`
     ///   (a malformed type), `.notSignedIn`, `.storageFailure`; of the server also `.limitExceeded` (no index serves
     ///   the query: make ``CloudError/neededIndex``, or set ``RecordQuery/allowsScan``; more than three fields in the
@@ -28,6 +31,8 @@ extension RecordDatabase {
     /// have their new content, and are left out if they no longer match.
     ///
     /// - Parameters:
+    ///   - query: The condition and the order.
+    ///   - zone: The zone's name.
     ///   - source: Where records are read. With ``RecordQuery/allowsScan``, an order that no index of the server
     ///     provides is sorted here, as a whole in memory.
     ///   - size: Records of a page.

@@ -49,6 +49,7 @@ extension RecordDatabase {
     /// Waits until the server has every pending change of the zone and of the list of zones.
     ///
     /// - Parameters:
+    ///   - zone: The zone's name.
     ///   - timeout: Maximum wait for the list, and then for the records.
     ///   - isImpatient: As of ``Scope/waitUntilSent(timeout:isImpatient:)``.
     /// - Throws: ``CloudError`` as ``Scope/waitUntilSent(timeout:isImpatient:)`` does. Rejected changes are no longer

@@ -77,6 +77,7 @@ public final class RecordDatabase: SyncedStore {
     /// The record of this name; nil: it is missing.
     ///
     /// - Parameters:
+    ///   - id: The record's identifier.
     ///   - source: Where the record is read.
     ///   - desiredFields: The fields to read; nil: all.
     ///   - timeout: How long to wait for the server; nil: as long as for any call.

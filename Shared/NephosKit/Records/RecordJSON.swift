@@ -40,7 +40,9 @@ public enum RecordJSON {
 
     /// The record of a line, as a new one.
     ///
-    /// - Parameter zone: In which it is, where the line does not say.
+    /// - Parameters:
+    ///   - line: A line of JSON, as an export writes it.
+    ///   - zone: In which it is, where the line does not say.
     /// - Throws: ``CloudError`` `.invalidArguments`, with the reason in its details.
     public static func record(
         _ line: String, zone: String = RecordZone.defaultName

@@ -66,6 +66,7 @@ extension RecordDatabase {
     /// - Parameters:
     ///   - saving: New permissions, which replace those of their types.
     ///   - deleting: Types whose own permissions are removed; nil: the permissions of all other types.
+    ///   - timeout: The time that the server has to answer.
     /// - Throws: ``CloudError`` `.permissionFailure`, `.invalidArguments` (a right that the role cannot have),
     ///   `.limitExceeded` (200 types), `.networkUnavailable` and the like, `.notSignedIn`. Nothing was done then.
     @discardableResult

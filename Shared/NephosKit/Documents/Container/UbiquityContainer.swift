@@ -148,6 +148,7 @@ public final class UbiquityContainer: SyncedStore {
     /// The content of a file, downloaded if it is not here.
     ///
     /// - Parameters:
+    ///   - path: The item's path in the container.
     ///   - version: Nil: the newest.
     ///   - timeout: How long no data may arrive.
     /// - Throws: ``CloudError`` `.unknownItem`; `.limitExceeded` when it has more than ``readBytesMax`` (stream it, or get
@@ -161,7 +162,11 @@ public final class UbiquityContainer: SyncedStore {
     /// A part of the content of a file. Downloads only the chunks of that part, at most 1 MiB each, and the lists that
     /// lead to them.
     ///
-    /// - Parameter range: A range of bytes, cut off at the content's end.
+    /// - Parameters:
+    ///   - path: The item's path in the container.
+    ///   - range: A range of bytes, cut off at the content's end.
+    ///   - version: One of its versions; nil: the newest.
+    ///   - timeout: The time that the server has to answer.
     /// - Throws: ``CloudError`` `.limitExceeded` when the part has more than ``readBytesMax`` (read it in several); else as
     ///   ``read(_:version:timeout:)`` does.
     public func read(
@@ -177,6 +182,8 @@ public final class UbiquityContainer: SyncedStore {
     /// device's home until the server has them.
     ///
     /// - Parameters:
+    ///   - data: The file's content.
+    ///   - path: The item's path in the container.
     ///   - makesFolders: Whether to make missing folders of the path.
     ///   - conditions: Conditions on any items, checked here and on the server; if one does not hold, the change is
     ///     rejected.
@@ -192,7 +199,10 @@ public final class UbiquityContainer: SyncedStore {
 
     /// Puts several items, all or none. They are sent in order, in requests of some hundreds of changes.
     ///
-    /// - Parameter conditions: As for one item; then everything has to fit into one request.
+    /// - Parameters:
+    ///   - sources: The contents, each with its path.
+    ///   - makesFolders: Whether to make missing folders of the path.
+    ///   - conditions: As for one item; then everything has to fit into one request.
     /// - Returns: The item of each.
     /// - Throws: ``CloudError`` as for one item; `.limitExceeded` when there are conditions, and the change does not
     ///   fit.
@@ -232,7 +242,9 @@ public final class UbiquityContainer: SyncedStore {
 
     /// Makes a folder, or returns the existing one.
     ///
-    /// - Parameter makesParents: Whether to make missing folders of the path too.
+    /// - Parameters:
+    ///   - path: The item's path in the container.
+    ///   - makesParents: Whether to make missing folders of the path too.
     /// - Throws: ``CloudError`` `.unknownItem` when its folder is missing; `.alreadyExists` when a file has the name;
     ///   `.serviceBusy` when too much waits to be sent; `.permissionFailure` in a read-only container; else as
     ///   ``item(at:)`` does.
@@ -248,6 +260,7 @@ public final class UbiquityContainer: SyncedStore {
     /// Moves or renames an item.
     ///
     /// - Parameters:
+    ///   - source: The item's path now.
     ///   - target: The new path. An existing folder takes the item in, under its name.
     ///   - replaces: Whether to move a file at the target to the trash; otherwise the call throws.
     ///   - conditions: Conditions on any items, checked here and on the server; if one does not hold, the change is
@@ -292,6 +305,7 @@ public final class UbiquityContainer: SyncedStore {
     /// in several steps, folders first.
     ///
     /// - Parameters:
+    ///   - source: The item's path now.
     ///   - target: The copy's path. An existing folder takes the copy in, under its name.
     ///   - replaces: Whether an existing file gets the content as a new version, and the renditions; otherwise the call
     ///     throws.
@@ -324,7 +338,9 @@ public final class UbiquityContainer: SyncedStore {
     /// Moves items to the trash, as one batch. A file that another device has changed meanwhile stays, and so does a
     /// folder with such a change in it; the change is then listed as rejected.
     ///
-    /// - Parameter conditions: Further conditions on any items; if one does not hold, the change is rejected.
+    /// - Parameters:
+    ///   - paths: The items' paths.
+    ///   - conditions: Further conditions on any items; if one does not hold, the change is rejected.
     /// - Returns: The batch, for ``DocumentTrash/restore(_:)`` and ``DocumentTrash/remove(_:)``.
     /// - Throws: ``CloudError`` `.unknownItem` (nothing was changed); `.constraintViolation` when a condition does not hold
     ///   here, or a paused file has an unsent change; `.limitExceeded` for conditions with more than some hundreds of items;

@@ -11,7 +11,7 @@ public struct DocumentEviction: Sendable {
     /// Items in the folder whose contents stay: they are unsent, in conflict, or kept downloaded, or the server may
     /// have lost bytes of them.
     public var kept: [DocumentEntry] = []
-    /// Files and folders that were kept downloaded (``DocumentDownloads/pin(_:)``), and are not any more: the one that was
+    /// Files and folders that were kept downloaded (`pin(_:)`), and are not any more: the one that was
     /// named, and those in it.
     public var unpinnedCount = 0
 }
@@ -30,12 +30,12 @@ public struct DocumentDownloads: Sendable {
     /// They come in the background, by this process or another of the home, and are gone on with by a later one.
     /// ``DocumentEntry/download`` says how far each is and what is in its way, also in a live query. Until one has come
     /// it is not dropped; after that it stays as others do (``Session/setContentCache(maxBytes:)``), unless it is kept
-    /// downloaded (``pin(_:)``).
+    /// downloaded (`pin(_:)`).
     ///
     /// - Returns: How many are to come.
     /// - Throws: ``CloudError`` `.unknownItem`; `.constraintViolation` when the file is paused and its newest content is
     ///   not here; `.limitExceeded` when there are more than ``itemsMax``, or when they have more bytes than may stay
-    ///   here, with what was asked for before and has not come (``pin(_:)``, or raise the bound); else as ``UbiquityContainer/item(at:)``
+    ///   here, with what was asked for before and has not come (`pin(_:)`, or raise the bound); else as ``UbiquityContainer/item(at:)``
     ///   does.
     @discardableResult
     public func start(_ path: some DocumentAddressing) async throws(CloudError) -> Int {
@@ -79,7 +79,7 @@ public struct DocumentDownloads: Sendable {
     }
 
     /// Keeps a file's newest content on this device, or that of everything in a folder, also of what comes to be there:
-    /// whatever room it takes, and until ``unpin(_:)``. It is fetched as ``start(_:)`` does.
+    /// whatever room it takes, and until ``unpin(_:)``. It is fetched as `start(_:)` does.
     ///
     /// - Throws: ``CloudError`` `.limitExceeded` when too many items are; else as ``UbiquityContainer/item(at:)`` does.
     public func pin(_ path: some DocumentAddressing) async throws(CloudError) { try await pin([path]) }
@@ -172,7 +172,7 @@ public struct DocumentDownloads: Sendable {
 
     /// The newest version of a file that the server has, with its content on this device if it may stay there. Asks the
     /// server. What is longer than may stay is not fetched; what is kept downloaded comes in the background
-    /// (``start(_:)``).
+    /// (`start(_:)`).
     ///
     /// - Throws: ``CloudError`` what keeps the server from answering; else as ``UbiquityContainer/read(_:version:timeout:)`` does.
     @discardableResult
@@ -200,7 +200,9 @@ public struct DocumentDownloads: Sendable {
 
     /// New files that other devices are sending. Needs no network.
     ///
-    /// - Parameter isDeep: Also in the folder's folders, however deep.
+    /// - Parameters:
+    ///   - path: The item's path in the container.
+    ///   - isDeep: Also in the folder's folders, however deep.
     /// - Throws: ``CloudError`` as ``UbiquityContainer/item(at:)`` does.
     public func coming(
         in path: some DocumentAddressing = "/", isDeep: Bool = false

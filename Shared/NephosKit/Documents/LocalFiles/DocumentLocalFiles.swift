@@ -19,8 +19,13 @@ public struct DocumentLocalFiles: Sendable {
     /// by now, the two are a conflict (``UbiquityContainer/conflicts``), and an unchanged file puts nothing. Any other file, and one with
     /// conditions, replaces the newest version.
     ///
-    /// - Parameter onProgress: Gets the bytes that are copied into this device's home. How much is sent says
-    ///   ``DocumentEntry/percent``.
+    /// - Parameters:
+    ///   - file: The file's path on this device's disk.
+    ///   - path: The item's path in the container.
+    ///   - makesFolders: Whether to make missing folders of the path.
+    ///   - conditions: Conditions that the server checks first.
+    ///   - onProgress: Gets the bytes that are copied into this device's home. How much is sent says
+    ///     ``DocumentEntry/percent``.
     /// - Throws: ``CloudError`` as ``UbiquityContainer/put(_:at:makesFolders:conditions:)-(Data,_,_,_)`` does; `.constraintViolation` when the
     ///   file is written while it is read, or is a database in use (``DocumentSource/file(_:at:allowsOpenDatabase:)``);
     ///   `.invalidArguments` when it is no file.
@@ -35,7 +40,7 @@ public struct DocumentLocalFiles: Sendable {
     /// Puts a copy of a local folder at a path as one item, a package. Equal bytes make no version.
     ///
     /// - Throws: ``CloudError`` as ``put(_:at:makesFolders:conditions:onProgress:)`` does; `.limitExceeded` when it has
-    ///   more than ``DocumentLimits/packageMembersMax`` members, or they are too long; `.invalidArguments` when it is no
+    ///   more than `DocumentLimits.packageMembersMax` members, or they are too long; `.invalidArguments` when it is no
     ///   folder, or has something in it that is no file, folder or link.
     @discardableResult
     public func putPackage(
@@ -51,6 +56,8 @@ public struct DocumentLocalFiles: Sendable {
     /// A local file that was changed since this device got or put it stays, unless `overwrites`.
     ///
     /// - Parameters:
+    ///   - path: The item's path in the container.
+    ///   - file: The file's path on this device's disk.
     ///   - version: Nil: the newest.
     ///   - overwrites: Whether any local file is replaced, also a changed one.
     ///   - replacesFolder: Whether a package replaces a folder that is not empty, in one step; else it is in the way.

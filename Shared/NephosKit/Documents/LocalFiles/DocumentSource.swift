@@ -69,8 +69,11 @@ public struct DocumentSource: Sendable {
     public static func folder(at path: String) -> DocumentSource { DocumentSource(path, nil) }
     /// A file's content.
     ///
-    /// - Parameter allowsOpenDatabase: Whether a SQLite database that has a log, a journal or shared memory beside it,
-    ///   and each of those, is put as it is: whoever says so knows that nobody writes to it meanwhile.
+    /// - Parameters:
+    ///   - file: The file's path on this device's disk.
+    ///   - path: The item's path in the container.
+    ///   - allowsOpenDatabase: Whether a SQLite database that has a log, a journal or shared memory beside it,
+    ///     and each of those, is put as it is: whoever says so knows that nobody writes to it meanwhile.
     public static func file(_ file: URL, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
         DocumentSource(path, file) { .file($0, allowsOpenDatabase: allowsOpenDatabase) }
     }
@@ -81,7 +84,10 @@ public struct DocumentSource: Sendable {
     /// A folder of this machine with all that is in it, as one item that changes as one: a package. What in it ends in
     /// `.nosync` is left out. A file that is the content of a package, to the byte, is put as that.
     ///
-    /// - Parameter allowsOpenDatabase: As of ``file(_:at:allowsOpenDatabase:)``.
+    /// - Parameters:
+    ///   - folder: The folder's path on this device's disk.
+    ///   - path: The item's path in the container.
+    ///   - allowsOpenDatabase: As of ``file(_:at:allowsOpenDatabase:)``.
     public static func package(_ folder: URL, at path: String, allowsOpenDatabase: Bool = false) -> DocumentSource {
         DocumentSource(path, folder) { .package($0, allowsOpenDatabase: allowsOpenDatabase) }
     }

@@ -26,6 +26,7 @@ public struct DocumentPackages: Sendable {
     /// fetched, if it is not here.
     ///
     /// - Parameters:
+    ///   - path: The item's path in the container.
     ///   - version: Nil: the newest.
     ///   - timeout: How long nothing may come before it is given up.
     /// - Throws: ``CloudError`` as ``UbiquityContainer/read(_:version:timeout:)`` does; `.invalidArguments` when the item is no package;
@@ -52,6 +53,7 @@ public struct DocumentPackages: Sendable {
     ///
     /// - Parameters:
     ///   - member: One of ``members(of:version:timeout:)`` of this package.
+    ///   - path: The item's path in the container.
     ///   - range: Bytes of the file; what is beyond its end is left out. Nil: all of it.
     ///   - timeout: How long nothing may come before it is given up.
     /// - Throws: ``CloudError`` `.invalidArguments` when it is no file; else as ``DocumentStreams/read(_:range:version:timeout:onProgress:)`` does.

@@ -55,6 +55,7 @@ public struct DocumentPauses: Sendable {
     /// Resumes the sync of a file. What is not paused stays as it is.
     ///
     /// - Parameters:
+    ///   - path: The item's path in the container.
     ///   - behavior: What becomes of what was changed here.
     ///   - timeout: How long nothing may move, where the server's answer decides.
     /// - Returns: The file; nil: it was on this device alone, and what was changed was dropped.
@@ -93,6 +94,7 @@ public struct DocumentPauses: Sendable {
     /// Has the server take what was changed of a file here, now, paused or not; it stays paused if it is.
     ///
     /// - Parameters:
+    ///   - path: The item's path in the container.
     ///   - failsOnConflict: Whether the server refuses it if somebody else has changed the file: compare and swap. What is
     ///     paused waits on then; what is not is among what was refused. Else the two are a conflict.
     ///   - timeout: How long nothing may move.

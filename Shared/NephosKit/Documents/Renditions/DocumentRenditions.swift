@@ -101,7 +101,10 @@ public struct DocumentRenditions: Sendable {
 
     /// A further content of an item, fetched if it is not here.
     ///
-    /// - Parameter timeout: How long nothing may come before it is given up.
+    /// - Parameters:
+    ///   - name: The rendition's name.
+    ///   - path: The item's path in the container.
+    ///   - timeout: How long nothing may come before it is given up.
     /// - Throws: ``CloudError`` `.unknownItem` when there is none of that name, or no such item; `.limitExceeded` when it
     ///   has more than ``UbiquityContainer/readBytesMax``; else as ``UbiquityContainer/read(_:version:timeout:)`` does.
     public func read(
@@ -116,6 +119,9 @@ public struct DocumentRenditions: Sendable {
     /// replaces one.
     ///
     /// - Parameters:
+    ///   - name: The rendition's name.
+    ///   - path: The item's path in the container.
+    ///   - file: The file's path on this device's disk.
     ///   - timeout: How long nothing may come before it is given up.
     ///   - onProgress: Gets the bytes that have come, and all.
     /// - Throws: ``CloudError`` as ``read(named:of:timeout:)`` does, whatever its length; and of the local file.

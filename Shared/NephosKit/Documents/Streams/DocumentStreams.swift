@@ -8,6 +8,7 @@ public struct DocumentStreams: Sendable {
     /// The content of a file of any length, or a part of it, in pieces of at most ``DocumentStream/pieceBytes``.
     ///
     /// - Parameters:
+    ///   - path: The item's path in the container.
     ///   - range: Bytes of the content; those beyond its end are left out. Nil: all of it.
     ///   - version: Nil: the newest that this device knows of.
     ///   - timeout: How long no byte may come before it is given up.
@@ -23,7 +24,11 @@ public struct DocumentStreams: Sendable {
 
     /// Puts a file of an unknown length, piece by piece. It is seen once the last piece has come.
     ///
-    /// - Parameter onProgress: Gets the bytes that were written so far.
+    /// - Parameters:
+    ///   - pieces: The bytes of the content, in order.
+    ///   - path: The item's path in the container.
+    ///   - makesFolders: Whether to make missing folders of the path.
+    ///   - onProgress: Gets the bytes that were written so far.
     /// - Throws: What the sequence throws, or ``CloudError`` as ``DocumentWriter/write(_:)`` and
     ///   ``DocumentWriter/finish()`` do. Nothing was put then.
     @discardableResult

@@ -40,6 +40,7 @@ public struct DocumentConflicts: ConflictList {
     /// conflict then.
     ///
     /// - Parameters:
+    ///   - path: The item's path in the container.
     ///   - version: One of ``versions(of:)``; nil: the current one.
     ///   - keepsOthers: Whether each of the others becomes a file of its own beside it, called
     ///     `name (DEVICE's conflicted copy 2026-01-31).txt`.

@@ -11,7 +11,9 @@ public struct DocumentVersions: Sendable {
 
     /// The versions of a file's content that the server keeps, newest first. Asks the server.
     ///
-    /// - Parameter timeout: How long to wait for the server's answer.
+    /// - Parameters:
+    ///   - path: The item's path in the container.
+    ///   - timeout: How long to wait for the server's answer.
     /// - Throws: ``CloudError`` `.unknownItem` when there is no such file, or the server has not got it yet
     ///   (``SyncedStore/waitUntilSent(timeout:isImpatient:)``); else what keeps the server from answering.
     public func list(
@@ -80,6 +82,7 @@ public struct DocumentVersions: Sendable {
     ///
     /// - Parameters:
     ///   - version: Of ``list(of:timeout:)``.
+    ///   - path: The item's path in the container.
     ///   - timeout: How long the server may take to say what the version was.
     /// - Throws: ``CloudError`` `.unknownItem` when the file has no such version, or it is not kept any more; else what
     ///   keeps the server from answering, or as ``DocumentConflicts/resolve(_:keeping:keepsOthers:)`` does.
@@ -104,7 +107,9 @@ public struct DocumentVersions: Sendable {
     /// Removes former versions of a file's content for good, on all devices (`NSFileVersion.remove()`), before their time.
     /// One that is not there any more is passed over. Needs no network; nothing brings them back.
     ///
-    /// - Parameter versions: Of ``list(of:timeout:)``.
+    /// - Parameters:
+    ///   - versions: Of ``list(of:timeout:)``.
+    ///   - path: The item's path in the container.
     /// - Throws: ``CloudError`` `.constraintViolation` when one is current here, or in conflict (put another content, or
     ///   resolve it first); `.invalidArguments` for a folder; else as
     ///   ``UbiquityContainer/makeFolder(at:makesParents:)`` does.
