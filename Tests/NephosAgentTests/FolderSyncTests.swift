@@ -275,7 +275,7 @@ import Testing
         #expect(contents.count == 2)
     }
 
-    /// What other devices do meanwhile is not known, so it is not called in sync.
+    /// Without the server other devices' changes are not known.
     @Test func folderIsInSyncOnlyWhileTheServerAnswers() async throws {
         let house = try await Household()
         try house[0].write("a", "a")

@@ -5,7 +5,7 @@ import NephosServiceKit
 import NephosWire
 import NephosZeroMQ
 
-/// What `nephos status` says of a deployment as a whole, in its first sentence.
+/// The first sentences of `nephos status`, about the deployment as a whole.
 struct DeploymentFigures: Encodable {
     struct LastBackup: Encodable {
         var folder: String
@@ -89,6 +89,7 @@ struct DeploymentFigures: Encodable {
         }
         let health = trouble.isEmpty ? "Healthy." : "Not healthy: \(trouble.joined(separator: "; "))."
         let second = parts.joined(separator: ", ")
-        return "\(health)\(trouble.isEmpty ? " " : "\n")\(first).\n\(second.prefix(1).uppercased() + second.dropFirst())."
+        return "\(health)\(trouble.isEmpty ? " " : "\n")\(first).\n"
+            + "\(second.prefix(1).uppercased() + second.dropFirst())."
     }
 }
