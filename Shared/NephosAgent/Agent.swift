@@ -50,19 +50,26 @@ package struct Agent: Sendable {
     /// Keeps one folder in sync; an error stops it for a while.
     private func follow(_ folder: AgentFolder, _ control: AgentControl) async {
         var pause = Self.retryMin
+        // The last status is of an agent that has ended.
+        report(folder) { ($0.state, $0.problem, $0.isProved, $0.isConnected) = (.scanning, nil, false, false) }
         while !Task.isCancelled {
             do throws(CloudError) {
                 try await sync(folder, control) { pause = Self.retryMin }
             } catch {
                 guard !Task.isCancelled else { return }
                 options(folder).onActivity?(AgentActivity(action: .stopped, path: "", detail: error.message))
-                var report = (try? store.report(of: folder)).flatMap { $0 } ?? FolderReport()
-                (report.state, report.problem, report.date) = (.stopped, error.message, Date())
-                try? store.setReport(report, of: folder.id)
+                report(folder) { ($0.state, $0.problem) = (.stopped, error.message) }
                 try? await Task.sleep(for: pause)
                 pause = min(pause * 2, Self.retryMax)
             }
         }
+    }
+
+    private func report(_ folder: AgentFolder, _ change: (inout FolderReport) -> Void) {
+        var report = (try? store.report(of: folder)).flatMap { $0 } ?? FolderReport()
+        change(&report)
+        report.date = Date()
+        try? store.setReport(report, of: folder.id)
     }
 
     /// Sends and receives what there is, and ends once there is no known work.
