@@ -75,17 +75,15 @@ import Testing
         }
     }
 
-    @Test func statusBeginsWithOneSentence() async throws {
+    @Test func statusBeginsWithTheDeploymentsHealth() async throws {
         try await withHousehold { house in
             #expect(try await house.nephos.run("up").status == 0)
             var status = try await house.nephos.run("status")
-            let first = try #require(status.output.split(separator: "\n").first)
+            let lines = status.output.split(separator: "\n")
+            let (first, second) = (lines.first ?? "", lines.dropFirst().first ?? "")
             #expect(
-                first.wholeMatch(
-                    of:
-                        /Healthy\. Nephos \S+, up for .+, 0 devices connected\.\n.+ free, no restarts today, no backup yet\./
-                )
-                    != nil, "\(first)")
+                first.wholeMatch(of: /Healthy\. Nephos \S+, up for .+, 0 devices connected\./) != nil, "\(first)")
+            #expect(second.wholeMatch(of: /.+ free, no restarts today, no backup yet\./) != nil, "\(second)")
             #expect(!status.output.contains("FOLLOWS") && !status.output.contains("EPOCH"))
             #expect(try await house.nephos.run("status", "-v").output.contains("EPOCH"))
 
@@ -109,7 +107,7 @@ import Testing
             kill(try house.holder(.records), SIGSTOP)
             status = try await house.nephos.run("status", "--timeout", "1")
             kill(try house.holder(.records), SIGCONT)
-            #expect(status.output.hasPrefix("Not healthy: records is not answering. "), "\(status)")
+            #expect(status.output.hasPrefix("Not healthy: records is not answering.\n"), "\(status)")
             #expect(status.status == 5)
         }
     }
