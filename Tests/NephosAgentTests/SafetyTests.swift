@@ -362,4 +362,48 @@ import Testing
         try await house.settle()
         #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)
     }
+
+    /// Both changes arrive at once.
+    @Test func linkThatIsMovedAndChangedIsBoth() async throws {
+        let house = try await Household()
+        try house[0].makeFolder("Folder")
+        #expect(symlink("old", house[0].path + "/link") == 0)
+        try house[0].write("file", "text")
+        try await house.expectEqual()
+        house.cloud.disconnect(house[1].session)
+        try house[0].move("link", "Folder/link")
+        try house[0].move("file", "Folder/file")
+        try await house[0].sync.scanAll()
+        try await house[0].sync.pass()
+        #expect(unlink(house[0].path + "/Folder/link") == 0)
+        #expect(symlink("new", house[0].path + "/Folder/link") == 0)
+        #expect(chmod(house[0].path + "/Folder/file", 0o755) == 0)
+        try await house[0].sync.scanAll()
+        try await house[0].sync.pass()
+        try await house[0].container.waitUntilSent()
+        house.cloud.connect(house[1].session)
+        let tree = try await house.expectEqual()
+        #expect(tree["Folder/link"] == "link to new" && tree["Folder/file"] == "* text")
+    }
+
+    /// No device sees the names that two folders have in the middle of their exchange.
+    @Test func exchangeIsOneStep() async throws {
+        let house = try await Household()
+        for name in ["a", "b"] { try house[0].write(name + "/file", name) }
+        try await house.expectEqual()
+        let seen = Mutex<Set<String>>([])
+        house[1].hook.body.withLock { $0 = { activity in seen.withLock { _ = $0.insert(activity.path) } } }
+        try house[0].move("a", "x")
+        try house[0].move("b", "a")
+        try house[0].move("x", "b")
+        // Each request may be followed by another device's fetch.
+        for _ in 0..<20 {
+            try await house[0].sync.pass()
+            try await house[1].sync.pass()
+            try await Task.sleep(for: .milliseconds(5))
+        }
+        let tree = try await house.expectEqual()
+        #expect(tree == ["a": "folder", "a/file": "b", "b": "folder", "b/file": "a"])
+        #expect(seen.withLock { $0 }.allSatisfy { !$0.contains(".nephos-") })
+    }
 }

@@ -29,6 +29,8 @@ struct FolderStatus: Encodable {
     var waiting: Int
     var downloads: Int
     var unsent: Int
+    /// Changes that the server rejected, of files that are not on disk any more too.
+    var rejected: Int
     var heldDeletions: Int
     /// Some of the items that are gone from the disk, and whose deletion is held.
     var held: [String]
@@ -40,7 +42,7 @@ struct FolderStatus: Encodable {
     /// Whether nothing is left to do.
     var isSettled: Bool { state == "in sync" || state == "no known work" }
 
-    var isWell: Bool { running && state != "stopped" && blocked.isEmpty && heldDeletions == 0 }
+    var isWell: Bool { running && state != "stopped" && blocked.isEmpty && rejected + heldDeletions == 0 }
 
     /// The folders of a home; none if it has no agent. Nothing is made.
     static func all(_ session: Session) async throws -> [FolderStatus] {
@@ -54,7 +56,7 @@ struct FolderStatus: Encodable {
 
     private init(unreadable path: String, _ error: CloudError) {
         (folder, running, state, problem, connected) = (path, false, "stopped", error.sentence, false)
-        (items, placeholders, dirtyFolders, waiting, downloads, unsent) = (0, 0, 0, 0, 0, 0)
+        (items, placeholders, dirtyFolders, waiting, downloads, unsent, rejected) = (0, 0, 0, 0, 0, 0, 0)
         (heldDeletions, held, watchedFolders, unwatchedFolders, blocked) = (0, [], 0, 0, [])
     }
 
@@ -70,6 +72,7 @@ struct FolderStatus: Encodable {
         let container = try? await session.container(folder.container, app: folder.app)
         let status = try? await container?.scope.status()
         (self.folder, running, unsent) = (folder.path, isRunning, status?.pending.count ?? 0)
+        rejected = status?.refused.count ?? 0
         connected = isRunning && report.isConnected
         if let status, let fetched = status.fetched {
             proved = Date(timeIntervalSince1970: Double(fetched.milliseconds) / 1000)
@@ -83,7 +86,7 @@ struct FolderStatus: Encodable {
             case _ where pauseEnd != nil: "paused"
             case _ where report.heldDeletionCount > 0: "held"
             case .idle where unsent > 0: "sending"
-            case .idle where report.blockedCount > 0: "blocked"
+            case .idle where report.blockedCount + rejected > 0: "blocked"
             // A server that does not answer may have other devices' changes.
             case .idle: report.isProved && connected ? "in sync" : "no known work"
             case .syncing: "syncing"
@@ -118,6 +121,9 @@ struct FolderStatus: Encodable {
         if !running { lines.append("  Start the agent: nephos agent run") }
         if dirtyFolders > 0 { lines.append("  to look at: \(counted(dirtyFolders, "folder"))") }
         if unsent > 0 { lines.append("  to send: \(counted(unsent, "request"))") }
+        if rejected > 0 {
+            lines.append("  rejected by the server: \(counted(rejected, "change")). See: nephos why")
+        }
         if waiting + downloads > 0 { lines.append("  to receive: \(counted(waiting + downloads, "item"))") }
         if heldDeletions > 0 {
             lines.append(

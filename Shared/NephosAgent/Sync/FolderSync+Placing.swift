@@ -168,26 +168,35 @@ extension FolderSync {
 
     func replaceLink(_ row: SyncedItem, by item: ContainerTree.Item) async throws(CloudError) {
         do {
-            guard let version = item.version, let folder = try open(row.parent) else { return }
+            // It may have been moved since.
+            guard let version = item.version, let row = try read({ try $0.item(row.id) }),
+                let folder = try open(row.parent)
+            else { return postpone(item.id, item.place) }
             guard try FileStamp(folder.facts(row.name)) == row.stamp else {
-                return dirty.insert(Place(folder: row.parent, name: row.name))
+                dirty.insert(row.place)
+                return postpone(item.id, item.place)
             }
             let target = try await container.linkTarget(of: item.id, version: version)
             root.parts.removeAll(row.parkingName)
             try root.parts.makeLink(row.parkingName, to: target)
-            guard try exchange(row.parkingName, with: row, in: folder) else { return }
+            guard try exchange(row.parkingName, with: row, in: folder) else {
+                return postpone(item.id, item.place)
+            }
             note(.received, Place(folder: row.parent, name: row.name))
             var item = item
             (item.parent, item.name) = (row.parent, Data(row.name))
             try recordLink(item, version, folder)
-        } catch let failure as FileFailure { _ = handle(failure, item) } catch { throw CloudError(wrapping: error) }
+        } catch let failure as FileFailure {
+            _ = handle(failure, item)
+            postpone(item.id, item.place)
+        } catch { throw CloudError(wrapping: error) }
     }
 
     func setMode(of row: SyncedItem, to item: ContainerTree.Item) throws(CloudError) {
         do {
             guard var row = try read({ try $0.item(row.id) }), let folder = try open(row.parent),
                 try FileStamp(folder.facts(row.name)) == row.stamp
-            else { return }
+            else { return postpone(item.id, item.place) }
             let descriptor = try folder.openFile(row.name)
             defer { close(descriptor) }
             Self.setExecutable(item.isExecutable, of: descriptor)
@@ -196,7 +205,10 @@ extension FolderSync {
             guard stamp.size == row.stamp.size, stamp.modified == row.stamp.modified else { return }
             row.stamp = stamp
             try write { try $0.put(row) }
-        } catch let failure as FileFailure { _ = handle(failure, item) } catch { throw CloudError(wrapping: error) }
+        } catch let failure as FileFailure {
+            _ = handle(failure, item)
+            postpone(item.id, item.place)
+        } catch { throw CloudError(wrapping: error) }
     }
 
     /// Those who may read the file may run it.
@@ -261,7 +273,9 @@ extension FolderSync {
                 stamp: isSame ? after : before, digest: item.digest)
         } catch let failure as FileFailure {
             root.parts.removeAll(arrival.part)
-            if !handle(failure, item) { postpone(item.id, place) }
+            // Another download for nothing would cost more than room does to look at.
+            let isFull = failure.number == ENOSPC || failure.number == EDQUOT
+            if !handle(failure, item) || isFull { postpone(item.id, place) }
             return nil
         } catch { throw CloudError(wrapping: error) }
     }

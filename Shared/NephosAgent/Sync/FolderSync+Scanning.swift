@@ -21,6 +21,10 @@ struct LocalBatch {
             }
         }
 
+        var isFolderMove: Bool {
+            if case .move(let item, _, _, _) = self { item.kind == .folder } else { false }
+        }
+
         /// The order within a batch: names become free before others take them.
         fileprivate var rank: Int {
             switch self {

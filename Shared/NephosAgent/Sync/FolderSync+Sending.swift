@@ -31,44 +31,47 @@ extension FolderSync {
         var files = try container.stageFiles()
         var bytes: UInt64 = 0
         var folders: [DocumentID: HeldFolder] = [:]
-        try await freeNames(for: changes)
+        var before = movesThatFreeNames(for: changes)
+        let isExchange = !before.isEmpty
         for change in changes {
             if isSendingFull, let place = change.placeOfContent {
                 // It is looked at again once there is room.
                 dirty.insert(place)
                 continue
             }
-            if case .move(let item, _, _, _) = change, item.kind == .folder {
-                // Each folder's move is sent alone, since the next one rests on the tree that it makes.
-                try await apply(&prepared, files)
+            // Each folder's move is sent alone, since the next change rests on the tree that it makes. Those that exchange
+            // names are one step.
+            if let last = prepared.last?.local, last.isFolderMove || change.isFolderMove,
+                !(isExchange && last.isFolderMove && change.isFolderMove)
+            {
+                try await apply(&prepared, files, after: &before)
                 files = try container.stageFiles()
             }
             guard let one = try prepare(change, files, &folders, &bytes) else { continue }
             prepared.append(one)
-            guard bytes >= min(Self.stagedBytesMax, options.unsentBytesMax) || one.isFolderMove else { continue }
-            try await apply(&prepared, files)
+            guard bytes >= min(Self.stagedBytesMax, options.unsentBytesMax) else { continue }
+            try await apply(&prepared, files, after: &before)
             files = try container.stageFiles()
             bytes = 0
             isSendingFull = try isFull()
         }
-        try await apply(&prepared, files)
+        try await apply(&prepared, files, after: &before)
     }
 
     /// Whether so much waits to be sent that no more contents are copied into the home for now.
     func isFull() throws(CloudError) -> Bool { try container.unsentBytes() >= options.unsentBytesMax }
 
-    /// Items that exchange names get other names first: the container has no two items of one name.
-    private func freeNames(for changes: [LocalBatch.Change]) async throws(CloudError) {
+    /// Items that exchange names get other names first: the container has no two items of one name. This goes with the
+    /// exchange in one step, so that no device shows these names.
+    private func movesThatFreeNames(for changes: [LocalBatch.Change]) -> [ContainerTree.Change] {
         var targets: [Place: DocumentID] = [:]
         for case .move(let item, let place, _, _) in changes { targets[place] = item.id }
-        let inTheWay = changes.compactMap { change -> SyncedItem? in
+        return changes.compactMap { change in
             guard case .move(let item, _, _, _) = change else { return nil }
             let taker = targets[Place(folder: item.parent, name: item.name)]
-            return taker != nil && taker != item.id ? item : nil
+            guard taker != nil, taker != item.id else { return nil }
+            return .move(item.id, in: item.parent, name: Data(".nephos-\(item.id)".utf8))
         }
-        guard !inTheWay.isEmpty else { return }
-        _ = try await container.apply(
-            inTheWay.map { .move($0.id, in: $0.parent, name: Data(".nephos-\($0.id)".utf8)) }, container.stageFiles())
     }
 
     private func prepare(
@@ -199,20 +202,24 @@ extension FolderSync {
 
     // MARK: Apply
 
-    private func apply(_ prepared: inout [Prepared], _ files: StagedFiles) async throws(CloudError) {
-        let some = prepared
-        prepared = []
-        guard !some.isEmpty else { return }
+    /// - Parameter before: Changes that are made first, and then not again. Those that fail are not needed.
+    private func apply(
+        _ prepared: inout [Prepared], _ files: StagedFiles, after before: inout [ContainerTree.Change]
+    ) async throws(CloudError) {
+        let (some, first) = (prepared, before)
+        (prepared, before) = ([], [])
+        guard !some.isEmpty else { return before = first }
         let outcomes: [Result<ContainerTree.Outcome, CloudError>]
         do throws(CloudError) {
             try flushFolders(of: some)
-            outcomes = try await container.apply(some.map(\.change), files)
+            outcomes = try await Array(container.apply(first + some.map(\.change), files).dropFirst(first.count))
         } catch {
             // One change that the container cannot take keeps no others here.
             guard [.limitExceeded, .permissionFailure, .constraintViolation].contains(error.code) else { throw error }
+            before = first
             for one in some where some.count > 1 {
                 var alone = [one]
-                try await apply(&alone, files)
+                try await apply(&alone, files, after: &before)
             }
             if some.count == 1 {
                 block(some[0].place, error.message)
@@ -238,6 +245,14 @@ extension FolderSync {
 
     /// Flushes names that were made or changed: they must not be gone after a power cut when the container has them.
     private func flushFolders(of changes: [Prepared]) throws(CloudError) {
+        if changes.count(where: \.local.isFolderMove) > 1 {
+            // Where they are now, no row says yet.
+            guard FileSystem.flush(root.folder.descriptor) == 0 else {
+                throw CloudError(
+                    .storageFailure, "The folder's disk cannot be flushed.", details: ["folder": root.path])
+            }
+            return
+        }
         var folders: Set<DocumentID> = []
         for one in changes {
             switch one.local {
@@ -363,10 +378,6 @@ extension FolderSync {
 }
 
 extension FolderSync.Prepared {
-    fileprivate var isFolderMove: Bool {
-        if case .move(let item, _, _, _) = local { item.kind == .folder } else { false }
-    }
-
     fileprivate var action: AgentActivity.Action {
         switch local {
         case .displace: .deleted
