@@ -84,6 +84,7 @@ struct FolderStatus: Encodable {
             switch report.state {
             case _ where !isRunning: "not running"
             case _ where pauseEnd != nil: "paused"
+            case .stopped: "stopped"
             case _ where report.heldDeletionCount > 0: "held"
             case .idle where unsent > 0: "sending"
             case .idle where report.blockedCount + rejected > 0: "blocked"
@@ -91,7 +92,6 @@ struct FolderStatus: Encodable {
             case .idle: report.isProved && connected ? "in sync" : "no known work"
             case .syncing: "syncing"
             case .scanning: "scanning"
-            case .stopped: "stopped"
             }
         problem = report.problem ?? status?.pending.first?.reason
         (items, placeholders, dirtyFolders) = (report.itemCount, report.evictedCount, report.dirtyFolderCount)

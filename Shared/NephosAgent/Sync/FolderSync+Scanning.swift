@@ -21,6 +21,8 @@ struct LocalBatch {
             }
         }
 
+        var isMove: Bool { if case .move = self { true } else { false } }
+
         var isFolderMove: Bool {
             if case .move(let item, _, _, _) = self { item.kind == .folder } else { false }
         }

@@ -42,7 +42,7 @@ extension FolderSync {
             // Each folder's move is sent alone, since the next change rests on the tree that it makes. Those that exchange
             // names are one step.
             if let last = prepared.last?.local, last.isFolderMove || change.isFolderMove,
-                !(isExchange && last.isFolderMove && change.isFolderMove)
+                !(isExchange && last.isMove && change.isMove)
             {
                 try await apply(&prepared, files, after: &before)
                 files = try container.stageFiles()
@@ -202,13 +202,15 @@ extension FolderSync {
 
     // MARK: Apply
 
-    /// - Parameter before: Changes that are made first, and then not again. Those that fail are not needed.
+    /// - Parameter before: Made once, with the first moves. One that fails is not needed.
     private func apply(
         _ prepared: inout [Prepared], _ files: StagedFiles, after before: inout [ContainerTree.Change]
     ) async throws(CloudError) {
-        let (some, first) = (prepared, before)
-        (prepared, before) = ([], [])
-        guard !some.isEmpty else { return before = first }
+        let some = prepared
+        prepared = []
+        guard !some.isEmpty else { return }
+        let first = some.contains(where: \.local.isMove) ? before : []
+        if !first.isEmpty { before = [] }
         let outcomes: [Result<ContainerTree.Outcome, CloudError>]
         do throws(CloudError) {
             try flushFolders(of: some)
