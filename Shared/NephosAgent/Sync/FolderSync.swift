@@ -61,6 +61,7 @@ package actor FolderSync {
     var recentDeletions: [(time: ContinuousClock.Instant, count: Int)] = []
     private var lastFullScan: Date?
     private var lastScanEnd: ContinuousClock.Instant?
+    private var lastComparison = ContinuousClock.now
     private var lastReport: FolderReport?
     private var problem: String?
     /// Counted once after rows were written: a pass may follow each event, and the table be long.
@@ -220,6 +221,7 @@ package actor FolderSync {
         }
         for place in later.takeDue(now) { dirty.insert(place) }
         if nextScan.map({ $0 <= now }) ?? false { scanAll() }
+        if now - lastComparison >= .seconds(86_400) { compareAll() }
     }
 
     /// Programs that write through memory raise no event, so everything is scanned once a day; every five minutes while a
@@ -235,6 +237,13 @@ package actor FolderSync {
     package func scanAll() {
         dirty.insert(container.root, isDeep: true)
         isFullScan = true
+    }
+
+    /// Compares every item of the container with its row: should a fault have left one behind, it is brought up to date. Done
+    /// at the start, and once a day.
+    package func compareAll() {
+        remote.compare(container.root)
+        lastComparison = .now
     }
 
     /// The container's changes since the last pass; at first, everything in it.
