@@ -429,16 +429,17 @@ import Testing
         let process = Process()
         let output = Pipe()
         process.executableURL = URL(fileURLWithPath: "/usr/bin/python3")
-        process.arguments = [
-            "-c",
-            """
-            import sqlite3, sys
-            database = sqlite3.connect(sys.argv[1], timeout=10)
-            if len(sys.argv) > 2: database.execute("UPDATE items SET version = ?", (bytes.fromhex(sys.argv[2]),))
-            database.commit()
-            print(database.execute("SELECT version FROM items").fetchone()[0].hex(), end="")
-            """, device.session.home.path + "/" + AgentStore.fileName,
-        ] + [version].compactMap { $0 }
+        process.arguments =
+            [
+                "-c",
+                """
+                import sqlite3, sys
+                database = sqlite3.connect(sys.argv[1], timeout=10)
+                if len(sys.argv) > 2: database.execute("UPDATE items SET version = ?", (bytes.fromhex(sys.argv[2]),))
+                database.commit()
+                print(database.execute("SELECT version FROM items").fetchone()[0].hex(), end="")
+                """, device.session.home.path + "/" + AgentStore.fileName,
+            ] + [version].compactMap { $0 }
         process.standardOutput = output
         try process.run()
         let data = output.fileHandleForReading.readDataToEndOfFile()
