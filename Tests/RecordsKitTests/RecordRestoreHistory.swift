@@ -433,7 +433,7 @@ final class RecordRestoreHistory {
         // Time may pass while it is asked.
         guard status.isInSync, status.head.isSamePlace(as: before.token), try there() == before else { return }
         if status.digest == before.digest { return }
-        // What goes into quarantine moves no token: the device is told in a moment.
+        // Quarantine changes no token. The device hears of it a moment later.
         if damageGenerator != nil {
             cloud.simulation.pass(.seconds(2))
             let (later, there) = (try await device.database.scope(of: zone).status(), try there())

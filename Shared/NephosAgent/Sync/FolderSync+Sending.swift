@@ -41,9 +41,8 @@ extension FolderSync {
             }
             // Each folder's move is sent alone, since the next change rests on the tree that it makes. Those that exchange
             // names are one step.
-            if let last = prepared.last?.local, last.isFolderMove || change.isFolderMove,
-                !(isExchange && last.isMove && change.isMove)
-            {
+            let isFolderMoved = change.isFolderMove || prepared.contains(where: \.local.isFolderMove)
+            if isFolderMoved, !(isExchange && change.isMove && prepared.allSatisfy(\.local.isMove)) {
                 try await apply(&prepared, files, after: &before)
                 files = try container.stageFiles()
             }
@@ -218,7 +217,7 @@ extension FolderSync {
         } catch {
             // One change that the container cannot take keeps no others here.
             guard [.limitExceeded, .permissionFailure, .constraintViolation].contains(error.code) else { throw error }
-            before = first
+            before = first + before
             for one in some where some.count > 1 {
                 var alone = [one]
                 try await apply(&alone, files, after: &before)

@@ -37,7 +37,7 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
     /// - Throws: ``CloudError`` `.storageFailure`.
     public func values() throws(CloudError) -> [ItemName: PropertyValue] { try session.local.dictionary(app: app) }
 
-    /// The value, or nil if there is none or it cannot be read; `read(_:)` tells which.
+    /// The value; nil: there is none, or it cannot be read. `read(_:)` returns which of the two.
     public func object(forKey key: String) -> PropertyValue? { (try? read(key))?.value }
 
     /// All keys and values, as this device sees them. Empty if they cannot be read.
