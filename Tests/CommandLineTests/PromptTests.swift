@@ -107,14 +107,14 @@ import Testing
                 }
             }
             for command in [Self.create, ["account", "set-password", "ann"], ["account", "close", "ann"]] {
-                try await check(command + ["--deployment", "/nowhere"], 8)
+                try await check(command + ["--deployment", house.folder + "/nowhere"], 8)
             }
             try await check(["account", "create", Household.accountName], 1)
             try await check(Self.create + ["--plan", "nope"], 2)
             try await check(["account", "set-password", "nobody"], 2)
             try await check(["account", "close", "nobody"], 2)
             try await check(signIn + ["--home", file], 8)
-            try await check(["account", "password", "--password-file", "/nowhere"], 2)
+            try await check(["account", "password", "--password-file", house.folder + "/nowhere"], 2)
             #expect(try await house.nephos.run("account", "lock", Household.accountName).status == 0)
             try await check(["account", "password"], 7)
             try await check(["account", "close"], 7)
