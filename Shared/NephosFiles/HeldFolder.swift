@@ -104,6 +104,25 @@ public final class HeldFolder: Sendable {
         try openBeneath([name], O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
     }
 
+    /// The beginning of a file's content.
+    ///
+    /// - Throws: ``FileFailure``, also `EINVAL` for something that is not a file.
+    public func content(of name: FileName, bytesMax: Int) throws(FileFailure) -> [UInt8] {
+        let descriptor = try openFile(name)
+        defer { close(descriptor) }
+        guard try Self.facts(of: descriptor).kind == .file else { throw FileFailure(EINVAL) }
+        var bytes = [UInt8](repeating: 0, count: bytesMax)
+        var length = 0
+        while length < bytesMax {
+            let count = bytes.withUnsafeMutableBytes { read(descriptor, $0.baseAddress.map { $0 + length }, bytesMax - length) }
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw FileFailure() }
+            guard count > 0 else { break }
+            length += count
+        }
+        return Array(bytes[..<length])
+    }
+
     /// Makes a file and opens it for writing and reading.
     ///
     /// - Throws: ``FileFailure`` `EEXIST` when the name is taken.

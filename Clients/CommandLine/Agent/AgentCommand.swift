@@ -13,7 +13,7 @@ struct AgentCommand: AsyncParsableCommand {
             """,
         subcommands: [
             Add.self, List.self, Remove.self, Run.self, Status.self, Pause.self, Resume.self, Allow.self, Restore.self,
-            Evict.self, Download.self, Policy.self,
+            Evict.self, Download.self, Policy.self, Plan.self, OnlyHere.self, Check.self,
         ])
 
     /// A folder that was added, as it is printed.
@@ -91,6 +91,8 @@ extension AgentCommand {
         @Argument(help: "The folder.", completion: .directory) var folder: String
         @Flag(help: "Take over a folder that another device's agent has kept, such as a copy of one.")
         var takeOver = false
+        @Flag(help: "Do nothing with it before nephos agent resume: look at nephos agent plan first.")
+        var paused = false
         @OptionGroup var policy: PolicyOptions
         @OptionGroup var container: DocumentsCommand.ContainerOptions
         @OptionGroup var output: OutputOptions
@@ -107,9 +109,13 @@ extension AgentCommand {
                 let added = try store.add(
                     path: absolute(folder), app: found.app, container: found.id, account: account, mark: mark)
                 _ = try policy.apply(to: added, store)
+                if paused { try store.pause(added, until: .distantFuture) }
                 let control = try AgentControl(home: session.home.path)
                 control.wake()
-                let next = control.isRunning ? "" : "\nStart the agent: nephos agent run"
+                let next =
+                    paused
+                    ? "\nSee what would be done: nephos agent plan. Do it: nephos agent resume"
+                    : control.isRunning ? "" : "\nStart the agent: nephos agent run"
                 try output.print(
                     Row(added), text: "\(isNew ? "Made and added" : "Added") \(inLine(added.path)).\(next)")
             }

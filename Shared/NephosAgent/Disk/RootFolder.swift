@@ -36,11 +36,7 @@ package final class RootFolder: Sendable {
         do {
             folder = try HeldFolder(path: added.path)
             facts = try folder.facts()
-        } catch {
-            throw CloudError(
-                .storageFailure, "The folder is not there. Mount its disk, or run nephos agent remove.",
-                details: ["folder": added.path, "reason": error.reason])
-        }
+        } catch { throw Self.missing(added.path, error) }
         guard Self.readMark(folder) == added.mark else { throw Self.replaced(added.path) }
         do {
             let own = try folder.folder([Self.ownName])
@@ -51,6 +47,16 @@ package final class RootFolder: Sendable {
             throw CloudError(
                 .storageFailure, "Another agent uses the folder. End it first.", details: ["folder": added.path])
         }
+    }
+
+    /// Opens a folder that was added to read it, while its agent may run.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure` when the folder is missing, or is not the one that was added.
+    static func look(_ added: AgentFolder) throws(CloudError) -> HeldFolder {
+        let folder: HeldFolder
+        do { folder = try HeldFolder(path: added.path) } catch { throw missing(added.path, error) }
+        guard readMark(folder) == added.mark else { throw replaced(added.path) }
+        return folder
     }
 
     /// The root's inode and birth, for ``AgentStore/noteRoot(_:of:)``.
@@ -140,12 +146,16 @@ package final class RootFolder: Sendable {
     }
 
     private static func readMark(_ folder: HeldFolder) -> String? {
-        guard let own = try? folder.folder([ownName]), let descriptor = try? own.openFile(markName) else { return nil }
-        defer { close(descriptor) }
-        var buffer = [UInt8](repeating: 0, count: 128)
-        let count = read(descriptor, &buffer, buffer.count)
-        guard count > 0 else { return nil }
-        return String(decoding: buffer[..<count].prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+        guard let own = try? folder.folder([ownName]), let text = try? own.content(of: markName, bytesMax: 128) else {
+            return nil
+        }
+        return String(decoding: text.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+    }
+
+    private static func missing(_ path: String, _ failure: FileFailure) -> CloudError {
+        CloudError(
+            .storageFailure, "The folder is not there. Mount its disk, or run nephos agent remove.",
+            details: ["folder": path, "reason": failure.reason])
     }
 
     private static func replaced(_ path: String) -> CloudError {

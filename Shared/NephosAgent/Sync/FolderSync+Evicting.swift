@@ -6,15 +6,6 @@ internal import NephosKit
 // Placeholders. Wherever a kill interrupts this, one rule puts it right: a file with the name of an evicted item is the
 // item's content, and its placeholder then goes.
 extension FolderSync {
-    /// The item of a placeholder on disk, under any name; nil: the file is no placeholder, or cannot be read.
-    private func placeholderItem(_ name: FileName, _ facts: FileFacts, in folder: HeldFolder) -> DocumentID? {
-        guard facts.kind == .file, Placeholder.sizes.contains(facts.size), let descriptor = try? folder.openFile(name)
-        else { return nil }
-        let file = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
-        let text = (try? file.read(upToCount: Int(Placeholder.sizes.upperBound))).flatMap { $0 } ?? Data()
-        return Placeholder.item(in: [UInt8](text))
-    }
-
     /// Writes an item's placeholder.
     ///
     /// - Parameter row: Of the item's file on disk: the placeholder gets its owner and permissions.
@@ -31,7 +22,7 @@ extension FolderSync {
             guard error.number == EEXIST else { throw error }
             let facts = try folder.facts(name)
             // One that was left by a kill.
-            guard placeholderItem(name, facts, in: folder) == item else { return nil }
+            guard folder.placeholderItem(name, facts) == item else { return nil }
         }
         try flush([folder])
         return FileStamp(try folder.facts(name))
@@ -152,7 +143,7 @@ extension FolderSync {
     ///
     /// - Returns: Nil: the file is no placeholder.
     func decideAboutPlaceholder(_ place: Place, _ facts: FileFacts) throws -> LocalDecision? {
-        guard let folder = try open(place.folder), let id = placeholderItem(place.name, facts, in: folder) else {
+        guard let folder = try open(place.folder), let id = folder.placeholderItem(place.name, facts) else {
             return nil
         }
         guard try !leaveIgnored(place, facts) else { return .unchanged }
@@ -222,14 +213,14 @@ extension FolderSync {
         switch decision {
         case .change(var row) where row.isEvicted:
             guard let folder = try open(place.folder) else { return .wait }
-            guard placeholderItem(place.name, facts, in: folder) == row.id else { return try release(row) }
+            guard folder.placeholderItem(place.name, facts) == row.id else { return try release(row) }
             row.stamp = FileStamp(facts)
             try write { try $0.put(row) }
             return .unchanged
         case .move(let row, _) where row.isEvicted:
             guard let folder = try open(place.folder) else { return .wait }
             if Placeholder.file(of: place.name) == nil { return try giveSuffixBack(place, row, folder) }
-            guard placeholderItem(place.name, facts, in: folder) == row.id else { return try release(row) }
+            guard folder.placeholderItem(place.name, facts) == row.id else { return try release(row) }
             return .move(row, isChanged: false)
         default: return decision
         }

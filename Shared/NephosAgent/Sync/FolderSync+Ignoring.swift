@@ -35,7 +35,9 @@ extension FolderSync {
             ignoreFile.due = (ignoreFile.seen?.time ?? .now) + LaterPlaces.calm
             return
         }
-        guard facts.kind == .file, facts.size <= IgnoreRule.fileSizeMax, let text = ignoreText else {
+        guard facts.kind == .file, facts.size <= IgnoreRule.fileSizeMax, 
+                let text = try? root.folder.content(of: IgnoreRule.fileName, bytesMax: IgnoreRule.fileSizeMax)
+            else {
             block(
                 place,
                 "Its patterns cannot be read, so new files are not sent. Make it a readable file of at most 1 MiB.")
@@ -48,13 +50,6 @@ extension FolderSync {
     private func take(_ stamp: FileStamp?, _ rule: IgnoreRule) {
         (ignoreFile.stamp, ignoreFile.rule) = (stamp, rule)
         scanAll()
-    }
-
-    /// Nil: it cannot be read.
-    private var ignoreText: [UInt8]? {
-        guard let descriptor = try? root.folder.openFile(IgnoreRule.fileName) else { return nil }
-        let file = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
-        do { return [UInt8](try file.read(upToCount: IgnoreRule.fileSizeMax) ?? Data()) } catch { return nil }
     }
 
     /// Leaves a file or folder without an item alone, if it is ignored.

@@ -245,15 +245,7 @@ extension FolderSync {
 
     /// Whether an item is where its row has it.
     func standing(of item: SyncedItem) throws(CloudError) -> Standing {
-        do {
-            guard let facts = try open(item.parent)?.facts(item.name) else { return .unknown }
-            // A name that leads to something of another kind keeps no item.
-            guard item.kind == facts.kind else { return .absent }
-            return item.stamp.isFile(facts) ? .same : .replaced
-        } catch let failure as FileFailure {
-            // A folder on the way that is gone has taken the item with it, or elsewhere.
-            return failure.isAbsence || failure.number == ENOTDIR ? .absent : .unknown
-        } catch { throw CloudError(wrapping: error) }
+        try Standing(of: item) { try open(item.parent) }
     }
 
     // MARK: After a kill

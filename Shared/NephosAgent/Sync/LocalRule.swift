@@ -1,3 +1,4 @@
+internal import Foundation
 internal import NephosCore
 internal import NephosFiles
 
@@ -11,6 +12,21 @@ enum Standing: CaseIterable, Sendable {
     case absent
     /// The folder cannot be looked into.
     case unknown
+
+    /// - Parameter folder: Opens the folder that the item's row names; nil: the folder has no place.
+    init(of item: SyncedItem, in folder: () throws -> HeldFolder?) throws(CloudError) {
+        do {
+            guard let facts = try folder()?.facts(item.name) else {
+                self = .unknown
+                return
+            }
+            // A name that leads to something of another kind keeps no item.
+            self = item.kind != facts.kind ? .absent : item.stamp.isFile(facts) ? .same : .replaced
+        } catch let failure as FileFailure {
+            // A folder on the way that is gone has taken the item with it, or elsewhere.
+            self = failure.isAbsence || failure.number == ENOTDIR ? .absent : .unknown
+        } catch { throw CloudError(wrapping: error) }
+    }
 }
 
 /// The meaning of a name that was found on disk.

@@ -36,3 +36,11 @@ package enum Placeholder {
         return line.flatMap { DocumentID(String($0.dropFirst(itemMark.count))) }
     }
 }
+
+extension HeldFolder {
+    /// The item of a placeholder; nil: the file is none.
+    func placeholderItem(_ name: FileName, _ facts: FileFacts) -> DocumentID? {
+        guard facts.kind == .file, Placeholder.sizes.contains(facts.size) else { return nil }
+        return (try? content(of: name, bytesMax: Int(Placeholder.sizes.upperBound))).flatMap(Placeholder.item)
+    }
+}

@@ -125,6 +125,14 @@ package struct ContainerTree: Sendable {
         }
     }
 
+    /// Whether this device has a content of the item that the server does not have, as far as is known here.
+    package func isUnsent(_ id: DocumentID) throws(CloudError) -> Bool {
+        try handle.read { documents in
+            guard let held = try documents.document(id), held.isPending, held.wire.hasContent else { return false }
+            return try documents.synced(id.name)?.item?.content.version != held.wire.content.version
+        }
+    }
+
     private static let pageMax = 1000
 
     // MARK: Rejected changes
