@@ -114,7 +114,9 @@ public final class HeldFolder: Sendable {
         var bytes = [UInt8](repeating: 0, count: bytesMax)
         var length = 0
         while length < bytesMax {
-            let count = bytes.withUnsafeMutableBytes { read(descriptor, $0.baseAddress.map { $0 + length }, bytesMax - length) }
+            let count = bytes.withUnsafeMutableBytes {
+                read(descriptor, $0.baseAddress.map { $0 + length }, bytesMax - length)
+            }
             if count < 0, errno == EINTR { continue }
             guard count >= 0 else { throw FileFailure() }
             guard count > 0 else { break }
@@ -217,10 +219,12 @@ public final class HeldFolder: Sendable {
     }
 
     public func makeLink(_ name: FileName, to target: [UInt8]) throws(FileFailure) {
+        try Self.check(name)
         try check(Self.withName(name) { name in Self.withName(target) { symlinkat($0, descriptor, name) } })
     }
 
     public func makeFolder(_ name: FileName, mode: UInt32 = 0o777) throws(FileFailure) {
+        try Self.check(name)
         try check(Self.withName(name) { mkdirat(descriptor, $0, mode) })
     }
 
@@ -238,6 +242,7 @@ public final class HeldFolder: Sendable {
     public func move(
         _ name: FileName, to folder: HeldFolder, as other: FileName, replacing: Replacing = .no
     ) throws(FileFailure) {
+        try Self.check(name, other)
         try check(
             Self.withName(name) { name in
                 Self.withName(other) { rename_beneath(descriptor, name, folder.descriptor, $0, replacing.rawValue) }
@@ -245,6 +250,7 @@ public final class HeldFolder: Sendable {
     }
 
     public func removeFile(_ name: FileName) throws(FileFailure) {
+        try Self.check(name)
         try check(Self.withName(name) { unlinkat(descriptor, $0, 0) })
     }
 
@@ -252,6 +258,7 @@ public final class HeldFolder: Sendable {
     ///
     /// - Throws: ``FileFailure`` `ENOTEMPTY`.
     public func removeFolder(_ name: FileName) throws(FileFailure) {
+        try Self.check(name)
         try check(Self.withName(name) { unlinkat(descriptor, $0, AT_REMOVEDIR) })
     }
 
@@ -270,6 +277,15 @@ public final class HeldFolder: Sendable {
 
     /// Flushes the names in the folder.
     public func flush() throws(FileFailure) { try check(fsync(descriptor)) }
+
+    /// No name leads out of the folder.
+    private static func check(_ names: FileName...) throws(FileFailure) {
+        for name in names {
+            guard !name.isEmpty, name != [UInt8(ascii: ".")], name != [UInt8(ascii: "."), UInt8(ascii: ".")],
+                !name.contains(UInt8(ascii: "/")), !name.contains(0)
+            else { throw FileFailure(EINVAL) }
+        }
+    }
 
     private func check(_ result: Int32) throws(FileFailure) { guard result == 0 else { throw FileFailure() } }
 

@@ -190,7 +190,7 @@ extension AgentCommand {
                 }
                 try store.remove(added)
                 control.wake()
-                RootFolder.release(added.path)
+                RootFolder.release(added)
                 try output.print(Row(added), text: "Removed \(inLine(added.path)) from the agent. Its files stay.")
             }
         }

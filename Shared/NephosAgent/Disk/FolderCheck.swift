@@ -58,7 +58,9 @@ package actor FolderCheck {
     }
 
     /// Makes an empty file.
-    private static func make(_ name: FileName, in folder: HeldFolder) throws { close(try folder.makeFile(name, mode: 0o600)) }
+    private static func make(_ name: FileName, in folder: HeldFolder) throws {
+        close(try folder.makeFile(name, mode: 0o600))
+    }
 
     private func tryRequired(_ own: HeldFolder) {
         let (one, other) = (FileName("one".utf8), FileName("other".utf8))
@@ -116,7 +118,10 @@ package actor FolderCheck {
             return true
         }
         test("dates with fractions of a second", without: "more files are read again to find changes") {
-            var times = [timespec(tv_sec: 1_000_000_000, tv_nsec: 123_456_700), timespec(tv_sec: 1_000_000_000, tv_nsec: 123_456_700)]
+            var times = [
+                timespec(tv_sec: 1_000_000_000, tv_nsec: 123_456_700),
+                timespec(tv_sec: 1_000_000_000, tv_nsec: 123_456_700),
+            ]
             guard futimens(descriptor, &times) == 0 else { return false }
             return try own.facts(name).modified == 1_000_000_000_123_456_700
         }

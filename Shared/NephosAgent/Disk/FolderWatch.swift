@@ -103,6 +103,9 @@ final class FolderWatch: Sendable {
         }
     }
 
+    /// Everything is looked at again: folders that no watch is left for are found anew.
+    func forgetUnwatched() { state.withLock { $0.unwatched = [] } }
+
     /// Folders that are watched, and folders that no watch was left for.
     var coverage: (watched: Int, unwatched: Int) { state.withLock { ($0.watches.count, $0.unwatched.count) } }
 

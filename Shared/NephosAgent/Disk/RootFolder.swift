@@ -12,6 +12,8 @@ package final class RootFolder: Sendable {
     private static let markName = FileName("folder".utf8)
     private static let partsName = FileName("parts".utf8)
     private static let parkingName = FileName("parked".utf8)
+    /// The beginning of a part's name while it is exchanged with a file.
+    static let exchangedPrefix = FileName("x-".utf8)
     /// The way from the root to ``parking``.
     static let parkingPath = [ownName, parkingName]
 
@@ -113,11 +115,14 @@ package final class RootFolder: Sendable {
     }
 
     /// Removes what the agent has put into the folder. The person's files stay.
-    package static func release(_ path: String) {
-        guard let folder = try? HeldFolder(path: path) else { return }
-        // A parked file is a person's.
-        guard let own = try? folder.folder([ownName]) else { return }
-        if let parking = try? own.folder([parkingName]), (try? parking.names())?.isEmpty == false { return }
+    package static func release(_ added: AgentFolder) {
+        // Another disk may be mounted at the path.
+        guard let folder = try? look(added), let own = try? folder.folder([ownName]) else { return }
+        func names(_ name: FileName) -> [FileName] { (try? own.folder([name]).names()) ?? [] }
+        // These are a person's.
+        guard names(parkingName).isEmpty, !names(partsName).contains(where: { $0.starts(with: exchangedPrefix) }) else {
+            return
+        }
         folder.removeAll(ownName)
     }
 

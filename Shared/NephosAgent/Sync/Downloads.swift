@@ -24,12 +24,23 @@ final class Downloads: Sendable {
         /// In the order of arrival; some may be wanted no longer.
         var queue: [DocumentID] = []
         var active: [DocumentID: (version: DocumentID, size: UInt64, task: Task<Void, Never>?)] = [:]
+        /// Of those that are wanted or active. It has room for any number of them.
+        var bytes: UInt128 = 0
         var arrivals: [Arrival] = []
         var failures: [Failure] = []
         var resumes: ContinuousClock.Instant?
         var pause = Duration.seconds(1)
         var isStopped = false
         var isPaused = false
+
+        mutating func want(_ item: DocumentID, _ version: DocumentID, _ size: UInt64) {
+            bytes += UInt128(size)
+            if let old = wanted.updateValue((version, size), forKey: item) {
+                bytes -= UInt128(old.size)
+            } else {
+                queue.append(item)
+            }
+        }
     }
 
     /// Contents that may lie in the agent's own folder, before a pass puts them into their places.
@@ -53,6 +64,7 @@ final class Downloads: Sendable {
         let tasks = state.withLock { state in
             state.isStopped = true
             (state.wanted, state.queue) = ([:], [])
+            state.bytes = state.active.values.reduce(0) { $0 + UInt128($1.size) }
             return state.active.values.compactMap(\.task)
         }
         for task in tasks { task.cancel() }
@@ -69,15 +81,13 @@ final class Downloads: Sendable {
     /// - Parameter item: Is not counted.
     func bytes(besides item: DocumentID) -> UInt64 {
         state.withLock { state in
-            let sizes =
-                state.wanted.filter { $0.key != item }.map(\.value.size)
-                + state.active.filter { $0.key != item }.map(\.value.size)
-            return sizes.reduce(0) {
-                let (sum, isTooMuch) = $0.addingReportingOverflow($1)
-                return isTooMuch ? .max : sum
-            }
+            let own = UInt128(state.wanted[item]?.size ?? 0) + UInt128(state.active[item]?.size ?? 0)
+            return UInt64(clamping: state.bytes - own)
         }
     }
+
+    /// A content that has come is put into its place in the next pass.
+    func putBack(_ arrival: Arrival) { state.withLock { $0.arrivals.append(arrival) } }
 
     /// When a download is tried again after the network failed; nil: none is.
     var nextDue: ContinuousClock.Instant? { state.withLock { $0.wanted.isEmpty ? nil : $0.resumes } }
@@ -91,11 +101,15 @@ final class Downloads: Sendable {
                 state.active[item]?.version == version
                 || state.arrivals.contains { $0.item == item && $0.version == version }
             guard state.wanted[item]?.version != version, !isUnderway, !state.isStopped else { return }
-            if state.wanted.updateValue((version, size), forKey: item) == nil { state.queue.append(item) }
+            state.want(item, version, size)
         }
     }
 
-    func cancel(_ item: DocumentID) { state.withLock { _ = $0.wanted.removeValue(forKey: item) } }
+    func cancel(_ item: DocumentID) {
+        state.withLock { state in
+            if let old = state.wanted.removeValue(forKey: item) { state.bytes -= UInt128(old.size) }
+        }
+    }
 
     /// Begins as many as may run at a time.
     func start() {
@@ -151,6 +165,7 @@ final class Downloads: Sendable {
     private func finish(_ item: DocumentID, _ version: DocumentID, _ result: Result<FileName, CloudError>) {
         state.withLock { state in
             let size = state.active.removeValue(forKey: item)?.size ?? 0
+            state.bytes -= UInt128(size)
             switch result {
             case .success(let part):
                 state.arrivals.append(Arrival(item: item, version: version, part: part))
@@ -159,10 +174,7 @@ final class Downloads: Sendable {
                 state.failures.append(Failure(item: item, error: error))
             case .failure(let error):
                 state.failures.append(Failure(item: item, error: error))
-                if state.wanted[item] == nil, !state.isStopped {
-                    state.wanted[item] = (version, size)
-                    state.queue.append(item)
-                }
+                if state.wanted[item] == nil, !state.isStopped { state.want(item, version, size) }
                 state.resumes = .now + state.pause
                 state.pause = min(state.pause * 2, Self.pauseMax)
             }

@@ -138,7 +138,8 @@ package actor FolderComparison {
         let size = facts.kind == .file ? UInt64(max(0, facts.size)) : 0
         switch decision {
         case .unchanged:
-            if let item = try id.map({ id throws(CloudError) in try read { try $0.child(of: id, named: name) } }) ?? nil {
+            if let item = try id.map({ id throws(CloudError) in try read { try $0.child(of: id, named: name) } }) ?? nil
+            {
                 try lookInside(item.id)
             }
         case .adopt(let row): try lookInside(row.id)
@@ -184,7 +185,9 @@ package actor FolderComparison {
     }
 
     /// Lists ignored files, without what systems make for themselves.
-    private func leaveAll(_ parent: HeldFolder, _ name: FileName, _ facts: FileFacts, _ path: [FileName]) throws(CloudError) {
+    private func leaveAll(_ parent: HeldFolder, _ name: FileName, _ facts: FileFacts, _ path: [FileName])
+        throws(CloudError)
+    {
         switch facts.kind {
         case .special: return
         case .file, .link:
@@ -238,7 +241,8 @@ package actor FolderComparison {
             switch standings[row.id] {
             case .gone?: note(.remove, path)
             case .rejected(let reason, _)?:
-                note(.leave, path, UInt64(max(0, row.stamp.size)), "The server rejected it: \(reason)", isOnlyHere: true)
+                note(
+                    .leave, path, UInt64(max(0, row.stamp.size)), "The server rejected it: \(reason)", isOnlyHere: true)
             case .unknown?, nil: note(.send, path, UInt64(max(0, row.stamp.size)), "again", isOnlyHere: true)
             case .here?: break
             }

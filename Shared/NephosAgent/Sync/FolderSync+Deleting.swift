@@ -15,13 +15,21 @@ extension FolderSync {
         let isOver = last + options.deleteDelay <= now || first + Self.deletionMax <= now
         let due = isOver ? vanished.filter { $0.value + options.deleteDelay <= now }.map(\.key) : []
         guard !due.isEmpty else {
-            if vanished.isEmpty { heldDeletionCount = 0 }
+            if vanished.isEmpty, heldDeletionCount > 0 {
+                heldDeletionCount = 0
+                // The answer was to this one.
+                try clearAnswers()
+            }
             return
+        }
+        // It may be in a folder that nothing tells of.
+        if watch.coverage.unwatched > 0, due.contains(where: { vanished[$0].map { $0 > lastScanBegin } ?? false }) {
+            return scanAll()
         }
         let gone = try confirm(due)
         // Programs make and remove empty folders by the dozen, such as git.
         let counts = try read { tree in
-            let all = try gone.flatMap { try [$0] + ($0.kind == .folder ? tree.descendants(of: $0.id) : []) }
+            let all = try gone.flatMap { try deleted(with: $0, tree) }
             return (all.count { $0.kind != .folder }, try tree.fileCount())
         }
         // A slow disk is emptied in many small deletions.
@@ -49,11 +57,34 @@ extension FolderSync {
         // The mark may have gone together with everything else.
         try root.verify()
         let batch = container.makeID()
-        let changes = try gone.map { item throws(CloudError) in
+        // What has a deleted folder's place by now goes there in the same step: first out of it, if it was in it.
+        let followers = waitingMoves.values.filter { move in gone.contains { $0.id == move.blocker } }
+        let leaving = followers.map { move in
+            ContainerTree.Change.move(
+                move.item.id, in: move.place.folder, name: Data(".nephos-\(move.item.id)".utf8))
+        }
+        let trashed = try gone.map { item throws(CloudError) in
             ContainerTree.Change.trash(item.id, batch: batch, known: try known(of: item))
         }
-        let outcomes = try await container.apply(changes, container.stageFiles())
-        for (item, outcome) in zip(gone, outcomes) {
+        let arriving = followers.map { move in
+            ContainerTree.Change.move(
+                move.item.id, in: move.place.folder, name: Data(move.item.name(at: move.place)))
+        }
+        let outcomes = try await container.apply(leaving + trashed + arriving, container.stageFiles())
+        for move in followers {
+            var row = move.item
+            (row.parent, row.name) = (move.place.folder, move.place.name)
+            try write { try $0.put(row) }
+            note(.moved, move.place)
+            waitingMoves[row.id] = nil
+            vanished[row.id] = nil
+            later.remove(move.place)
+            // What the container has made of it, and what was not looked at meanwhile.
+            remote.insert(row.id)
+            dirty.insert(row.id, isDeep: true)
+            dirty.insert(move.place)
+        }
+        for (item, outcome) in zip(gone, outcomes.dropFirst(leaving.count)) {
             note(.deleted, Place(folder: item.parent, name: item.name))
             if case .failure(let error) = outcome { try await handle(error, ofDeletion: item, batch) }
             // A rejection ends with its file.
@@ -65,7 +96,15 @@ extension FolderSync {
             vanished[item.id] = nil
             // Something else may wait for the name.
             dirty.insert(Place(folder: item.parent, name: item.name))
+            lookAtBlocked(in: item.parent)
         }
+    }
+
+    /// An item that is gone and what is in it, without what was found elsewhere.
+    private func deleted(with item: SyncedItem, _ tree: SyncedTree) throws -> [SyncedItem] {
+        guard item.kind == .folder else { return [item] }
+        return try tree.children(of: item.id).filter { waitingMoves[$0.id] == nil }
+            .reduce(into: [item]) { $0 += try deleted(with: $1, tree) }
     }
 
     /// The longest time that a deletion is waited for.
@@ -82,7 +121,13 @@ extension FolderSync {
     /// The items that are really gone, without those that are in a folder that is.
     private func confirm(_ due: [DocumentID]) throws(CloudError) -> [SyncedItem] {
         var gone: [DocumentID: SyncedItem] = [:]
+        try checkWaitingMoves()
         for id in due {
+            guard waitingMoves[id] == nil else {
+                // It was found.
+                vanished[id] = nil
+                continue
+            }
             guard let item = try read({ try $0.item(id) }) else {
                 vanished[id] = nil
                 continue

@@ -350,7 +350,11 @@ extension FolderSync {
     /// Whether a folder is in a checkout of git, which takes a file without its name for a deleted one.
     private func isInCheckout(_ folder: DocumentID) throws(CloudError) -> Bool {
         if let known = checkouts[folder] { return known }
-        var answer = try container.child(of: folder, named: Data(".git".utf8)) != nil
+        let name = FileName(".git".utf8)
+        // It may be ignored.
+        let facts = (try? open(folder)?.facts(name)) ?? nil
+        var answer = facts != nil
+        if !answer { answer = try container.child(of: folder, named: Data(name)) != nil }
         if !answer, folder != container.root, let parent = try container.item(folder)?.parent {
             answer = try isInCheckout(parent)
         }
@@ -378,7 +382,8 @@ extension FolderSync {
         if let freeBytes = options.freeBytes { return freeBytes() }
         var status = statvfs()
         guard fstatvfs(root.folder.descriptor, &status) == 0 else { return .max }
-        return Int64(clamping: UInt64(status.f_bavail) * UInt64(status.f_frsize))
+        let (bytes, isTooMuch) = UInt64(status.f_bavail).multipliedReportingOverflow(by: UInt64(status.f_frsize))
+        return isTooMuch ? .max : Int64(clamping: bytes)
     }
 
     /// When a file was last read or written, in seconds since 1970, as far as its file system notes that.

@@ -35,9 +35,9 @@ extension FolderSync {
             ignoreFile.due = (ignoreFile.seen?.time ?? .now) + LaterPlaces.calm
             return
         }
-        guard facts.kind == .file, facts.size <= IgnoreRule.fileSizeMax, 
-                let text = try? root.folder.content(of: IgnoreRule.fileName, bytesMax: IgnoreRule.fileSizeMax)
-            else {
+        guard facts.kind == .file, facts.size <= IgnoreRule.fileSizeMax,
+            let text = try? root.folder.content(of: IgnoreRule.fileName, bytesMax: IgnoreRule.fileSizeMax)
+        else {
             block(
                 place,
                 "Its patterns cannot be read, so new files are not sent. Make it a readable file of at most 1 MiB.")

@@ -97,8 +97,9 @@ extension FolderSync {
             dirty.insert(place)
             return false
         }
+        let isUnchanged = try isAsRowSays(other, in: folder)
         try folder.move(place.name, to: root.parking, as: other.parkingName)
-        let stamp = try restamped(other, FileStamp(root.parking.facts(other.parkingName)))
+        let stamp = try restamped(other, isUnchanged, FileStamp(root.parking.facts(other.parkingName)))
         (other.parent, other.name, other.stamp) = (SyncedItem.parkingLot, other.parkingName, stamp)
         try flush([folder, root.parking])
         try write { try $0.put(other) }
@@ -106,10 +107,17 @@ extension FolderSync {
         return true
     }
 
-    /// The stamp of an item that this process has renamed. If it was changed before, the row keeps its old stamp.
-    private func restamped(_ row: SyncedItem, _ now: FileStamp) -> FileStamp {
-        if row.isToBeSent { return row.stamp }
-        return row.kind == .folder || row.stamp.size == now.size && row.stamp.modified == now.modified ? now : row.stamp
+    /// The stamp of an item that this process has renamed. If it was changed before, it is still to be sent.
+    ///
+    /// - Parameter isUnchanged: Whether it was as its row says before that (``isAsRowSays(_:in:)``).
+    private func restamped(_ row: SyncedItem, _ isUnchanged: Bool, _ now: FileStamp) -> FileStamp {
+        if row.kind == .folder { return now }
+        var stamp = now
+        if !isUnchanged || row.stamp.size != now.size || row.stamp.modified != now.modified {
+            stamp = row.stamp
+            stamp.changed = 0
+        }
+        return stamp
     }
 
     private func move(_ row: SyncedItem, to item: ContainerTree.Item, _ target: HeldFolder) throws -> Bool {
@@ -117,10 +125,12 @@ extension FolderSync {
             if !row.isParked { dirty.insert(Place(folder: row.parent, name: row.name)) }
             return false
         }
+        let isUnchanged = try isAsRowSays(row, in: source)
         try source.move(row.name, to: target, as: item.place.name)
         note(.received, item.place)
+        if !isUnchanged { dirty.insert(item.place) }
         var row = row
-        row.stamp = restamped(row, FileStamp(try target.facts(item.place.name)))
+        row.stamp = restamped(row, isUnchanged, FileStamp(try target.facts(item.place.name)))
         (row.parent, row.name) = (item.parent, item.place.name)
         try flush([source, target])
         try write { try $0.put(row) }
@@ -272,10 +282,10 @@ extension FolderSync {
                 id: item.id, parent: place.folder, name: place.name, kind: .file, version: arrival.version,
                 stamp: isSame ? after : before, digest: item.digest)
         } catch let failure as FileFailure {
-            root.parts.removeAll(arrival.part)
-            // Another download for nothing would cost more than room does to look at.
-            let isFull = failure.number == ENOSPC || failure.number == EDQUOT
-            if !handle(failure, item) || isFull { postpone(item.id, place) }
+            // It is tried again with the content that is here.
+            unplaced[item.id] = arrival
+            _ = handle(failure, item)
+            postpone(item.id, place)
             return nil
         } catch { throw CloudError(wrapping: error) }
     }
@@ -292,7 +302,8 @@ extension FolderSync {
     /// Whether a file is still as its row says, up to the time of its last change. To be asked before it is renamed, which
     /// changes that time: programs that set dates back, as rsync and VeraCrypt do, hide a write from all other times.
     func isAsRowSays(_ row: SyncedItem, in folder: HeldFolder) throws(FileFailure) -> Bool {
-        if row.isParked { return true }
+        if row.isParked { return !row.isToBeSent }
+        if row.kind == .folder { return true }
         return try FileStamp(folder.facts(row.name)) == row.stamp
     }
 
@@ -329,7 +340,7 @@ extension FolderSync {
             return false
         }
         // After a kill the name says that it may be the user's.
-        let name = Self.exchangedPrefix + row.parkingName
+        let name = RootFolder.exchangedPrefix + row.parkingName
         try root.parts.move(part, to: root.parts, as: name, replacing: .yes)
         let new = try root.parts.facts(name)
         guard try isAsRowSays(row, in: folder) else {

@@ -27,9 +27,7 @@ struct RemotePlan {
             if let row { removals.append(row) }
             return
         }
-        guard item.kind != .package, DocumentLimits.isName(item.name), !IgnoreRule.ignores(item.place.name) else {
-            return unsupported.append(item)
-        }
+        guard item.canBePlaced else { return unsupported.append(item) }
         guard let row else {
             let isEvicted =
                 isOnDemand && item.size >= Placeholder.fileSizeMin && Placeholder.name(of: FileName(item.name)) != nil
@@ -60,6 +58,11 @@ struct RemotePlan {
 }
 
 extension ContainerTree.Item {
+    /// Whether it can be in a folder on disk.
+    var canBePlaced: Bool {
+        kind != .package && DocumentLimits.isName(name) && !IgnoreRule.ignores(place.name)
+    }
+
     var fileKind: FileFacts.Kind {
         switch kind {
         case .file: .file
@@ -143,7 +146,10 @@ extension FolderSync {
                 // A cause that is still there blocks them again.
                 unblockUnlessBlockedAgain([item?.place, row?.place, blockedItems[id]])
                 plan.compare(item, row)
-                if item == nil { downloads.cancel(id) }
+                if item == nil {
+                    downloads.cancel(id)
+                    if let arrival = unplaced.removeValue(forKey: id) { downloads.putBack(arrival) }
+                }
                 // Some of a deleted folder's items may have been moved out before.
                 if let row, item == nil, row.kind == .folder { more += try read { try $0.children(of: id).map(\.id) } }
             }
@@ -291,6 +297,10 @@ extension FolderSync {
         for (row, item) in plan.modes { try setMode(of: row, to: item) }
         for item in plan.downloads {
             guard let version = item.version, try await isFree(item) else { continue }
+            if let arrival = unplaced.removeValue(forKey: item.id) {
+                downloads.putBack(arrival)
+                if arrival.version == version { continue }
+            }
             guard hasRoom(for: item) else {
                 block(item.place, "The disk has no room for its \(item.size) bytes.", of: item.id)
                 postpone(item.id, item.place)
@@ -328,7 +338,7 @@ extension FolderSync {
         var folders: [DocumentID: HeldFolder] = [:]
         let standings = try container.standings(arrivals.map(\.item))
         for arrival in arrivals {
-            guard let item = standings[arrival.item]?.item, item.version == arrival.version else {
+            guard let item = standings[arrival.item]?.item, item.version == arrival.version, item.canBePlaced else {
                 root.parts.removeAll(arrival.part)
                 remote.insert(arrival.item)
                 continue

@@ -75,6 +75,16 @@ struct LocalBatch {
     }
 }
 
+/// Something that was found at the place of a folder, which has to go from there first.
+struct WaitingMove {
+    var item: SyncedItem
+    var place: Place
+    var facts: FileFacts
+    var isChanged: Bool
+    /// The folder's item.
+    var blocker: DocumentID
+}
+
 // From the disk to the container: finding what has changed.
 extension FolderSync {
     private static let batchMax = 256
@@ -86,16 +96,49 @@ extension FolderSync {
         while !isSendingFull, let look = dirty.popLast() {
             try scan(look, &batch)
             // Folders that were found new have no row before this, and are looked at after it.
+            if dirty.isEmpty { try addExchanges(to: &batch) }
             if dirty.isEmpty || batch.count >= Self.batchMax { try await send(&batch) }
         }
         try await send(&batch)
         lookAtFilled()
     }
 
+    /// Adds moves that wait only for each other: their places are exchanged.
+    private func addExchanges(to batch: inout LocalBatch) throws(CloudError) {
+        try checkWaitingMoves()
+        var moves = waitingMoves
+        while let stuck = moves.values.first(where: { moves[$0.blocker] == nil && !batch.moves($0.blocker) }) {
+            moves[stuck.item.id] = nil
+        }
+        for move in moves.values {
+            batch.append(.move(move.item, to: move.place, move.facts, isChanged: move.isChanged))
+            vanished[move.item.id] = nil
+            waitingMoves[move.item.id] = nil
+        }
+    }
+
+    /// Forgets waiting moves that are not as they were found.
+    func checkWaitingMoves() throws(CloudError) {
+        for (id, move) in waitingMoves {
+            let facts = (try? open(move.place.folder)?.facts(move.place.name)) ?? nil
+            guard let row = try read({ try $0.item(id) }), let facts, row.stamp.isFile(facts),
+                try standing(of: row) != .same
+            else {
+                waitingMoves[id] = nil
+                continue
+            }
+            waitingMoves[id]?.item = row
+        }
+    }
+
     private func scan(_ look: DirtyFolders.Look, _ batch: inout LocalBatch) throws(CloudError) {
         let id = look.folder
         let row = try read { try $0.item(id) }
-        guard id == container.root || row != nil else { return }
+        guard id == container.root || row != nil else {
+            // It is no folder of the tree any more, and its files are not waited for.
+            for place in Array(later.places) where place.folder == id { later.remove(place) }
+            return
+        }
         let place = row.map { Place(folder: $0.parent, name: $0.name) }
         do {
             guard let folder = try open(id) else { return }
@@ -188,6 +231,10 @@ extension FolderSync {
             guard item.kind != .folder else {
                 // The folder may come up elsewhere, or its deletion may be held: until then its name is not free.
                 if vanished[item.id] == nil { vanished[item.id] = .now }
+                if case .move(let known, let isChanged) = decision {
+                    waitingMoves[known.id] = WaitingMove(
+                        item: known, place: place, facts: facts, isChanged: isChanged, blocker: item.id)
+                }
                 return later.noteFailed(place, .now)
             }
             batch.append(.displace(item))
@@ -274,7 +321,7 @@ extension FolderSync {
             for name in try root.parts.names() {
                 let facts = try root.parts.facts(name)
                 let row = try read { try $0.item(identifiedBy: facts) }
-                let isOld = name.starts(with: Self.exchangedPrefix)
+                let isOld = name.starts(with: RootFolder.exchangedPrefix)
                 if isOld, row.map({ $0.isRacy || !$0.stamp.hasContent(of: facts) }) ?? true {
                     // It was edited in the moment when another device's version came.
                     try giveBack(name, from: root.parts, to: root.folder, as: FileName("recovered ".utf8) + name)
@@ -286,9 +333,6 @@ extension FolderSync {
             throw CloudError(wrapping: error)
         }
     }
-
-    /// The beginning of a part's name while it is exchanged with a file.
-    static let exchangedPrefix = FileName("x-".utf8)
 
     /// Moves a file of the agent's own folder to where the user sees it, under a free name.
     func giveBack(

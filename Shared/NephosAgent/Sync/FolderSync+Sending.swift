@@ -85,7 +85,7 @@ extension FolderSync {
             return Prepared(
                 change: .move(
                     item.id, in: place.folder,
-                    name: Data(item.isEvicted ? Placeholder.file(of: place.name) ?? place.name : place.name)),
+                    name: Data(item.name(at: place))),
                 local: local, stamp: FileStamp(facts))
         case .make(let place, let facts) where facts.kind == .folder:
             return Prepared(
@@ -99,10 +99,11 @@ extension FolderSync {
                 stamp: staged.stamp, digest: staged.file.digest, isRacy: staged.isRacy)
         case .change(let item, let facts):
             let place = Place(folder: item.parent, name: item.name)
+            if item.stamp.hasContent(of: facts), try isUnchanged(item, &folders) { return nil }
             guard let staged = try stage(place, facts, files, &folders) else { return nil }
             guard staged.file.digest != item.digest || staged.stamp.isExecutable != item.stamp.isExecutable else {
                 // Only its dates or its inode changed, as by touch, cp -a or chown.
-                try restamp(item, staged)
+                try restamp(item, staged.stamp, isRacy: staged.isRacy)
                 return nil
             }
             bytes += staged.file.size
@@ -147,14 +148,7 @@ extension FolderSync {
             guard fsync(descriptor) == 0 else { throw FileFailure() }
             let start = Self.wallClock
             let before = FileStamp(try HeldFolder.facts(of: descriptor))
-            let file: StagedFiles.File
-            do throws(CloudError) { file = try files.copyFile(descriptor) } catch {
-                // An error of the home stops the folder; one of the file does not.
-                guard error.code == .storageFailure, error.details["file"] == "/proc/self/fd/\(descriptor)" else {
-                    throw error
-                }
-                throw FileFailure(EIO)
-            }
+            let file = try files.copyFile(descriptor)
             guard try FileStamp(HeldFolder.facts(of: descriptor)) == before else {
                 later.noteFailed(place, .now)
                 return nil
@@ -172,7 +166,8 @@ extension FolderSync {
             switch error.code {
             // It is being written, or is something else by now.
             case .constraintViolation, .invalidArguments: later.noteFailed(place, .now)
-            case .limitExceeded, .permissionFailure:
+            // The file cannot be read, or the home has no room for its copy. The rest goes on: it may make room.
+            case .limitExceeded, .permissionFailure, .storageFailure:
                 block(place, error.message)
                 later.noteFailed(place, .now)
             default: throw error
@@ -277,13 +272,17 @@ extension FolderSync {
         switch one.local {
         case .displace(let item): try tree.remove(item.id)
         case .move(var item, let place, _, let isChanged):
+            let old = item.parent
             (item.parent, item.name) = (place.folder, place.name)
             // The rename has changed the stamp. That of a changed file stays, so that the next look finds the change.
             if let stamp = one.stamp, !isChanged { item.stamp = stamp }
+            // A write before that may have set its date back. It is read once more, and sent if it differs.
+            if item.kind == .file, !item.isEvicted { item.isRacy = true }
             try put(item, tree)
             unblock(place)
-            later.remove(place)
+            noteRead(place, isRacy: item.isRacy)
             if isChanged { dirty.insert(place) }
+            lookAtBlocked(in: old)
             // Looks at its contents that came before may not have found it.
             return item.kind == .folder ? item.id : nil
         case .make(let place, let facts):
@@ -311,13 +310,39 @@ extension FolderSync {
         return nil
     }
 
-    private func restamp(_ item: SyncedItem, _ staged: Staged) throws(CloudError) {
+    /// Reads a file that has its size and date, and probably its content, without copying it.
+    ///
+    /// - Returns: False: it differs, or cannot be read so.
+    private func isUnchanged(
+        _ item: SyncedItem, _ folders: inout [DocumentID: HeldFolder]
+    ) throws(CloudError) -> Bool {
+        guard item.kind == .file, let folder = folders[item.parent] ?? (try? open(item.parent)) ?? nil,
+            let descriptor = try? folder.openFile(item.name)
+        else { return false }
+        folders[item.parent] = folder
+        defer { close(descriptor) }
+        let start = Self.wallClock
+        guard let before = try? FileStamp(HeldFolder.facts(of: descriptor)),
+            before.isExecutable == item.stamp.isExecutable,
+            let digest = try? container.digest(of: descriptor), digest == item.digest,
+            let after = try? FileStamp(HeldFolder.facts(of: descriptor)), after == before
+        else { return false }
+        try restamp(item, before, isRacy: before.isRacy(at: start))
+        return true
+    }
+
+    private func restamp(_ item: SyncedItem, _ stamp: FileStamp, isRacy: Bool) throws(CloudError) {
         var item = item
-        (item.stamp, item.isRacy) = (staged.stamp, staged.isRacy)
+        (item.stamp, item.isRacy) = (stamp, isRacy)
         try write { try $0.put(item) }
         let place = Place(folder: item.parent, name: item.name)
         unblock(place)
-        noteRead(place, isRacy: staged.isRacy)
+        noteRead(place, isRacy: isRacy)
+    }
+
+    /// Looks again at files that are blocked in a folder: a name is free there by now.
+    func lookAtBlocked(in folder: DocumentID) {
+        for (place, block) in blocked where place.folder == folder && block.isLocal { dirty.insert(place) }
     }
 
     private func noteRead(_ place: Place, isRacy: Bool) {

@@ -46,6 +46,8 @@ package actor FolderSync {
     var later = LaterPlaces()
     /// Items that are gone from their places, since when.
     var vanished: [DocumentID: ContinuousClock.Instant] = [:]
+    /// By item.
+    var waitingMoves: [DocumentID: WaitingMove] = [:]
     var heldDeletionCount = 0
     /// Ids that this pass has replaced by others.
     private var renamed: [DocumentID: DocumentID] = [:]
@@ -61,6 +63,7 @@ package actor FolderSync {
     var recentDeletions: [(time: ContinuousClock.Instant, count: Int)] = []
     private var lastFullScan: Date?
     private var lastScanEnd: ContinuousClock.Instant?
+    private(set) var lastScanBegin = ContinuousClock.now
     private var lastComparison = ContinuousClock.now
     private var lastReport: FolderReport?
     private var problem: String?
@@ -74,6 +77,8 @@ package actor FolderSync {
     /// Placeholders whose files have come, before and after they are to be looked at again.
     var filledPlaces: (new: Set<Place>, dirty: Set<Place>) = ([], [])
     var nextRoomCheck = ContinuousClock.now
+    /// Contents that have come and could not be put into their places.
+    var unplaced: [DocumentID: Downloads.Arrival] = [:]
     /// Copies of placeholders, by item.
     var placeholderCopies: [DocumentID: Place] = [:]
 
@@ -237,6 +242,8 @@ package actor FolderSync {
     package func scanAll() {
         dirty.insert(container.root, isDeep: true)
         isFullScan = true
+        lastScanBegin = .now
+        watch.forgetUnwatched()
     }
 
     /// Compares every item of the container with its row: should a fault have left one behind, it is brought up to date. Done

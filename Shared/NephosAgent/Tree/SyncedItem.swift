@@ -84,5 +84,8 @@ package struct SyncedItem: Hashable, Sendable {
     var place: Place { Place(folder: parent, name: name) }
 
     /// The item's own name, which an evicted one's file on disk does not have.
-    var itemName: FileName { isEvicted ? Placeholder.file(of: name) ?? name : name }
+    var itemName: FileName { name(at: place) }
+
+    /// The item's own name if its file has another place.
+    func name(at place: Place) -> FileName { isEvicted ? Placeholder.file(of: place.name) ?? place.name : place.name }
 }

@@ -247,7 +247,8 @@ private struct TreeDraft {
         try DocumentPath.check(name)
         try requireFolder(parent)
         let item = try item(id)
-        guard item.parent != parent || item.wire.name != name else { return }
+        // What moved before in this draft is not where the database has it.
+        guard moved.contains(id) || item.parent != parent || item.wire.name != name else { return }
         if !madeFolders.contains(parent) {
             let folder = try documents.path(ofFolder: parent, &folders) ?? DocumentPath(names: [])
             try documents.requireRoom(for: item, in: parent, at: folder.appending(name))

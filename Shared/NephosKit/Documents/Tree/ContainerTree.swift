@@ -133,6 +133,17 @@ package struct ContainerTree: Sendable {
         }
     }
 
+    /// The digest of a file on disk, to be compared with ``Item/digest``. It can take a while.
+    ///
+    /// - Parameter descriptor: Open for reading.
+    /// - Returns: Nil: it is no file.
+    /// - Throws: ``CloudError`` of what cannot be read; `.constraintViolation` when it is written meanwhile.
+    package func digest(of descriptor: Int32) throws(CloudError) -> Data? {
+        do {
+            return try ContentDigest.read(LocalPath("/proc/self/fd/\(descriptor)"), followsLinks: true)?.digest.data
+        } catch { throw LocalFailure.error(of: error, at: nil) }
+    }
+
     private static let pageMax = 1000
 
     // MARK: Rejected changes

@@ -1,0 +1,191 @@
+import Foundation
+import NephosCore
+import NephosFiles
+import NephosKit
+import NephosTestKit
+import Testing
+
+@testable import NephosAgent
+
+/// Moves that meet deletions, other moves, and writes that hide their times.
+@Suite struct MoveOntoTests {
+    /// `rm -r dist; mv build dist`, as build programs do.
+    @Test func folderTakesTheNameOfOneThatWasDeleted() async throws {
+        let house = try await Household()
+        try house[0].write("dist/old.txt", "old")
+        try house[0].write("build/new.txt", "new")
+        try await house.expectEqual()
+        let ids = (try await house[0].id(of: "Documents/build"), try await house[0].id(of: "Documents/build/new.txt"))
+        try house[0].remove("dist")
+        try house[0].move("build", "dist")
+        #expect(try await house.expectEqual() == ["dist": "folder", "dist/new.txt": "new"])
+        #expect(try await house[1].id(of: "Documents/dist") == ids.0)
+        #expect(try await house[1].id(of: "Documents/dist/new.txt") == ids.1)
+        #expect(try await house[0].container.trash.list().count == 1)
+    }
+
+    /// `mv a/a t; rm -r a; mv t a`.
+    @Test func folderTakesTheNameOfTheOneItWasIn() async throws {
+        let house = try await Household()
+        try house[0].write("a/a/kept.txt", "kept")
+        try house[0].write("a/gone.txt", "gone")
+        try await house.expectEqual()
+        let id = try await house[0].id(of: "Documents/a/a/kept.txt")
+        try house[0].move("a/a", "t")
+        try house[0].remove("a")
+        try house[0].move("t", "a")
+        #expect(try await house.expectEqual() == ["a": "folder", "a/kept.txt": "kept"])
+        #expect(try await house[1].id(of: "Documents/a/kept.txt") == id)
+    }
+
+    @Test func foldersOfDifferentFoldersChangePlaces() async throws {
+        let house = try await Household()
+        for name in ["p/a", "q/b", "r/c"] { try house[0].write(name + "/file", name) }
+        try await house.expectEqual()
+        var ids: [DocumentID] = []
+        for name in ["p/a", "q/b", "r/c"] { ids.append(try await house[0].id(of: "Documents/\(name)/file")) }
+        // In a circle.
+        try house[0].move("p/a", "x")
+        try house[0].move("q/b", "p/a")
+        try house[0].move("r/c", "q/b")
+        try house[0].move("x", "r/c")
+        let tree = try await house.expectEqual()
+        #expect(tree["p/a/file"] == "q/b" && tree["q/b/file"] == "r/c" && tree["r/c/file"] == "p/a")
+        #expect(try await house[1].id(of: "Documents/r/c/file") == ids[0])
+        #expect(try await house[1].id(of: "Documents/p/a/file") == ids[1])
+        #expect(try await house[1].id(of: "Documents/q/b/file") == ids[2])
+        #expect(try await house[0].container.trash.list().isEmpty)
+    }
+
+    /// After the container has an exchange, a kill may take its rows: the same moves are sent again.
+    @Test func exchangeThatWasSentBeforeKeepsItsNames() async throws {
+        let house = try await Household()
+        for name in ["a", "b"] { try house[0].write(name + "/file", name) }
+        try await house.expectEqual()
+        let tree = house[0].container.tree()
+        let names = try tree.children(of: tree.root)
+        let (a, b) = (try #require(names.first), try #require(names.last))
+        for (from, to) in [("a", "x"), ("b", "a"), ("x", "b")] { try house[0].move(from, to) }
+        let moves: [ContainerTree.Change] = [
+            .move(a.id, in: tree.root, name: Data("x".utf8)), .move(b.id, in: tree.root, name: a.name),
+            .move(a.id, in: tree.root, name: b.name),
+        ]
+        for outcome in try await tree.apply(moves, tree.stageFiles()) { _ = try outcome.get() }
+        #expect(
+            try await house.expectEqual() == ["a": "folder", "a/file": "b", "b": "folder", "b/file": "a"])
+    }
+
+    private func writeHidingItsTime(_ file: String, _ text: String) throws {
+        let descriptor = open(file, O_WRONLY)
+        try #require(descriptor >= 0)
+        defer { close(descriptor) }
+        var status = stat()
+        fstat(descriptor, &status)
+        #expect(write(descriptor, text, text.utf8.count) == text.utf8.count)
+        futimens(descriptor, [status.st_atim, status.st_mtim])
+    }
+
+    @Test(arguments: [false, true]) func writeThatHidesItsTimeIsSentAfterAMove(isElsewhere: Bool) async throws {
+        let house = try await Household()
+        try house[0].write("file.txt", "mine 1")
+        try house[0].makeFolder("Folder")
+        try await house.expectEqual()
+        // While the agent does not run.
+        try writeHidingItsTime(house[0].path + "/file.txt", "mine 2")
+        if isElsewhere {
+            try house[1].move("file.txt", "Folder/file.txt")
+            try await house[1].sync.pass()
+            try await house.cloud.settle()
+        } else {
+            try house[0].move("file.txt", "Folder/file.txt")
+        }
+        try await house.settle()
+        #expect(try await house.expectEqual()["Folder/file.txt"] == "mine 2")
+    }
+
+    /// A move alone is read again, and not sent.
+    @Test func movedFileIsNoNewVersion() async throws {
+        let house = try await Household()
+        try house[0].write("file.txt", String(repeating: "text", count: 10_000))
+        try await house.expectEqual()
+        let before = try await house[0].container.item(at: "Documents/file.txt")
+        try house[0].move("file.txt", "moved.txt")
+        try await house.expectEqual()
+        let after = try await house[1].container.item(at: "Documents/moved.txt")
+        #expect(after?.id == before?.id && after?.version == before?.version)
+    }
+
+    /// A name of a folder on disk is a name: it leads nowhere else.
+    @Test func namesThatLeadElsewhereAreRefused() throws {
+        let path = NSTemporaryDirectory() + "/nephos-held-" + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: path + "/inner", withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: path) }
+        let folder = try HeldFolder(path: path + "/inner")
+        let file = FileName("file".utf8)
+        close(try folder.makeFile(file, mode: 0o600))
+        for name in ["../out", "..", ".", "", "a/b", "file\0"].map({ FileName($0.utf8) }) {
+            #expect(throws: FileFailure(EINVAL)) { try folder.move(file, to: folder, as: name) }
+            #expect(throws: FileFailure(EINVAL)) { try folder.makeFolder(name) }
+            #expect(throws: FileFailure(EINVAL)) { try folder.makeLink(name, to: [1]) }
+            #expect(throws: FileFailure(EINVAL)) { try folder.removeFile(name) }
+        }
+        #expect(try FileManager.default.contentsOfDirectory(atPath: path) == ["inner"])
+        #expect(try folder.names() == [file])
+    }
+
+    /// A folder that nothing can be put into costs one download, not one each minute.
+    @Test(.enabled(if: canBeImmutable("/tmp"))) func contentThatCannotBePlacedIsFetchedOnce() async throws {
+        let house = try await Household()
+        try house[0].makeFolder("Folder")
+        try await house.expectEqual()
+        let folder = house[1].path + "/Folder"
+        try #require(setImmutable(folder, true))
+        defer { _ = setImmutable(folder, false) }
+        try house[0].write("Folder/file", String(repeating: "x", count: 50_000))
+        func parts() throws -> [UInt64] {
+            let own = try HeldFolder(path: house[1].path + "/.nephos/parts")
+            return try own.names().map { try own.facts($0).inode }
+        }
+        func wait(_ condition: () throws -> Bool) async throws {
+            for _ in 0..<400 where try !condition() {
+                for number in 0..<2 { try await house[number].sync.pass() }
+                try await house.cloud.settle()
+                try await Task.sleep(for: .milliseconds(10))
+            }
+        }
+        try await wait { try !house[1].store.blocked(in: house[1].folder).isEmpty }
+        let first = try parts()
+        #expect(first.count == 1)
+        // It is tried again after one second.
+        for _ in 0..<150 {
+            try await house[1].sync.pass()
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        #expect(try parts() == first)
+        #expect(setImmutable(folder, false))
+        try await wait { house[1].read("Folder/file") != nil }
+        #expect(house[1].read("Folder/file")?.count == 50_000)
+        #expect(try parts().isEmpty)
+        try await house.expectEqual()
+    }
+}
+
+/// Whether it worked.
+private func setImmutable(_ path: String, _ isImmutable: Bool) -> Bool {
+    let process = Process()
+    process.executableURL = URL(fileURLWithPath: "/usr/bin/chattr")
+    process.arguments = [isImmutable ? "+i" : "-i", path]
+    process.standardError = nil
+    guard (try? process.run()) != nil else { return false }
+    process.waitUntilExit()
+    return process.terminationStatus == 0
+}
+
+private func canBeImmutable(_ folder: String) -> Bool {
+    let path = folder + "/nephos-immutable-" + UUID().uuidString
+    guard (try? FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: false)) != nil else {
+        return false
+    }
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    return setImmutable(path, true) && setImmutable(path, false)
+}
