@@ -50,14 +50,18 @@ package struct Agent: Sendable {
     /// Keeps one folder in sync; an error stops it for a while.
     private func follow(_ folder: AgentFolder, _ control: AgentControl) async {
         var pause = Self.retryMin
+        var problem: String?
         // The last status is of an agent that has ended.
         report(folder) { ($0.state, $0.problem, $0.isProved, $0.isConnected) = (.scanning, nil, false, false) }
         while !Task.isCancelled {
             do throws(CloudError) {
-                try await sync(folder, control) { pause = Self.retryMin }
+                try await sync(folder, control) { (pause, problem) = (Self.retryMin, nil) }
             } catch {
                 guard !Task.isCancelled else { return }
-                options(folder).onActivity?(AgentActivity(action: .stopped, path: "", detail: error.message))
+                if problem != error.message {
+                    options(folder).onActivity?(AgentActivity(action: .stopped, path: "", detail: error.message))
+                }
+                problem = error.message
                 report(folder) { ($0.state, $0.problem) = (.stopped, error.message) }
                 try? await Task.sleep(for: pause)
                 pause = min(pause * 2, Self.retryMax)
@@ -124,7 +128,6 @@ package struct Agent: Sendable {
     ) async throws(CloudError) {
         let container = try await container(of: folder, .seconds(3600))
         let alarm = Alarm()
-        let sync = try FolderSync(folder, container.tree(), store, options(folder)) { alarm.ring() }
         let requests = control.watch { alarm.ring() }
         defer { withExtendedLifetime(requests) {} }
         let changes = Task {
@@ -132,16 +135,20 @@ package struct Agent: Sendable {
             alarm.ring()
         }
         defer { changes.cancel() }
+        var running: FolderSync?
         while !Task.isCancelled {
-            let pauseEnd = try store.pauseEnd(of: folder)
-            await sync.setPaused(pauseEnd != nil)
-            if let pauseEnd {
+            if let pauseEnd = try store.pauseEnd(of: folder) {
+                // The folder is let go meanwhile, so that its disk can be unmounted.
+                running = nil
                 // The clock may be set meanwhile, so it is looked at each minute.
                 await alarm.wait(until: .now + min(.seconds(pauseEnd.timeIntervalSinceNow), .seconds(60)))
                 try? await Task.sleep(for: Self.settling)
                 continue
             }
-            let due = try await sync.pass()
+            if running == nil {
+                running = try FolderSync(folder, container.tree(), store, options(folder)) { alarm.ring() }
+            }
+            let due = try await running?.pass()
             onSuccess()
             // Nothing tells that the server has gone.
             let look = ContinuousClock.now + Self.statusPause

@@ -155,6 +155,13 @@ import Testing
             }
             let paused = try await devices[0].run("agent", "pause", "--for", "1h")
             #expect(paused.status == 0 && paused.output.contains("until"), "\(paused)")
+            // The folder's disk could be unmounted.
+            try await eventually("it is closed") {
+                !((try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(agents[0].pid)/fd")) ?? []).contains {
+                    (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/\(agents[0].pid)/fd/\($0)"))?
+                        .hasPrefix(folders[0].path) ?? false
+                }
+            }
             try folders[0].write("b.txt", "b")
             try folders[1].write("c.txt", "c")
             try await Task.sleep(for: .seconds(2))
@@ -166,6 +173,119 @@ import Testing
                 agent.signal(SIGTERM)
                 _ = await agent.outcome()
             }
+        }
+    }
+
+    /// What is planned is done, and what is only here is named until the server has it.
+    @Test func planAndOnlyHereSayWhatIsThereToDo() async throws {
+        try await withTenant { house in
+            let devices = [house.person, try await house.anotherDevice("other")]
+            let folders = try await folders(house, devices)
+            for name in ["kept.txt", "moved.txt", "gone.txt", "changed.txt", "theirs.txt"] {
+                try folders[0].write(name, name)
+            }
+            for device in devices {
+                #expect(try await device.run("agent", "run", "--once").status == 0)
+                let plan = try await device.run("agent", "plan")
+                #expect(plan.status == 0 && plan.output == "Nothing to do.\n", "\(plan)")
+                let onlyHere = try await device.run("agent", "only-here")
+                #expect(onlyHere.status == 0, "\(onlyHere)")
+            }
+            let manager = FileManager.default
+            try folders[1].write("theirs.txt", "theirs, changed")
+            try folders[1].write("new there.txt", "new")
+            try manager.removeItem(atPath: folders[1].path + "/kept.txt")
+            #expect(try await devices[1].run("agent", "run", "--once").status == 0)
+
+            try folders[0].write("new.txt", "new")
+            try folders[0].write("stays.nosync", "never sent")
+            try folders[0].write("changed.txt", "changed here")
+            try manager.moveItem(atPath: folders[0].path + "/moved.txt", toPath: folders[0].path + "/elsewhere.txt")
+            try manager.removeItem(atPath: folders[0].path + "/gone.txt")
+            #expect(try await devices[0].run("docs", "ls").status == 0)
+            let plan = try await devices[0].run("agent", "plan", "--json")
+            struct Row: Decodable, Hashable {
+                var action: String
+                var path: String
+            }
+            let rows = try JSONDecoder().decode([Row].self, from: Data(plan.output.utf8))
+            #expect(
+                Set(rows)
+                    == [
+                        Row(action: "send", path: "new.txt"), Row(action: "send", path: "changed.txt"),
+                        Row(action: "move", path: "elsewhere.txt"), Row(action: "delete", path: "gone.txt"),
+                        Row(action: "receive", path: "theirs.txt"), Row(action: "receive", path: "new there.txt"),
+                        Row(action: "remove", path: "kept.txt"), Row(action: "leave", path: "stays.nosync"),
+                    ], "\(plan)")
+            #expect(plan.status == 1)
+            let onlyHere = try await devices[0].run("agent", "only-here")
+            #expect(onlyHere.status == 1, "\(onlyHere)")
+            for name in ["new.txt", "changed.txt", "stays.nosync", "3 files"] {
+                #expect(onlyHere.output.contains(name), "\(onlyHere)")
+            }
+            #expect(!onlyHere.output.contains("elsewhere.txt"), "\(onlyHere)")
+            for device in devices { #expect(try await device.run("agent", "run", "--once").status == 0) }
+            #expect(try await devices[0].run("agent", "plan").output.contains("Nothing to do."))
+            #expect(folders[1].read("new.txt") == "new" && folders[0].read("theirs.txt") == "theirs, changed")
+            let left = try await devices[0].run("agent", "only-here")
+            #expect(left.output.contains("stays.nosync") && left.output.contains("1 file is only here"), "\(left)")
+        }
+    }
+
+    @Test func folderThatIsAddedPausedIsLookedAtFirst() async throws {
+        try await withTenant { house in
+            let folder = Folder(path: house.folder + "/paused")
+            try folder.write("a.txt", "a")
+            let added = try await house.person.run("agent", "add", folder.path, "--paused")
+            #expect(added.status == 0 && added.output.contains("nephos agent plan"), "\(added)")
+            let plan = try await house.person.run("agent", "plan")
+            #expect(plan.status == 1 && plan.output.contains("send     a.txt"), "\(plan)")
+            let status = try await house.person.run("agent", "status", "--json")
+            #expect(status.output.contains("paused") || status.output.contains("not running"), "\(status)")
+        }
+    }
+
+    @Test func checkSaysWhatADiskCanDo() async throws {
+        try await withTenant { house in
+            let folder = house.folder + "/checked"
+            try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
+            let good = try await house.person.run("agent", "check", folder)
+            #expect(good.status == 0 && good.output.contains("rename without replacing"), "\(good)")
+            #expect(try FileManager.default.contentsOfDirectory(atPath: folder).isEmpty)
+            let none = try await house.person.run("agent", "check", folder + "/none")
+            #expect(none.status == 2, "\(none)")
+            let fixed = try await house.person.run("agent", "check", "/proc")
+            #expect(fixed.status == 8, "\(fixed)")
+        }
+    }
+
+    /// The loser of a conflict is told, on the desktop too.
+    @Test func conflictIsSaid() async throws {
+        try await withTenant { house in
+            var devices = [house.person, try await house.anotherDevice("other")]
+            let folders = try await folders(house, devices)
+            try folders[0].write("a.txt", "first")
+            for device in devices { #expect(try await device.run("agent", "run", "--once").status == 0) }
+            let programs = house.folder + "/programs"
+            let notices = house.folder + "/notices"
+            try FileManager.default.createDirectory(atPath: programs, withIntermediateDirectories: true)
+            try Data("#!/bin/sh\necho \"$@\" >> '\(notices)'\n".utf8).write(
+                to: URL(fileURLWithPath: programs + "/notify-send"))
+            #expect(chmod(programs + "/notify-send", 0o755) == 0)
+            devices[1].environment["PATH"] = programs + ":/usr/bin:/bin"
+            devices[1].environment["DBUS_SESSION_BUS_ADDRESS"] = "unix:path=/nowhere/at/all"
+            try folders[0].write("a.txt", "theirs")
+            try folders[1].write("a.txt", "mine")
+            #expect(try await devices[0].run("agent", "run", "--once").status == 0)
+            let run = try devices[1].start(["agent", "run"])
+            try await eventually("it is said") { run.output.contains("conflict  a.txt") }
+            try await eventually("on the desktop") {
+                (try? String(contentsOfFile: notices, encoding: .utf8))?.contains("a.txt") ?? false
+            }
+            let status = try await devices[1].run("agent", "status")
+            #expect(status.output.contains("in conflict"), "\(status)")
+            run.signal(SIGTERM)
+            _ = await run.outcome()
         }
     }
 

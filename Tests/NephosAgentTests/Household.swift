@@ -147,8 +147,10 @@ final class Household {
     deinit { try? FileManager.default.removeItem(atPath: root) }
 
     @discardableResult
-    func addDevice(_ name: String, before: (String) throws -> Void = { _ in }) async throws -> Device {
-        let path = root + "/" + name
+    func addDevice(
+        _ name: String, at folder: String? = nil, before: (String) throws -> Void = { _ in }
+    ) async throws -> Device {
+        let path = folder ?? root + "/" + name
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
         try before(path)
         let device = try await Device(cloud.openSession(account: "anna", device: name), path: path, options)

@@ -133,6 +133,104 @@ import Testing
         #expect(try folder.names() == [file])
     }
 
+    /// Of two new names of one file, one is the file and the other a new one.
+    @Test func bothNewNamesOfAHardLinkAreSent() async throws {
+        let house = try await Household()
+        try house[0].write("s", "hello")
+        try await house.expectEqual()
+        let path = house[0].path
+        #expect(link(path + "/s", path + "/s1") == 0)
+        try house[0].move("s", "s2")
+        try await house[0].restart()
+        #expect(try await house.expectEqual() == ["s1": "hello", "s2": "hello"])
+    }
+
+    @Test func whatIsWrittenUnderOneNameIsSentForTheOther() async throws {
+        let house = try await Household()
+        try house[0].write("x", "1")
+        #expect(link(house[0].path + "/x", house[0].path + "/y") == 0)
+        try await house.expectEqual()
+        let file = try FileHandle(forUpdating: URL(fileURLWithPath: house[0].path + "/y"))
+        try file.write(contentsOf: Data("22".utf8))
+        try file.close()
+        #expect(try await house.expectEqual() == ["x": "22", "y": "22"])
+    }
+
+    /// Where nothing tells of what a program writes through a mapping, a file that it has open is read again.
+    @Test(.enabled(if: FileManager.default.fileExists(atPath: "/dev/shm"))) func mappedFileInMemoryIsReadAgain()
+        async throws
+    {
+        let house = try await Household(1)
+        let path = "/dev/shm/nephos-mapped-" + UUID().uuidString
+        try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(atPath: path) }
+        let device = try await house.addDevice("memory", at: path)
+        try device.write("mapped", "AAAAA")
+        try await house.expectEqual()
+        let descriptor = open(path + "/mapped", O_RDWR)
+        defer { close(descriptor) }
+        let mapping = try #require(mmap(nil, 5, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0))
+        memcpy(mapping, "BBBBB", 5)
+        utimes(path + "/mapped", nil)
+        func pass() async throws {
+            for one in house.devices { try await one.sync.pass() }
+            try await house.cloud.settle()
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        for _ in 0..<400 where house[0].read("mapped") != "BBBBB" { try await pass() }
+        // It was read while the program had it open.
+        for _ in 0..<20 { try await pass() }
+        memcpy(mapping, "CCCCC", 5)
+        munmap(mapping, 5)
+        for _ in 0..<400 where house[0].read("mapped") != "CCCCC" { try await pass() }
+        #expect(house[0].read("mapped") == "CCCCC")
+    }
+
+    /// After an answer to a held deletion the files came back by themselves: the answer was to that one.
+    @Test func answerToAHeldDeletionIsForThatOne() async throws {
+        let house = try await Household()
+        for number in 0..<100 { try house[0].write("Letters/\(number).txt", "\(number)") }
+        try await house.expectEqual()
+        let away = house[0].path + "-away"
+        defer { try? FileManager.default.removeItem(atPath: away) }
+        func hold() async throws {
+            for _ in 0..<400 {
+                try await house[0].sync.pass()
+                if try house[0].store.report(of: house[0].folder)?.heldDeletionCount ?? 0 > 0 { return }
+                try await Task.sleep(for: .milliseconds(5))
+            }
+            Issue.record("Nothing is held.")
+        }
+        try FileManager.default.moveItem(atPath: house[0].path + "/Letters", toPath: away)
+        try await hold()
+        try FileManager.default.moveItem(atPath: away, toPath: house[0].path + "/Letters")
+        // The person says yes in the moment when a backup has brought them back.
+        try house[0].store.allowDeletions(100, in: house[0].folder)
+        try await house.expectEqual()
+        try FileManager.default.moveItem(atPath: house[0].path + "/Letters", toPath: away)
+        try await hold()
+        try await house[1].sync.pass()
+        #expect(try house[1].tree().count == 101)
+    }
+
+    /// A folder that waited with one of its files is gone: nothing is waited for.
+    @Test func waitingEndsWithItsFolder() async throws {
+        let house = try await Household()
+        try house[0].write("Log/a.txt", "a")
+        try await house.expectEqual()
+        // Written, and not closed.
+        let file = open(house[0].path + "/Log/open.txt", O_WRONLY | O_CREAT, 0o600)
+        defer { close(file) }
+        for _ in 0..<3 {
+            try await house[0].sync.pass()
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        let away = house[0].path + "-away"
+        defer { try? FileManager.default.removeItem(atPath: away) }
+        try FileManager.default.moveItem(atPath: house[0].path + "/Log", toPath: away)
+        #expect(try await house.expectEqual() == [:])
+    }
+
     /// A folder that nothing can be put into costs one download, not one each minute.
     @Test(.enabled(if: canBeImmutable("/tmp"))) func contentThatCannotBePlacedIsFetchedOnce() async throws {
         let house = try await Household()

@@ -215,8 +215,8 @@ extension AgentCommand {
         static let configuration = CommandConfiguration(
             abstract: "Leave a folder alone for a while: nothing is sent or received.",
             discussion: """
-                Changes that the agent has handed over before are still sent, and downloads that run end. nephos agent \
-                run --once syncs all the same.
+                Changes that the agent has handed over before are still sent. The agent closes the folder, so that its \
+                disk can be unmounted. nephos agent run --once syncs all the same.
                 """)
 
         @OptionGroup var options: FolderOptions
@@ -233,9 +233,7 @@ extension AgentCommand {
             try await options.tell { store, folder in
                 let end = duration.map { Date(timeIntervalSinceNow: TimeInterval($0.duration.components.seconds)) }
                 try store.pause(folder, until: end ?? .distantFuture)
-                let text =
-                    end.map { " until \(describe(Timestamp(milliseconds: UInt64($0.timeIntervalSince1970 * 1000))))" }
-                    ?? ""
+                let text = end.map { " until \(describe(Timestamp($0)))" } ?? ""
                 try options.output.print(
                     Paused(folder: folder.path, until: end),
                     text: "Paused \(inLine(folder.path))\(text). Go on with: nephos agent resume")

@@ -31,9 +31,13 @@ extension AgentCommand {
             try await device.withSession { session in
                 _ = try session.requireAccount()
                 let store = try AgentStore(home: session.home.path)
+                let notices = DesktopNotices()
                 let agent = Agent(session, store) { folder in
                     var options = AgentOptions()
-                    options.onActivity = { try? show($0, folder) }
+                    options.onActivity = { activity in
+                        try? show(activity, folder)
+                        notices.show(activity, folder)
+                    }
                     return options
                 }
                 let folders = try store.folders()
@@ -48,13 +52,14 @@ extension AgentCommand {
         }
 
         private func show(_ activity: AgentActivity, _ folder: AgentFolder) throws {
-            let isProblem = [.blocked, .held, .stopped].contains(activity.action)
+            let isProblem = [.blocked, .conflict, .held, .stopped].contains(activity.action)
             guard isProblem || !quiet else { return }
             let place = activity.path.isEmpty ? folder.path : activity.path
             let text =
                 switch activity.action {
                 case .held:
                     "held      the deletion of \(activity.detail ?? "") files. Use: nephos agent allow, or nephos agent restore"
+                case .ready: "ready     \(inLine(folder.path)), \(activity.detail ?? "0") items"
                 default:
                     activity.action.rawValue.padding(toLength: 10, withPad: " ", startingAt: 0) + inLine(place)
                         + (activity.detail.map { ": " + inLine($0) } ?? "")

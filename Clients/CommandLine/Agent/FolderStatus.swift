@@ -31,6 +31,8 @@ struct FolderStatus: Encodable {
     var unsent: Int
     /// Changes that the server rejected, of files that are not on disk any more too.
     var rejected: Int
+    /// Files of which another content is kept until one is chosen.
+    var conflicts: Int
     var heldDeletions: Int
     /// Some of the items that are gone from the disk, and whose deletion is held.
     var held: [String]
@@ -57,7 +59,7 @@ struct FolderStatus: Encodable {
     private init(unreadable path: String, _ error: CloudError) {
         (folder, running, state, problem, connected) = (path, false, "stopped", error.sentence, false)
         (items, placeholders, dirtyFolders, waiting, downloads, unsent, rejected) = (0, 0, 0, 0, 0, 0, 0)
-        (heldDeletions, held, watchedFolders, unwatchedFolders, blocked) = (0, [], 0, 0, [])
+        (conflicts, heldDeletions, held, watchedFolders, unwatchedFolders, blocked) = (0, 0, [], 0, 0, [])
     }
 
     static func all(_ store: AgentStore, _ control: AgentControl, _ session: Session) async throws -> [FolderStatus] {
@@ -93,7 +95,12 @@ struct FolderStatus: Encodable {
             case .syncing: "syncing"
             case .scanning: "scanning"
             }
-        problem = report.problem ?? status?.pending.first?.reason
+        problem =
+            report.problem
+            ?? (isRunning && !connected && unsent > 0
+                ? "The server does not answer, so what is to be sent waits on this device."
+                : status?.pending.first?.reason)
+        conflicts = report.conflictCount
         (items, placeholders, dirtyFolders) = (report.itemCount, report.evictedCount, report.dirtyFolderCount)
         (waiting, downloads) = (report.waitingCount, report.downloadCount)
         (heldDeletions, held) = (report.heldDeletionCount, report.held)
@@ -114,10 +121,14 @@ struct FolderStatus: Encodable {
             lines.append("  no connection to the server, so other devices' changes are not known")
         }
         if let proved, let digest {
-            let time = Timestamp(milliseconds: UInt64(max(0, proved.timeIntervalSince1970) * 1000))
-            lines.append("  equal to the server's copy at \(describe(time, on: .now)), digest \(digest.prefix(8))")
+            let time = Timestamp(proved)
+            lines.append("  last equal to the server's copy at \(describe(time, on: .now)), digest \(digest.prefix(8))")
         }
-        if state == "paused" { lines.append("  Go on with: nephos agent resume") }
+        if state == "paused" {
+            let end = pausedUntil.flatMap { $0 < .distantFuture ? Timestamp($0) : nil }
+            lines.append(
+                "  \(end.map { "until \(describe($0, on: .now)), or go on" } ?? "Go on") with: nephos agent resume")
+        }
         if !running { lines.append("  Start the agent: nephos agent run") }
         if dirtyFolders > 0 { lines.append("  to look at: \(counted(dirtyFolders, "folder"))") }
         if unsent > 0 { lines.append("  to send: \(counted(unsent, "request"))") }
@@ -125,6 +136,9 @@ struct FolderStatus: Encodable {
             lines.append("  rejected by the server: \(counted(rejected, "change")). See: nephos why")
         }
         if waiting + downloads > 0 { lines.append("  to receive: \(counted(waiting + downloads, "item"))") }
+        if conflicts > 0 {
+            lines.append("  in conflict, both contents are kept: \(counted(conflicts, "file")). See: nephos conflicts")
+        }
         if heldDeletions > 0 {
             lines.append(
                 "  held: the deletion of \(counted(heldDeletions, "file")). Use: nephos agent allow, or nephos agent restore"
@@ -149,4 +163,9 @@ struct FolderStatus: Encodable {
                 blocked.map { ["keys": [.string($0.path)], "state": "blocked", "reason": .string($0.reason)] }),
         ]
     }
+}
+
+extension Timestamp {
+    /// No date before 1970, and none that no calendar has.
+    init(_ date: Date) { self.init(milliseconds: UInt64(min(max(0, date.timeIntervalSince1970), 1e11) * 1000)) }
 }

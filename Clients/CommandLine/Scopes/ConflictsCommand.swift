@@ -147,7 +147,7 @@ struct ConflictList {
             return [
                 "\(inLine(conflict.name.rawValue)) = \(content)",
                 "  written       \(describe(conflict.written)) by \(inLine(devices[conflict.device]))",
-                "  \(what)\(describe(conflict.won)) by \(inLine(devices[conflict.winner]))",
+                "  \(what)\(describe(conflict.replacementWritten ?? conflict.won)) by \(inLine(devices[conflict.winner]))",
                 "  replaced by   \(replacement(conflict))",
             ]
                 + (recovery(conflict).map { ["  get it back   \(inLine($0))"] } ?? [])

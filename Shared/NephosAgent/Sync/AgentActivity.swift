@@ -11,6 +11,10 @@ package struct AgentActivity: Sendable, Hashable {
         case received
         /// A file's content has left the disk, and a placeholder has its place.
         case evicted
+        /// Everything was compared after the start, and nothing is left to do; the detail has the number of items.
+        case ready
+        /// Two devices have changed a file at once. The detail says what became of it.
+        case conflict
         /// Another device's deletion was made on disk.
         case removed
         /// A file or folder that was deleted here is back; the detail says why.

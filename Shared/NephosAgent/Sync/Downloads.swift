@@ -31,7 +31,6 @@ final class Downloads: Sendable {
         var resumes: ContinuousClock.Instant?
         var pause = Duration.seconds(1)
         var isStopped = false
-        var isPaused = false
 
         mutating func want(_ item: DocumentID, _ version: DocumentID, _ size: UInt64) {
             bytes += UInt128(size)
@@ -69,9 +68,6 @@ final class Downloads: Sendable {
         }
         for task in tasks { task.cancel() }
     }
-
-    /// While it is paused, no download begins. Those that run go on to their end.
-    func setPaused(_ isPaused: Bool) { state.withLock { $0.isPaused = isPaused } }
 
     /// Downloads that are wanted or active, and contents that have come.
     var count: Int { state.withLock { $0.wanted.count + $0.active.count + $0.arrivals.count + $0.failures.count } }
@@ -131,7 +127,7 @@ final class Downloads: Sendable {
             guard resumes <= .now else { return nil }
             state.resumes = nil
         }
-        guard !state.isPaused, state.active.count < options.downloadsMax,
+        guard state.active.count < options.downloadsMax,
             state.active.count + state.arrivals.count < Self.arrivalsMax
         else { return nil }
         while let index = state.queue.firstIndex(where: { state.active[$0] == nil }) {

@@ -35,6 +35,8 @@ package struct FolderReport: Codable, Hashable, Sendable {
     package var held: [String] = []
     package static let heldMax = 10
     package var blockedCount = 0
+    /// Files of which another content is kept until one is chosen.
+    package var conflictCount = 0
     package var watchedFolderCount = 0
     /// Folders without a watch, since the system's limit is reached; they are scanned every few minutes.
     package var unwatchedFolderCount = 0

@@ -301,6 +301,8 @@ extension FolderSync {
             outcome.add(request.path, error.message)
             return outcome
         }
+        let isOneFile =
+            files.count == 1 && (request.path.last.map { [files[0].name, files[0].itemName].contains($0) } ?? false)
         for row in files {
             if row.isEvicted {
                 if (try? open(row.parent)?.facts(row.itemName)) == nil {
@@ -310,6 +312,8 @@ extension FolderSync {
                 }
                 continue
             }
+            // In a folder these are not meant.
+            if row.stamp.size < Placeholder.fileSizeMin, !isOneFile { continue }
             if let reason = try await evict(row) {
                 outcome.add(try path(of: row), reason)
             } else {
@@ -364,7 +368,7 @@ extension FolderSync {
 
     private static let roomPause = Duration.seconds(60)
     /// How long the server may take to answer before anything is evicted.
-    private static let answerTime = Duration.seconds(10)
+    private static let answerTime = Duration.seconds(5)
 
     /// When the disk's room is looked at again; nil: never.
     var nextRoomDue: ContinuousClock.Instant? {

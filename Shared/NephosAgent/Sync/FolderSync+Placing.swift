@@ -341,7 +341,11 @@ extension FolderSync {
         }
         // After a kill the name says that it may be the user's.
         let name = RootFolder.exchangedPrefix + row.parkingName
-        try root.parts.move(part, to: root.parts, as: name, replacing: .yes)
+        if (try? root.parts.facts(name)) != nil {
+            // A file that was exchanged before, when the disk failed.
+            try giveBack(name, from: root.parts, to: folder, as: FileName("recovered ".utf8) + row.name)
+        }
+        try root.parts.move(part, to: root.parts, as: name)
         let new = try root.parts.facts(name)
         guard try isAsRowSays(row, in: folder) else {
             root.parts.removeAll(name)

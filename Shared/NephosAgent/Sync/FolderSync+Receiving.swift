@@ -142,6 +142,7 @@ extension FolderSync {
                         item = nil
                     }
                 }
+                noteConflict(id, item)
                 let row = try read { try $0.item(item?.id ?? id) }
                 // A cause that is still there blocks them again.
                 unblockUnlessBlockedAgain([item?.place, row?.place, blockedItems[id]])

@@ -53,6 +53,14 @@ struct LocalBatch {
         return true
     }
 
+    func has(_ id: DocumentID) -> Bool { numbers[.item(id)] != nil }
+
+    /// Where an item was found; nil: it was not moved.
+    func target(of id: DocumentID) -> Place? {
+        guard let number = numbers[.item(id)], case .move(_, let place, _, _) = changes[number] else { return nil }
+        return place
+    }
+
     /// A place or an item may be looked at twice before the batch is sent: what was found last counts.
     mutating func append(_ change: Change) {
         let subject: Subject =
@@ -211,6 +219,10 @@ extension FolderSync {
         var standing = Standing.absent
         if item?.stamp.isFile(facts) != true {
             known = try read { try $0.item(identifiedBy: facts) }
+            // A further name of one file is a file of its own.
+            if facts.kind == .file, facts.linkCount > 1, let id = known?.id, batch.target(of: id) ?? place != place {
+                known = nil
+            }
             if let known { standing = try self.standing(of: known) }
         }
         let isElsewhere = item.map { $0.stamp.inode != facts.inode && inodes.contains($0.stamp.inode) } ?? false
@@ -257,6 +269,13 @@ extension FolderSync {
             batch.append(.make(place, facts))
         case .change(let item):
             vanished[item.id] = nil
+            if facts.linkCount > 1, !isDeep {
+                // What was written under one name is under the file's other names too.
+                for other in try read({ try $0.items(identifiedBy: facts) })
+                where !batch.has(other.id) && other.id != item.id {
+                    dirty.insert(other.place)
+                }
+            }
             batch.append(.change(item, facts))
         case .move(let item, let isChanged):
             vanished[item.id] = nil
@@ -322,7 +341,7 @@ extension FolderSync {
                 let facts = try root.parts.facts(name)
                 let row = try read { try $0.item(identifiedBy: facts) }
                 let isOld = name.starts(with: RootFolder.exchangedPrefix)
-                if isOld, row.map({ $0.isRacy || !$0.stamp.hasContent(of: facts) }) ?? true {
+                if isOld, facts.kind == .folder || row.map({ $0.isRacy || !$0.stamp.hasContent(of: facts) }) ?? true {
                     // It was edited in the moment when another device's version came.
                     try giveBack(name, from: root.parts, to: root.folder, as: FileName("recovered ".utf8) + name)
                 } else {

@@ -143,17 +143,17 @@ extension FolderSync {
             }
             let descriptor = try folder.openFile(place.name)
             defer { close(descriptor) }
+            let start = Self.wallClock
             // The container's copy is flushed. If this were not, a power cut could leave an empty file here, which would
             // then be sent as the newest version.
             guard fsync(descriptor) == 0 else { throw FileFailure() }
-            let start = Self.wallClock
             let before = FileStamp(try HeldFolder.facts(of: descriptor))
             let file = try files.copyFile(descriptor)
             guard try FileStamp(HeldFolder.facts(of: descriptor)) == before else {
                 later.noteFailed(place, .now)
                 return nil
             }
-            return Staged(file: file, stamp: before, isRacy: before.isRacy(at: start))
+            return Staged(file: file, stamp: before, isRacy: Self.isRacy(descriptor, before, start))
         } catch let failure as FileFailure {
             if failure.isAbsence {
                 dirty.insert(place)
@@ -168,7 +168,7 @@ extension FolderSync {
             case .constraintViolation, .invalidArguments: later.noteFailed(place, .now)
             // The file cannot be read, or the home has no room for its copy. The rest goes on: it may make room.
             case .limitExceeded, .permissionFailure, .storageFailure:
-                block(place, error.message)
+                block(place, "\(error.message) The file has \(found.size) bytes.")
                 later.noteFailed(place, .now)
             default: throw error
             }
@@ -327,8 +327,15 @@ extension FolderSync {
             let digest = try? container.digest(of: descriptor), digest == item.digest,
             let after = try? FileStamp(HeldFolder.facts(of: descriptor)), after == before
         else { return false }
-        try restamp(item, before, isRacy: before.isRacy(at: start))
+        try restamp(item, before, isRacy: Self.isRacy(descriptor, before, start))
         return true
+    }
+
+    /// Whether a file that was read may be written without another stamp.
+    private static func isRacy(_ descriptor: Int32, _ stamp: FileStamp, _ start: Int64) -> Bool {
+        if stamp.isRacy(at: start) { return true }
+        // In memory nothing tells of what a program writes through a mapping.
+        return HeldFolder.isWritten(descriptor) && !FileSystem.settle(descriptor)
     }
 
     private func restamp(_ item: SyncedItem, _ stamp: FileStamp, isRacy: Bool) throws(CloudError) {
@@ -346,8 +353,7 @@ extension FolderSync {
     }
 
     private func noteRead(_ place: Place, isRacy: Bool) {
-        later.remove(place)
-        if isRacy { later.noteWritten(place, .now) }
+        if isRacy { later.noteFailed(place, .now) } else { later.remove(place) }
     }
 
     private func handle(_ error: CloudError, of one: Prepared) async throws(CloudError) {

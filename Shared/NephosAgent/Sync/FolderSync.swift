@@ -142,7 +142,6 @@ package actor FolderSync {
                 return .now + (isSendingFull ? .seconds(1) : .milliseconds(100))
             }
         } catch {
-            if lastReport?.problem != error.message { note(.stopped, nil, error.message) }
             report(.stopped, problem: error.message)
             throw error
         }
@@ -155,6 +154,10 @@ package actor FolderSync {
         (isProved, isConnected) = (isIdle && standing.isInSync, standing.isConnected)
         if downloads.count == 0 { problem = nil }
         report(isIdle ? .idle : .syncing)
+        if isIdle, !wasReady {
+            wasReady = true
+            note(.ready, nil, "\(rowCount?.all ?? 0)")
+        }
         return nextDue
     }
 
@@ -162,6 +165,9 @@ package actor FolderSync {
     private var isFullScan = true
     private var (isProved, isConnected) = (false, false)
     private var hasRecovered = false
+    private var wasReady = false
+    /// Files in conflict, with how many other contents each has.
+    private var conflicts: [DocumentID: Int] = [:]
     private var nextRetry = ContinuousClock.now
     private var retryPause = FolderSync.retryPauseMin
     /// The items of the last retry.
@@ -234,9 +240,6 @@ package actor FolderSync {
     private var nextScan: ContinuousClock.Instant? {
         lastScanEnd.map { $0 + (watch.coverage.unwatched > 0 ? .seconds(300) : .seconds(86_400)) }
     }
-
-    /// While it is paused, no pass is made and no download begins.
-    func setPaused(_ isPaused: Bool) { downloads.setPaused(isPaused) }
 
     /// Looks at every file and folder on disk.
     package func scanAll() {
@@ -323,6 +326,17 @@ package actor FolderSync {
 
     // MARK: Status
 
+    /// Notes whether an item is in conflict.
+    ///
+    /// - Parameter item: Nil: it is gone.
+    func noteConflict(_ id: DocumentID, _ item: ContainerTree.Item?) {
+        let count = item?.conflictCount ?? 0
+        if let item, count > conflicts[id] ?? 0 {
+            note(.conflict, item.place, "Two devices have changed it. The other content is kept, see: nephos conflicts")
+        }
+        conflicts[id] = count > 0 ? count : nil
+    }
+
     /// Why a place is not synced.
     struct Block: Hashable {
         var reason: String
@@ -401,7 +415,7 @@ package actor FolderSync {
         report.dirtyFolderCount = dirty.count + later.count
         (report.waitingCount, report.downloadCount) = (remote.count, downloads.count)
         (report.heldDeletionCount, report.held) = (heldDeletionCount, heldDeletionCount > 0 ? heldPaths : [])
-        report.blockedCount = blocked.count
+        (report.blockedCount, report.conflictCount) = (blocked.count, conflicts.count)
         (report.watchedFolderCount, report.unwatchedFolderCount) = watch.coverage
         report.lastFullScan = lastFullScan
         if var last = lastReport {

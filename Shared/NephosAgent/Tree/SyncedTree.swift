@@ -41,8 +41,11 @@ struct SyncedTree {
     func children(of parent: DocumentID) throws -> [SyncedItem] { try items(where: "parent = ?2", data(parent)) }
 
     /// The item of a file or folder, wherever that was when it was last synced.
-    func item(identifiedBy facts: FileFacts) throws -> SyncedItem? {
-        try items(where: "inode = ?2", Int64(bitPattern: facts.inode)).first { $0.stamp.isFile(facts) }
+    func item(identifiedBy facts: FileFacts) throws -> SyncedItem? { try items(identifiedBy: facts).first }
+
+    /// The same of all names of a file.
+    func items(identifiedBy facts: FileFacts) throws -> [SyncedItem] {
+        try items(where: "inode = ?2", Int64(bitPattern: facts.inode)).filter { $0.stamp.isFile(facts) }
     }
 
     /// Everything in a folder, each folder before its contents.

@@ -55,7 +55,9 @@ struct ContentDigest: Hashable, Sendable {
     private static func readFile(
         _ file: LocalPath, _ onRead: (Int) -> Void
     ) throws -> (digest: ContentDigest, stamp: FileStamp?) {
-        let descriptor = file.withCString { open($0, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
+        let descriptor = file.withCString { path in
+            FileSystem.openUnnoticed { open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | $0) }
+        }
         guard descriptor >= 0 else { throw ContentFolder.failure(file.text) }
         defer { close(descriptor) }
         let start = FileStamp.now

@@ -23,6 +23,8 @@ package struct ContainerTree: Sendable {
         package var isExecutable: Bool
         /// Equal for equal contents; nil: it is a folder.
         package var digest: Data?
+        /// Other contents that are kept until one is chosen.
+        package var conflictCount = 0
 
         /// Whether a file with this version has the item's present content.
         package func hasContent(of version: DocumentID?) -> Bool {
@@ -288,7 +290,8 @@ extension ContainerTree.Item {
             aliases: held.wire.content.sameAs.compactMap { DocumentID(bytes: $0) },
             size: held.wire.hasContent ? held.wire.content.length : 0,
             isExecutable: held.wire.attributes.executable,
-            digest: held.wire.hasContent ? ContentDigest(held.wire.kind, held.wire.content).data : nil)
+            digest: held.wire.hasContent ? ContentDigest(held.wire.kind, held.wire.content).data : nil,
+            conflictCount: held.wire.conflicts.count)
     }
 }
 
