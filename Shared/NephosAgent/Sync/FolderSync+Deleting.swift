@@ -15,11 +15,7 @@ extension FolderSync {
         let isOver = last + options.deleteDelay <= now || first + Self.deletionMax <= now
         let due = isOver ? vanished.filter { $0.value + options.deleteDelay <= now }.map(\.key) : []
         guard !due.isEmpty else {
-            if vanished.isEmpty, heldDeletionCount > 0 {
-                heldDeletionCount = 0
-                // The answer was to this one.
-                try clearAnswers()
-            }
+            if vanished.isEmpty { try endHold() }
             return
         }
         // It may be in a folder that nothing tells of.
@@ -52,7 +48,7 @@ extension FolderSync {
         } else if counts.0 > 0 {
             recentDeletions.append((now, counts.0))
         }
-        heldDeletionCount = 0
+        try endHold()
         guard !gone.isEmpty else { return }
         // The mark may have gone together with everything else.
         try root.verify()
@@ -111,6 +107,13 @@ extension FolderSync {
     private static let deletionMax = Duration.seconds(60)
     /// Deletions of this time count together.
     private static let recentTime = Duration.seconds(600)
+
+    /// The held deletion is over. The answer was to this one.
+    private func endHold() throws(CloudError) {
+        guard heldDeletionCount > 0 else { return }
+        heldDeletionCount = 0
+        try clearAnswers()
+    }
 
     /// Forgets what the user has answered to a held deletion.
     func clearAnswers() throws(CloudError) {
