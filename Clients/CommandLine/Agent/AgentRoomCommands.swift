@@ -31,8 +31,8 @@ extension AgentCommand {
             abstract: "Download the contents of placeholders.",
             discussion: """
                 Give a file, its placeholder, or a folder with placeholders in it. It waits for as long as contents \
-                arrive; with --timeout, no longer than that. Ctrl-C ends the waiting: downloads that the agent has begun \
-                go on. Exit code 1: some files are not here.
+                arrive; only a --timeout that you give ends it earlier. Ctrl-C ends the waiting, and the downloads \
+                go on in the agent. Exit code 1: some files are not here.
                 """)
 
         @OptionGroup var options: ContentOptions

@@ -159,7 +159,8 @@ package final class RootFolder: Sendable {
 
     private static func missing(_ path: String, _ failure: FileFailure) -> CloudError {
         CloudError(
-            .storageFailure, "The folder is not there. Mount its disk, or run nephos agent remove.",
+            .storageFailure,
+            "The folder is not there. Mount its disk, or move it back. If it was deleted, use nephos agent remove: other devices keep its files.",
             details: ["folder": path, "reason": failure.reason])
     }
 
