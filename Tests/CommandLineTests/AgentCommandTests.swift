@@ -176,7 +176,7 @@ import Testing
         }
     }
 
-    /// What is planned is done, and what is only here is named until the server has it.
+    /// The plan lists each change that the next run makes, and `only-here` each file until the server has it.
     @Test func planAndOnlyHereSayWhatIsThereToDo() async throws {
         try await withTenant { house in
             let devices = [house.person, try await house.anotherDevice("other")]
@@ -259,7 +259,7 @@ import Testing
         }
     }
 
-    /// The loser of a conflict is told, on the desktop too.
+    /// A conflict is a line of `agent run`, and a notice on the desktop.
     @Test func conflictIsSaid() async throws {
         try await withTenant { house in
             var devices = [house.person, try await house.anotherDevice("other")]

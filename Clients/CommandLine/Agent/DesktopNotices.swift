@@ -3,7 +3,7 @@ import NephosAgent
 import NephosCore
 import Synchronization
 
-/// Notices on the desktop of what waits for a person, through `notify-send` where there is one.
+/// Shows conflicts and held deletions on the desktop, if `notify-send` is installed.
 final class DesktopNotices: Sendable {
     /// Notices of one kind do not come more often.
     private static let pause = Duration.seconds(60)

@@ -5,10 +5,10 @@ internal import NephosFiles
 /// Tries what a folder's file system can do for an agent, with files of its own that it removes.
 package actor FolderCheck {
     package struct Result: Encodable, Sendable {
-        /// What was tried.
+        /// The name of the test.
         package var test: String
         package var works: Bool
-        /// What does not work without it.
+        /// The consequence if it does not work.
         package var without: String
         /// The agent cannot keep the folder without it.
         package var isRequired: Bool

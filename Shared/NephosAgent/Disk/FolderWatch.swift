@@ -103,7 +103,7 @@ final class FolderWatch: Sendable {
         }
     }
 
-    /// Everything is looked at again: folders that no watch is left for are found anew.
+    /// Forgets the folders without a watch, before a scan finds them again.
     func forgetUnwatched() { state.withLock { $0.unwatched = [] } }
 
     /// Folders that are watched, and folders that no watch was left for.

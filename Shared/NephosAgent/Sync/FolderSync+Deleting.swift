@@ -108,7 +108,7 @@ extension FolderSync {
     /// Deletions of this time count together.
     private static let recentTime = Duration.seconds(600)
 
-    /// The held deletion is over. The answer was to this one.
+    /// Ends a held deletion, and forgets the answer to it.
     private func endHold() throws(CloudError) {
         guard heldDeletionCount > 0 else { return }
         heldDeletionCount = 0
