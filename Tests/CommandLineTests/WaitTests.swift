@@ -12,7 +12,7 @@ import Testing
         let local = [
             "whoami", "completions", "docs evict", "docs cache", "docs pause", "backup verify", "backup list",
             "agent add", "agent list", "agent remove", "agent status", "agent allow", "agent restore",
-            "agent pause", "agent resume", "agent policy", "agent plan", "agent only-here", "agent check",
+            "agent pause", "agent resume", "agent policy", "agent check",
         ]
         for leaf in leaves where !local.contains(leaf.name) {
             #expect(leaf.options.contains("timeout"), "\(leaf.name)")

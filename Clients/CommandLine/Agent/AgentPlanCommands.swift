@@ -11,7 +11,7 @@ extension AgentCommand {
             abstract: "Show what the agent would send and receive now. Nothing is changed.",
             discussion: """
                 To see it before anything happens, add the folder with --paused, or pause it; nephos agent resume then \
-                does it. The server's part is what this device knew of it last. Exit code 1: something would be done.
+                does it. Exit code 1: something would be done.
                 """)
 
         @OptionGroup var options: ComparisonOptions
@@ -65,7 +65,8 @@ extension AgentCommand {
     /// A folder that is compared with its container.
     struct ComparisonOptions: ParsableArguments {
         @Argument(help: "The folder (default: the only one).", completion: .directory) var folder: String?
-        @OptionGroup var agent: AgentOptionGroup
+        @OptionGroup var wait: WaitOptions
+        @OptionGroup var device: DeviceOptionGroup
         @OptionGroup var output: OutputOptions
 
         struct Row: Encodable {
@@ -81,9 +82,13 @@ extension AgentCommand {
         }
 
         func differences() async throws -> [FolderDifference] {
-            try await agent.withStore { store, _, session in
+            try await device.withSession { session in
+                let store = try AgentStore(home: session.home.path)
                 let added = try store.folder(named: folder)
                 let container = try await session.container(added.container, app: added.app)
+                do throws(CloudError) { try await container.waitUntilCurrent(timeout: wait.duration) } catch {
+                    Standard.error("\(error.message) The server's part is what this device knew of it last.")
+                }
                 return try await FolderComparison(added, container.tree(), store).compare()
             }
         }
