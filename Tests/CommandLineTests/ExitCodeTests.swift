@@ -465,7 +465,7 @@ import Testing
         "agent add": (0, 0), "agent list": (0, 0), "agent remove": (0, 0), "agent run": (0, 0),
         "agent status": (0, 0), "agent allow": (2, 2), "agent restore": (2, 2),
         "agent pause": (2, 2), "agent resume": (2, 2), "agent evict": (2, 2), "agent download": (2, 2),
-        "agent policy": (2, 2), "agent plan": (2, 2), "agent only-here": (2, 2), "agent check": (0, 0),
+        "agent policy": (2, 2), "agent plan": (2, 2), "agent only-here": (2, 2),
         "whoami": (0, 0), "kv list": (0, 4), "kv export": (0, 4), "kv adopt": (0, 0),
         "kv discard": (0, 0), "discard": (0, 0),
         // What is written is kept.

@@ -133,6 +133,44 @@ import Testing
         #expect(try folder.names() == [file])
     }
 
+    /// A database in use is not sent. If another device puts another file in its place, it is not hidden.
+    @Test func changedFileWhoseNameIsTakenComesBack() async throws {
+        let house = try await Household()
+        let start = "SQLite format 3\0"
+        try house[0].write("app.db", start + "first")
+        try await house.expectEqual()
+        try house[0].write("app.db", start + "mine")
+        try house[0].write("app.db-wal", "in use")
+        for _ in 0..<5 {
+            try await house[0].sync.pass()
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        try house[1].remove("app.db")
+        for _ in 0..<10 {
+            try await house[1].sync.pass()
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        try house[1].write("app.db", "another")
+        try await house[1].sync.pass()
+        try await house.cloud.settle()
+        for _ in 0..<50 {
+            try await house[0].sync.pass()
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        #expect(house[0].read("app.db") == start + "mine")
+        #expect(try FileManager.default.contentsOfDirectory(atPath: house[0].path + "/.nephos/parked").isEmpty)
+        try house[0].remove("app.db-wal")
+        // It is looked at again after a pause, which has grown.
+        for _ in 0..<3000 where try house[0].tree() != house[1].tree() || house[0].tree()["app.db-wal"] != nil {
+            for device in house.devices { try await device.sync.pass() }
+            try await house.cloud.settle()
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        let tree = try await house.expectEqual()
+        let isInConflict = try await !house[0].container.conflicts.list().isEmpty
+        #expect(tree.values.contains(start + "mine") || isInConflict, "\(tree)")
+    }
+
     /// Of two new names of one file, one is the file and the other a new one.
     @Test func bothNewNamesOfAHardLinkAreSent() async throws {
         let house = try await Household()
@@ -232,9 +270,11 @@ import Testing
     }
 
     /// A folder that nothing can be put into costs one download, not one each minute.
-    @Test(.enabled(if: canBeImmutable("/tmp"))) func contentThatCannotBePlacedIsFetchedOnce() async throws {
+    @Test(.enabled(if: canBeImmutable("/tmp")), arguments: [false, true])
+    func contentThatCannotBePlacedIsFetchedOnce(isNew: Bool) async throws {
         let house = try await Household()
         try house[0].makeFolder("Folder")
+        if !isNew { try house[0].write("Folder/file", "old") }
         try await house.expectEqual()
         let folder = house[1].path + "/Folder"
         try #require(setImmutable(folder, true))
@@ -261,7 +301,7 @@ import Testing
         }
         #expect(try parts() == first)
         #expect(setImmutable(folder, false))
-        try await wait { house[1].read("Folder/file") != nil }
+        try await wait { house[1].read("Folder/file")?.count == 50_000 }
         #expect(house[1].read("Folder/file")?.count == 50_000)
         #expect(try parts().isEmpty)
         try await house.expectEqual()

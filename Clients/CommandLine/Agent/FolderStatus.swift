@@ -97,7 +97,7 @@ struct FolderStatus: Encodable {
             }
         problem =
             report.problem
-            ?? (isRunning && !connected && unsent > 0
+            ?? (report.state == .idle && isRunning && !connected && unsent > 0
                 ? "The server does not answer, so what is to be sent waits on this device."
                 : status?.pending.first?.reason)
         conflicts = report.conflictCount

@@ -15,7 +15,8 @@ package actor FolderCheck {
     }
 
     private let folder: HeldFolder
-    private let name = FileName(".nephos-check-\(UUID().uuidString.lowercased())".utf8)
+    /// An agent that keeps the folder leaves it alone.
+    private let name = FileName(".nephos-check-\(UUID().uuidString.lowercased()).nosync".utf8)
     private let executor = DiskExecutor(label: "nephos.agent.check")
     private var results: [Result] = []
 

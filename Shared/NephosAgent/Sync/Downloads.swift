@@ -83,7 +83,10 @@ final class Downloads: Sendable {
     }
 
     /// A content that has come is put into its place in the next pass.
-    func putBack(_ arrival: Arrival) { state.withLock { $0.arrivals.append(arrival) } }
+    func putBack(_ arrival: Arrival) {
+        state.withLock { $0.arrivals.append(arrival) }
+        onEvent()
+    }
 
     /// When a download is tried again after the network failed; nil: none is.
     var nextDue: ContinuousClock.Instant? { state.withLock { $0.wanted.isEmpty ? nil : $0.resumes } }

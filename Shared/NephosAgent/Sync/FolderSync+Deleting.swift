@@ -67,31 +67,36 @@ extension FolderSync {
                 move.item.id, in: move.place.folder, name: Data(move.item.name(at: move.place)))
         }
         let outcomes = try await container.apply(leaving + trashed + arriving, container.stageFiles())
+        let results = Array(zip(gone, outcomes.dropFirst(leaving.count)))
+        let contents = try read { tree in try gone.map { try deleted(with: $0, tree) } }
+        try write { tree in
+            for move in followers {
+                var row = move.item
+                (row.parent, row.name) = (move.place.folder, move.place.name)
+                try tree.put(row)
+            }
+            for item in gone { try tree.remove(item.id) }
+        }
         for move in followers {
-            var row = move.item
-            (row.parent, row.name) = (move.place.folder, move.place.name)
-            try write { try $0.put(row) }
             note(.moved, move.place)
-            waitingMoves[row.id] = nil
-            vanished[row.id] = nil
+            waitingMoves[move.item.id] = nil
+            vanished[move.item.id] = nil
             later.remove(move.place)
             // What the container has made of it, and what was not looked at meanwhile.
-            remote.insert(row.id)
-            dirty.insert(row.id, isDeep: true)
+            remote.insert(move.item.id)
+            dirty.insert(move.item.id, isDeep: true)
             dirty.insert(move.place)
         }
-        for (item, outcome) in zip(gone, outcomes.dropFirst(leaving.count)) {
-            note(.deleted, Place(folder: item.parent, name: item.name))
-            if case .failure(let error) = outcome { try await handle(error, ofDeletion: item, batch) }
+        for ((item, outcome), all) in zip(results, contents) {
+            note(.deleted, item.place)
+            if case .failure(let error) = outcome { try await handle(error, ofDeletion: item, all, batch) }
             // A rejection ends with its file.
-            let rejected = try read { try ([item] + $0.descendants(of: item.id)).filter(\.isRejected) }
-            for one in rejected {
+            for one in all where one.isRejected {
                 if let version = one.version { try await container.dismissRejected(one.id, version: version) }
             }
-            try write { try $0.remove(item.id) }
             vanished[item.id] = nil
             // Something else may wait for the name.
-            dirty.insert(Place(folder: item.parent, name: item.name))
+            dirty.insert(item.place)
             lookAtBlocked(in: item.parent)
         }
     }
@@ -164,14 +169,15 @@ extension FolderSync {
 
     /// Another device has changed the item, or put something into the folder: only what was seen here is deleted.
     private func handle(
-        _ error: CloudError, ofDeletion item: SyncedItem, _ batch: DocumentID
+        _ error: CloudError, ofDeletion item: SyncedItem, _ contents: [SyncedItem], _ batch: DocumentID
     ) async throws(CloudError) {
         // It is no item of this folder any more: there is nothing to delete.
         guard error.code != .unknownItem else { return }
         remote.insert(item.id)
         guard item.kind == .folder else { return }
-        let files = try read { try $0.descendants(of: item.id).filter { $0.kind != .folder } }
-        let changes = files.map { ContainerTree.Change.trash($0.id, batch: batch, known: [$0.id: $0.containerVersion]) }
+        let changes = contents.filter { $0.kind != .folder }.map {
+            ContainerTree.Change.trash($0.id, batch: batch, known: [$0.id: $0.containerVersion])
+        }
         _ = try await container.apply(changes, container.stageFiles())
     }
 

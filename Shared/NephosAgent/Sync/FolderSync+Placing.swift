@@ -97,6 +97,7 @@ extension FolderSync {
             dirty.insert(place)
             return false
         }
+        guard try other.isEvicted || isUnused(other, in: folder) else { return false }
         let isUnchanged = try isAsRowSays(other, in: folder)
         try folder.move(place.name, to: root.parking, as: other.parkingName)
         let stamp = try restamped(other, isUnchanged, FileStamp(root.parking.facts(other.parkingName)))
@@ -283,7 +284,7 @@ extension FolderSync {
                 stamp: isSame ? after : before, digest: item.digest)
         } catch let failure as FileFailure {
             // It is tried again with the content that is here.
-            unplaced[item.id] = arrival
+            if (try? root.parts.facts(arrival.part)) != nil { unplaced[item.id] = arrival }
             _ = handle(failure, item)
             postpone(item.id, place)
             return nil
@@ -353,9 +354,10 @@ extension FolderSync {
             return false
         }
         do throws(FileFailure) { try root.parts.move(name, to: folder, as: row.name, replacing: .exchange) } catch {
-            root.parts.removeAll(name)
+            try root.parts.move(name, to: root.parts, as: part)
             dirty.insert(Place(folder: row.parent, name: row.name))
             guard error.isAbsence else { throw error }
+            root.parts.removeAll(part)
             return false
         }
         guard try isAsBefore(row, name, in: root.parts) else {
@@ -378,6 +380,10 @@ extension FolderSync {
     /// Removes an item that was deleted in the container, if it is as the row says.
     func remove(_ row: SyncedItem) throws(CloudError) {
         guard let row = try read({ try $0.item(row.id) }) else { return }
+        if row.isParked, row.kind == .file, !row.isEvicted, row.isToBeSent || row.isRacy {
+            // It was changed here before it was parked, and becomes a new file.
+            return try letGo(row)
+        }
         let place = Place(folder: row.parent, name: row.name)
         do {
             let standing = try standing(of: row)

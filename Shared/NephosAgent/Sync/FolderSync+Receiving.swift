@@ -142,19 +142,21 @@ extension FolderSync {
                         item = nil
                     }
                 }
-                noteConflict(id, item)
+                noteConflict(item?.id ?? id, item)
+                if let item, item.id != id { noteConflict(id, nil) }
                 let row = try read { try $0.item(item?.id ?? id) }
                 // A cause that is still there blocks them again.
                 unblockUnlessBlockedAgain([item?.place, row?.place, blockedItems[id]])
                 plan.compare(item, row)
-                if item == nil {
-                    downloads.cancel(id)
-                    if let arrival = unplaced.removeValue(forKey: id) { downloads.putBack(arrival) }
-                }
+                if item == nil { downloads.cancel(id) }
                 // Some of a deleted folder's items may have been moved out before.
                 if let row, item == nil, row.kind == .folder { more += try read { try $0.children(of: id).map(\.id) } }
             }
             ids = more
+        }
+        let wanted = Set(plan.downloads.map(\.id))
+        for id in seen where !wanted.contains(id) {
+            if let arrival = unplaced.removeValue(forKey: id) { root.parts.removeAll(arrival.part) }
         }
         try await carryOut(plan)
         endBlocks()
@@ -163,12 +165,12 @@ extension FolderSync {
     /// Forgets a row of an item that the container does not know, and looks at its place again.
     private func sendAgain(_ id: DocumentID) throws(CloudError) {
         guard let row = try read({ try $0.item(id) }) else { return }
-        try release(row)
+        try letGo(row)
         if !row.isParked { dirty.insert(row.place) }
     }
 
     /// Removes a row. The row's file stays; one that is parked comes back.
-    private func release(_ row: SyncedItem) throws(CloudError) {
+    func letGo(_ row: SyncedItem) throws(CloudError) {
         do {
             if row.isParked, (try? root.parking.facts(row.name)) != nil {
                 try giveBack(row.name, from: root.parking, to: root.folder, as: FileName("recovered ".utf8) + row.name)

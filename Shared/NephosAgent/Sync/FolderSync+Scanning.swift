@@ -129,8 +129,9 @@ extension FolderSync {
     func checkWaitingMoves() throws(CloudError) {
         for (id, move) in waitingMoves {
             let facts = (try? open(move.place.folder)?.facts(move.place.name)) ?? nil
+            let blocker = try read { try $0.child(of: move.place.folder, named: move.place.name) }
             guard let row = try read({ try $0.item(id) }), let facts, row.stamp.isFile(facts),
-                try standing(of: row) != .same
+                let blocker, blocker.id == move.blocker, !blocker.stamp.isFile(facts), try standing(of: row) != .same
             else {
                 waitingMoves[id] = nil
                 continue
