@@ -51,6 +51,25 @@ import Testing
         #expect(try await versions(house, "Folder/file.txt") == 1)
     }
 
+    /// Also those in a folder that is gone.
+    @Test func heldDeletionOfPlaceholdersBringsPlaceholdersBack() async throws {
+        var options = AgentOptions()
+        options.deletionsMax = 2
+        let house = try await Household(options: options)
+        for number in 0..<8 { try house[0].write("Folder/\(number).txt", Self.large + "\(number)") }
+        try await house.expectEqual()
+        #expect(try await request("Folder", evicts: true, house).files == 8)
+        try house[0].remove("Folder")
+        for _ in 0..<400 where try house[0].store.report(of: house[0].folder)?.heldDeletionCount ?? 0 == 0 {
+            try await house[0].sync.pass()
+            try await Task.sleep(for: .milliseconds(5))
+        }
+        try house[0].store.requestRestore(in: house[0].folder)
+        try await house.settle()
+        #expect(try house[0].tree().keys.sorted() == ["Folder"] + (0..<8).map { "Folder/\($0).txt.nephos" })
+        #expect(try house[1].tree().count == 9)
+    }
+
     @Test(arguments: [false, true]) func changesOfOtherDevicesReachAPlaceholder(restarts: Bool) async throws {
         let house = try await household()
         _ = try await request("Folder", evicts: true, house)

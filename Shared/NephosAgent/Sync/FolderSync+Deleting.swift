@@ -185,6 +185,8 @@ extension FolderSync {
     package func restoreHeldDeletions() throws(CloudError) {
         for id in vanished.keys {
             if let row = try read({ try $0.item(id) }), try restorePlaceholder(of: row) { continue }
+            let evicted = try read { try $0.descendants(of: id).filter(\.isEvicted).map(\.id) }
+            restoredPlaceholders.formUnion(evicted)
             remote.insert(id)
             try write { try $0.remove(id) }
         }

@@ -49,6 +49,7 @@ extension FolderSync {
                     id: item.id, parent: item.parent, name: name, kind: .file, version: item.version, stamp: stamp,
                     digest: item.digest, isEvicted: true))
         }
+        restoredPlaceholders.remove(item.id)
         note(.received, item.place, "as a placeholder")
         return true
     }

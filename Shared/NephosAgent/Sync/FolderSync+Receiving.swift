@@ -7,6 +7,8 @@ internal import NephosKit
 struct RemotePlan {
     /// New files come as placeholders.
     var isOnDemand = false
+    /// Items that were placeholders before, and come as such again.
+    var placeholders: Set<DocumentID> = []
     /// Folders and links to make, and items to move. Files are made when their contents have come.
     var placements: [ContainerTree.Item] = []
     var downloads: [ContainerTree.Item] = []
@@ -30,7 +32,8 @@ struct RemotePlan {
         guard item.canBePlaced else { return unsupported.append(item) }
         guard let row else {
             let isEvicted =
-                isOnDemand && item.size >= Placeholder.fileSizeMin && Placeholder.name(of: FileName(item.name)) != nil
+                (isOnDemand && item.size >= Placeholder.fileSizeMin || placeholders.contains(item.id))
+                && Placeholder.name(of: FileName(item.name)) != nil
                 && FileName(item.name) != IgnoreRule.fileName
             if item.kind == .file, !isEvicted { downloads.append(item) } else { placements.append(item) }
             return
@@ -107,7 +110,7 @@ extension FolderSync {
             note(.kept, item.place, "It was not deleted: \(reason)")
         }
         var ids = ids
-        var plan = RemotePlan(isOnDemand: policy.isOnDemand)
+        var plan = RemotePlan(isOnDemand: policy.isOnDemand, placeholders: restoredPlaceholders)
         var seen: Set<DocumentID> = []
         while !ids.isEmpty {
             var versions: [DocumentID: DocumentID] = [:]

@@ -79,6 +79,8 @@ package actor FolderSync {
     var nextRoomCheck = ContinuousClock.now
     /// Contents that have come and could not be put into their places.
     var unplaced: [DocumentID: Downloads.Arrival] = [:]
+    /// Placeholders in folders whose deletion was held and is undone, until they are here again.
+    var restoredPlaceholders: Set<DocumentID> = []
     /// Copies of placeholders, by item.
     var placeholderCopies: [DocumentID: Place] = [:]
 
