@@ -28,6 +28,10 @@ package struct Agent: Sendable {
         let control = try AgentControl(home: session.home.path)
         let lock = try control.lock()
         defer { withExtendedLifetime(lock) {} }
+        // The last status is of an agent that has ended.
+        for folder in (try? store.folders()) ?? [] {
+            report(folder) { ($0.state, $0.problem, $0.isProved, $0.isConnected) = (.scanning, nil, false, false) }
+        }
         let changed = Alarm()
         let watch = control.watch { changed.ring() }
         defer { withExtendedLifetime(watch) {} }
@@ -51,8 +55,6 @@ package struct Agent: Sendable {
     private func follow(_ folder: AgentFolder, _ control: AgentControl) async {
         var pause = Self.retryMin
         var problem: String?
-        // The last status is of an agent that has ended.
-        report(folder) { ($0.state, $0.problem, $0.isProved, $0.isConnected) = (.scanning, nil, false, false) }
         while !Task.isCancelled {
             do throws(CloudError) {
                 try await sync(folder, control) { (pause, problem) = (Self.retryMin, nil) }
