@@ -49,6 +49,9 @@ enum Interrupt {
 
     static var isPending: Bool { signal.load(ordering: .relaxed) != 0 }
 
+    /// Whether the signal that came is one that a terminal does not send to all of its programs.
+    static var isMeantForThisProcess: Bool { signal.load(ordering: .relaxed) == SIGTERM }
+
     /// - Throws: ``CloudError`` `.operationCancelled` once a signal has come.
     static func check() throws(CloudError) {
         if isPending { throw CloudError(.operationCancelled, "Interrupted.") }

@@ -84,11 +84,12 @@ package struct Agent: Sendable {
     /// - Throws: ``CloudError`` `.deadlineExceeded`; `.constraintViolation` when an agent of this home runs; else what
     ///   stops the folder.
     package func runOnce(_ folder: AgentFolder, timeout: Duration) async throws(CloudError) {
-        let lock = try AgentControl(home: session.home.path).lock()
+        let control = try AgentControl(home: session.home.path)
+        let lock = try control.lock()
         defer { withExtendedLifetime(lock) {} }
         let container = try await container(of: folder, timeout)
         let alarm = Alarm()
-        let sync = try FolderSync(folder, container.tree(), store, options(folder)) { alarm.ring() }
+        let sync = try FolderSync(folder, container.tree(), store, options(folder), control) { alarm.ring() }
         try await container.waitUntilCurrent(timeout: timeout)
         // Once for what is here, and once for what the server makes of it.
         for _ in 0..<2 {
@@ -148,7 +149,7 @@ package struct Agent: Sendable {
                 continue
             }
             if running == nil {
-                running = try FolderSync(folder, container.tree(), store, options(folder)) { alarm.ring() }
+                running = try FolderSync(folder, container.tree(), store, options(folder), control) { alarm.ring() }
             }
             let due = try await running?.pass()
             onSuccess()
@@ -166,7 +167,7 @@ package struct AgentControl: Sendable {
     package static let folderName = "agent"
     private static let wakeName = "wake"
     private static let lockName = "lock"
-    private let folder: String
+    let folder: String
 
     /// - Throws: ``CloudError`` `.storageFailure`.
     package init(home: String) throws(CloudError) {

@@ -44,6 +44,7 @@ import Testing
         "agent restore": [agentFolder], "agent pause": [agentFolder], "agent resume": [agentFolder],
         "agent evict": [agentFolder], "agent download": [agentFolder], "agent policy": [agentFolder],
         "agent plan": [agentFolder], "agent only-here": [agentFolder], "agent check": ["/tmp"],
+        "agent coordinate": [agentFolder, "--", "true"],
         "docs get": ["x", "-"], "docs cp": ["-f", "x", "copied"], "docs mv": ["-f", "moved", "elsewhere"],
         "docs mkdir": ["d"], "docs rm": ["removed"], "docs pause": ["x"], "docs resume": ["x"],
         "records save": ["x", "a=1", "--type", "T"], "records delete": ["removed"],
@@ -276,6 +277,8 @@ import Testing
                 case "agent remove": arguments = [house.folder + "/removed"]
                 // These ask an agent, and none runs.
                 case "agent evict", "agent download": continue
+                // The output is the command's.
+                case "agent coordinate": continue
                 case "agent allow", "agent restore", "agent pause", "agent resume", "agent policy",
                     "agent plan", "agent only-here":
                     arguments = [house.folder + "/synced"]
@@ -465,7 +468,7 @@ import Testing
         "agent add": (0, 0), "agent list": (0, 0), "agent remove": (0, 0), "agent run": (0, 0),
         "agent status": (0, 0), "agent allow": (2, 2), "agent restore": (2, 2),
         "agent pause": (2, 2), "agent resume": (2, 2), "agent evict": (2, 2), "agent download": (2, 2),
-        "agent policy": (2, 2), "agent plan": (2, 2), "agent only-here": (2, 2),
+        "agent policy": (2, 2), "agent plan": (2, 2), "agent only-here": (2, 2), "agent coordinate": (2, 2),
         "whoami": (0, 0), "kv list": (0, 4), "kv export": (0, 4), "kv adopt": (0, 0),
         "kv discard": (0, 0), "discard": (0, 0),
         // What is written is kept.

@@ -13,7 +13,7 @@ struct AgentCommand: AsyncParsableCommand {
             """,
         subcommands: [
             Add.self, List.self, Remove.self, Run.self, Status.self, Pause.self, Resume.self, Allow.self, Restore.self,
-            Evict.self, Download.self, Policy.self, Plan.self, OnlyHere.self, Check.self,
+            Evict.self, Download.self, Policy.self, Plan.self, OnlyHere.self, Check.self, Coordinate.self,
         ])
 
     /// A folder that was added, as it is printed.

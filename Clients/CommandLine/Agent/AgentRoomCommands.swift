@@ -171,7 +171,7 @@ extension AgentCommand {
         }
 
         /// The folder of a path, and the names from there on.
-        private static func place(of path: String, _ store: AgentStore) throws(CloudError) -> (AgentFolder, [[UInt8]]) {
+        static func place(of path: String, _ store: AgentStore) throws(CloudError) -> (AgentFolder, [[UInt8]]) {
             // A placeholder's file is not there by its own name, but its folder is.
             let url = URL(fileURLWithPath: path).standardizedFileURL
             let full =

@@ -16,6 +16,7 @@ extension AgentCommand {
 
         @Flag(help: "Sync once and exit, instead of going on.") var once = false
         @Flag(help: "Print only problems.") var quiet = false
+        @OptionGroup var transfer: DocumentsCommand.TransferOptions
         @OptionGroup var wait: WaitOptions
         @OptionGroup var device: DeviceOptionGroup
         @OptionGroup var output: OutputOptions
@@ -30,6 +31,7 @@ extension AgentCommand {
         func run() async throws {
             try await device.withSession { session in
                 _ = try session.requireAccount()
+                if let limits = transfer.limits { session.setTransferLimits(limits) }
                 let store = try AgentStore(home: session.home.path)
                 let notices = DesktopNotices()
                 let agent = Agent(session, store) { folder in

@@ -14,6 +14,8 @@ extension FolderSync {
     func place(_ item: ContainerTree.Item) async throws(CloudError) -> Bool {
         let row = try read { try $0.item(item.id) }
         if let row, row.parent == item.parent, row.itemName == item.place.name { return true }
+        if waitsForLease(item.place, item.id) { return false }
+        if let row, waitsForLease(row.place, item.id, isMoved: true) { return false }
         var item = item
         let name = item.place.name
         if row?.isEvicted ?? (item.kind == .file) {
@@ -205,8 +207,8 @@ extension FolderSync {
 
     func setMode(of row: SyncedItem, to item: ContainerTree.Item) throws(CloudError) {
         do {
-            guard var row = try read({ try $0.item(row.id) }), let folder = try open(row.parent),
-                try FileStamp(folder.facts(row.name)) == row.stamp
+            guard var row = try read({ try $0.item(row.id) }), !waitsForLease(row.place, row.id),
+                let folder = try open(row.parent), try FileStamp(folder.facts(row.name)) == row.stamp
             else { return postpone(item.id, item.place) }
             let descriptor = try folder.openFile(row.name)
             defer { close(descriptor) }
@@ -267,9 +269,9 @@ extension FolderSync {
                     return nil
                 }
             } else {
-                guard try await free(item) else {
+                guard !waitsForLease(place, item.id), try await free(item) else {
                     postpone(item.id, place)
-                    root.parts.removeAll(arrival.part)
+                    unplaced[item.id] = arrival
                     return nil
                 }
                 try root.parts.move(arrival.part, to: folder, as: place.name)
@@ -310,6 +312,7 @@ extension FolderSync {
 
     /// Whether a file may be replaced or removed: no program has it open for writing, and it is no database in use.
     func isUnused(_ row: SyncedItem, in folder: HeldFolder) throws -> Bool {
+        if waitsForLease(row.place, row.id) { return false }
         guard !row.isRacy, !row.isToBeSent else { return false }
         guard row.kind == .file else { return true }
         let descriptor = try folder.openFile(row.name)
@@ -385,6 +388,7 @@ extension FolderSync {
             return try letGo(row)
         }
         let place = Place(folder: row.parent, name: row.name)
+        if waitsForLease(place, row.id, isMoved: true) { return postpone(row.id, place) }
         do {
             let standing = try standing(of: row)
             guard standing == .same, let folder = try open(row.parent) else {
