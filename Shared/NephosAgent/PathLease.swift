@@ -35,19 +35,19 @@ package final class PathLease: Sendable {
         control.wake()
     }
 
-    /// Whether the agent heeds it.
-    package var isHeeded: Bool { FileManager.default.fileExists(atPath: file + Self.heededSuffix) }
+    /// Whether the agent leaves the path alone from now on.
+    package var isRespected: Bool { FileManager.default.fileExists(atPath: file + Self.respectedSuffix) }
 
     /// The agent goes on with the path.
     package func end() {
         unlink(file)
-        unlink(file + Self.heededSuffix)
+        unlink(file + Self.respectedSuffix)
         control.wake()
     }
 
     // MARK: Agent
 
-    private static let heededSuffix = ".heeded"
+    private static let respectedSuffix = ".respected"
 
     private static func folder(_ control: AgentControl) -> String { control.folder + "/leases" }
 
@@ -55,12 +55,12 @@ package final class PathLease: Sendable {
     static func active(_ control: AgentControl) -> [(path: String, file: String)] {
         let folder = folder(control)
         let names = (try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []
-        return names.filter { !$0.hasSuffix(heededSuffix) }.compactMap { name in
+        return names.filter { !$0.hasSuffix(respectedSuffix) }.compactMap { name in
             let file = folder + "/" + name
             do {
                 _ = try FileLock(file)
                 unlink(file)
-                unlink(file + heededSuffix)
+                unlink(file + respectedSuffix)
                 return nil
             } catch {
                 guard let data = FileManager.default.contents(atPath: file) else { return nil }
@@ -70,8 +70,8 @@ package final class PathLease: Sendable {
     }
 
     /// Tells the program that nothing is under way at its path.
-    static func heed(_ file: String) {
-        let descriptor = open(file + heededSuffix, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
+    static func confirm(_ file: String) {
+        let descriptor = open(file + respectedSuffix, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
         if descriptor >= 0 { close(descriptor) }
     }
 }

@@ -277,9 +277,11 @@ import Testing
     }
 
     private func childCount(of pid: Int32) -> Int {
-        ((try? String(contentsOfFile: "/proc/\(pid)/task/\(pid)/children", encoding: .utf8)) ?? "").split(
-            separator: " "
-        ).count
+        let tasks = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/\(pid)/task")) ?? []
+        return tasks.reduce(0) { count, task in
+            let text = try? String(contentsOfFile: "/proc/\(pid)/task/\(task)/children", encoding: .utf8)
+            return count + (text ?? "").split(separator: " ").count
+        }
     }
 
     @Test func folderThatIsAddedPausedIsLookedAtFirst() async throws {

@@ -20,15 +20,18 @@ extension AgentCommand {
         @OptionGroup var agent: AgentOptionGroup
 
         func run() async throws {
-            try await agent.withStore { store, control, _ in
+            let status = try await agent.withStore { store, control, _ in
                 let (folder, names) = try ContentOptions.place(of: path, store)
-                let full = names.isEmpty ? folder.path : folder.path + "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/")
+                let full =
+                    names.isEmpty
+                    ? folder.path
+                    : folder.path + "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/")
                 let lease = try PathLease(full, control)
                 defer { lease.end() }
                 let end = ContinuousClock.now + wait.duration
                 // A folder that stands still needs nothing.
                 while control.isRunning, try store.pauseEnd(of: folder) == nil,
-                    try store.report(of: folder)?.state != .stopped, !lease.isHeeded
+                    try store.report(of: folder)?.state != .stopped, !lease.isRespected
                 {
                     guard .now < end else {
                         throw CloudError(
@@ -38,9 +41,10 @@ extension AgentCommand {
                     }
                     try await Task.sleep(for: .milliseconds(5))
                 }
-                let status = try await Self.run(command)
-                guard status == 0 else { throw ExitCode(status) }
+                return try await Self.run(command)
             }
+            // Any number, not one of this program's own exit codes.
+            if status != 0 { Foundation.exit(status) }
         }
 
         /// Runs a program with this one's input and output.

@@ -19,7 +19,7 @@ extension FolderSync {
             leasedPlaces = []
             if !remote.postponed.isEmpty { retryNow() }
         }
-        for (_, file) in active { PathLease.heed(file) }
+        for (_, file) in active { PathLease.confirm(file) }
     }
 
     /// Whether a program has asked to leave a place alone.
