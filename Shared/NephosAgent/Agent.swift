@@ -87,9 +87,14 @@ package struct Agent: Sendable {
         let control = try AgentControl(home: session.home.path)
         let lock = try control.lock()
         defer { withExtendedLifetime(lock) {} }
+        guard FolderLease.active(folder, control).isEmpty else {
+            throw CloudError(
+                .constraintViolation, "A command of nephos agent coordinate works in the folder.",
+                details: ["folder": folder.path])
+        }
         let container = try await container(of: folder, timeout)
         let alarm = Alarm()
-        let sync = try FolderSync(folder, container.tree(), store, options(folder), control) { alarm.ring() }
+        let sync = try FolderSync(folder, container.tree(), store, options(folder)) { alarm.ring() }
         try await container.waitUntilCurrent(timeout: timeout)
         // Once for what is here, and once for what the server makes of it.
         for _ in 0..<2 {
@@ -140,16 +145,25 @@ package struct Agent: Sendable {
         defer { changes.cancel() }
         var running: FolderSync?
         while !Task.isCancelled {
-            if let pauseEnd = try store.pauseEnd(of: folder) {
+            if running == nil, try store.report(of: folder)?.state == .stopped {
+                // Before the leases are looked at: whoever has one begins at once while the folder is stopped.
+                report(folder) { ($0.state, $0.problem) = (.scanning, nil) }
+            }
+            let pauseEnd = try store.pauseEnd(of: folder)
+            let leases = FolderLease.active(folder, control)
+            guard pauseEnd == nil, leases.isEmpty else {
                 // The folder is let go meanwhile, so that its disk can be unmounted.
                 running = nil
-                // The clock may be set meanwhile, so it is looked at each minute.
-                await alarm.wait(until: .now + min(.seconds(pauseEnd.timeIntervalSinceNow), .seconds(60)))
+                FolderLease.confirm(leases)
+                // The clock may be set, and a program may be killed, so both are looked at from time to time.
+                let pauseLeft = Duration.seconds(pauseEnd?.timeIntervalSinceNow ?? 0)
+                let pause = leases.isEmpty ? min(pauseLeft, Duration.seconds(60)) : .seconds(1)
+                await alarm.wait(until: .now + pause)
                 try? await Task.sleep(for: Self.settling)
                 continue
             }
             if running == nil {
-                running = try FolderSync(folder, container.tree(), store, options(folder), control) { alarm.ring() }
+                running = try FolderSync(folder, container.tree(), store, options(folder)) { alarm.ring() }
             }
             let due = try await running?.pass()
             onSuccess()

@@ -51,6 +51,19 @@ import Testing
         #expect(try await versions(house, "Folder/file.txt") == 1)
     }
 
+    /// A file's own name may be that of another file's placeholder.
+    @Test func fileWithThePlaceholdersNameOfAnotherComesOnDemand() async throws {
+        let house = try await Household()
+        try house[1].store.setPolicy(RoomPolicy(isOnDemand: true), of: house[1].folder)
+        try house[0].write("x", Self.large)
+        try await house.settle()
+        #expect(try house[1].tree().keys.sorted() == ["x.nephos"])
+        try house[0].write("x.nephos", Self.large + "another")
+        try await house.settle()
+        _ = try await request("", evicts: false, house, device: 1)
+        #expect(try await house.expectEqual() == ["x": Self.large, "x.nephos": Self.large + "another"])
+    }
+
     /// Also those in a folder that is gone.
     @Test func heldDeletionOfPlaceholdersBringsPlaceholdersBack() async throws {
         var options = AgentOptions()

@@ -7,36 +7,31 @@ import NephosKit
 extension AgentCommand {
     struct Coordinate: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Run a command while the agent leaves a file or folder alone.",
+            abstract: "Run a command while the agent leaves a folder alone.",
             discussion: """
-                Until the command has ended, the agent sends nothing of the path, and other devices' changes of it wait. So \
-                other devices get what a program has written as a whole. It waits for what the agent does there in \
-                this moment. Its exit code is the command's; 128 and the signal, if that ended it.
+                Until the command has ended, the agent sends nothing of the folder, and other devices' changes of it wait. \
+                So other devices get what a program has written as a whole. The command begins once the agent is done \
+                with what it does there in this moment. The exit code is the command's; 128 and the signal, if one ended \
+                it.
                 """)
 
-        @Argument(help: "The file or folder, which may be missing yet.", completion: .file()) var path: String
+        @Argument(help: "A folder of the agent, or a path in it.", completion: .file()) var path: String
         @Argument(parsing: .postTerminator, help: "The command and its arguments, after --.") var command: [String]
         @OptionGroup var wait: WaitOptions
         @OptionGroup var agent: AgentOptionGroup
 
         func run() async throws {
             let status = try await agent.withStore { store, control, _ in
-                let (folder, names) = try ContentOptions.place(of: path, store)
-                let full =
-                    names.isEmpty
-                    ? folder.path
-                    : folder.path + "/" + names.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/")
-                let lease = try PathLease(full, control)
+                let (folder, _) = try ContentOptions.place(of: path, store)
+                let lease = try FolderLease(folder, control)
                 defer { lease.end() }
                 let end = ContinuousClock.now + wait.duration
-                // A folder that stands still needs nothing.
-                while control.isRunning, try store.pauseEnd(of: folder) == nil,
-                    try store.report(of: folder)?.state != .stopped, !lease.isRespected
-                {
+                // Nothing is under way in a folder that is stopped.
+                while control.isRunning, !lease.isRespected, try store.report(of: folder)?.state != .stopped {
                     guard .now < end else {
                         throw CloudError(
                             .deadlineExceeded,
-                            "The agent does not answer, so the command was not run. See: nephos agent status",
+                            "The agent is at work in the folder, so the command was not run. Wait longer with --timeout.",
                             details: ["folder": folder.path])
                     }
                     try await Task.sleep(for: .milliseconds(5))
@@ -57,7 +52,15 @@ extension AgentCommand {
             Interrupt.hold()
             defer { Interrupt.release() }
             var pid: pid_t = 0
-            let failure = posix_spawnp(&pid, command[0], nil, nil, &arguments, environ)
+            // This thread takes no signals, and the command is not to inherit that.
+            var attributes = posix_spawnattr_t()
+            posix_spawnattr_init(&attributes)
+            defer { posix_spawnattr_destroy(&attributes) }
+            var none = sigset_t()
+            sigemptyset(&none)
+            posix_spawnattr_setsigmask(&attributes, &none)
+            posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
+            let failure = posix_spawnp(&pid, command[0], nil, &attributes, &arguments, environ)
             guard failure == 0 else {
                 Standard.error("nephos: \(inLine(command[0])): \(String(cString: strerror(failure))).")
                 return failure == ENOENT ? 127 : 126

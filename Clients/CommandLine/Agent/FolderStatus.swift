@@ -15,6 +15,8 @@ struct FolderStatus: Encodable {
     var state: String
     /// When a pause ends.
     var pausedUntil: Date?
+    /// A command works in it, and the pause ends with that.
+    var isLeased = false
     var problem: String?
     /// Whether changes by other devices arrive at once.
     var connected: Bool
@@ -65,14 +67,20 @@ struct FolderStatus: Encodable {
     static func all(_ store: AgentStore, _ control: AgentControl, _ session: Session) async throws -> [FolderStatus] {
         let isRunning = control.isRunning
         var found: [FolderStatus] = []
-        for folder in try store.folders() { found.append(try await FolderStatus(folder, store, isRunning, session)) }
+        for folder in try store.folders() {
+            let isLeased = FolderLease.isHeld(folder, control)
+            found.append(try await FolderStatus(folder, store, isRunning: isRunning, isLeased: isLeased, session))
+        }
         return found
     }
 
-    private init(_ folder: AgentFolder, _ store: AgentStore, _ isRunning: Bool, _ session: Session) async throws {
+    private init(
+        _ folder: AgentFolder, _ store: AgentStore, isRunning: Bool, isLeased: Bool, _ session: Session
+    ) async throws {
         let report = try store.report(of: folder) ?? FolderReport()
         let container = try? await session.container(folder.container, app: folder.app)
         let status = try? await container?.scope.status()
+        self.isLeased = isLeased
         (self.folder, running, unsent) = (folder.path, isRunning, status?.pending.count ?? 0)
         rejected = status?.refused.count ?? 0
         connected = isRunning && report.isConnected
@@ -85,7 +93,7 @@ struct FolderStatus: Encodable {
         state =
             switch report.state {
             case _ where !isRunning: "not running"
-            case _ where pauseEnd != nil: "paused"
+            case _ where pauseEnd != nil || isLeased: "paused"
             case .stopped: "stopped"
             case _ where report.heldDeletionCount > 0: "held"
             case .idle where unsent > 0: "sending"
@@ -96,10 +104,12 @@ struct FolderStatus: Encodable {
             case .scanning: "scanning"
             }
         problem =
-            report.problem
-            ?? (report.state == .idle && isRunning && !connected && unsent > 0
-                ? "The server does not answer, so what is to be sent waits on this device."
-                : status?.pending.first?.reason)
+            isLeased
+            ? "A command of nephos agent coordinate works in it."
+            : report.problem
+                ?? (report.state == .idle && isRunning && !connected && unsent > 0
+                    ? "The server does not answer, so what is to be sent waits on this device."
+                    : status?.pending.first?.reason)
         conflicts = report.conflictCount
         (items, placeholders, dirtyFolders) = (report.itemCount, report.evictedCount, report.dirtyFolderCount)
         (waiting, downloads) = (report.waitingCount, report.downloadCount)
@@ -124,7 +134,7 @@ struct FolderStatus: Encodable {
             let time = Timestamp(proved)
             lines.append("  last equal to the server's copy at \(describe(time, on: .now)), digest \(digest.prefix(8))")
         }
-        if state == "paused" {
+        if state == "paused", !isLeased {
             let end = pausedUntil.flatMap { $0 < .distantFuture ? Timestamp($0) : nil }
             lines.append(
                 "  \(end.map { "until \(describe($0, on: .now)), or go on" } ?? "Go on") with: nephos agent resume")

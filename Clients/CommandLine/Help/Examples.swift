@@ -106,7 +106,7 @@ enum Examples {
         "docs download": ["nephos docs download --pin Letters"],
         "agent add": ["nephos agent add ~/Nephos", "nephos agent add ~/Nephos --paused"],
         "agent plan": ["nephos agent plan"],
-        "agent coordinate": ["nephos agent coordinate ~/Nephos/Site -- make"],
+        "agent coordinate": ["nephos agent coordinate ~/Nephos -- make -C ~/Nephos/Site"],
         "agent only-here": ["nephos agent only-here"],
         "agent check": ["nephos agent check /media/stick"],
         "agent list": ["nephos agent list"],

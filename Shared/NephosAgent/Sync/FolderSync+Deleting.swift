@@ -77,6 +77,8 @@ extension FolderSync {
             }
             for item in gone { try tree.remove(item.id) }
         }
+        // What was not deleted comes back.
+        for (item, outcome) in results { if case .failure = outcome { remote.insert(item.id) } }
         for move in followers {
             note(.moved, move.place)
             waitingMoves[move.item.id] = nil

@@ -35,6 +35,11 @@ extension FolderSync {
     func placeEvicted(_ item: ContainerTree.Item, _ folder: HeldFolder) throws -> Bool {
         let name = FileName(item.name)
         if let file = Placeholder.file(of: name), (try? folder.facts(file)) != nil {
+            if let other = try read({ try $0.child(of: item.parent, named: file) }), other.isEvicted {
+                // Another item's placeholder has the file's name. Then the files of both come.
+                if let version = item.version { downloads.want(item.id, version, item.size) }
+                return true
+            }
             dirty.insert(Place(folder: item.parent, name: file))
             return false
         }

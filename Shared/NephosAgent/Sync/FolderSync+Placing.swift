@@ -14,8 +14,6 @@ extension FolderSync {
     func place(_ item: ContainerTree.Item) async throws(CloudError) -> Bool {
         let row = try read { try $0.item(item.id) }
         if let row, row.parent == item.parent, row.itemName == item.place.name { return true }
-        if waitsForLease(item.place, item.id) { return false }
-        if let row, waitsForLease(row.place, item.id, isMoved: true) { return false }
         var item = item
         let name = item.place.name
         if row?.isEvicted ?? (item.kind == .file) {
@@ -207,8 +205,8 @@ extension FolderSync {
 
     func setMode(of row: SyncedItem, to item: ContainerTree.Item) throws(CloudError) {
         do {
-            guard var row = try read({ try $0.item(row.id) }), !waitsForLease(row.place, row.id),
-                let folder = try open(row.parent), try FileStamp(folder.facts(row.name)) == row.stamp
+            guard var row = try read({ try $0.item(row.id) }), let folder = try open(row.parent),
+                try FileStamp(folder.facts(row.name)) == row.stamp
             else { return postpone(item.id, item.place) }
             let descriptor = try folder.openFile(row.name)
             defer { close(descriptor) }
@@ -269,9 +267,9 @@ extension FolderSync {
                     return nil
                 }
             } else {
-                guard !waitsForLease(place, item.id), try await free(item) else {
+                guard try await free(item) else {
                     postpone(item.id, place)
-                    unplaced[item.id] = arrival
+                    keepUnplaced(arrival)
                     return nil
                 }
                 try root.parts.move(arrival.part, to: folder, as: place.name)
@@ -286,11 +284,19 @@ extension FolderSync {
                 stamp: isSame ? after : before, digest: item.digest)
         } catch let failure as FileFailure {
             // It is tried again with the content that is here.
-            if (try? root.parts.facts(arrival.part)) != nil { unplaced[item.id] = arrival }
+            keepUnplaced(arrival)
             _ = handle(failure, item)
             postpone(item.id, place)
             return nil
         } catch { throw CloudError(wrapping: error) }
+    }
+
+    /// Keeps a content until its place is free.
+    private func keepUnplaced(_ arrival: Downloads.Arrival) {
+        guard (try? root.parts.facts(arrival.part)) != nil else { return }
+        if let old = unplaced.updateValue(arrival, forKey: arrival.item), old.part != arrival.part {
+            root.parts.removeAll(old.part)
+        }
     }
 
     /// The new file gets the permissions and, as far as this user may, the owner of the old one.
@@ -312,7 +318,6 @@ extension FolderSync {
 
     /// Whether a file may be replaced or removed: no program has it open for writing, and it is no database in use.
     func isUnused(_ row: SyncedItem, in folder: HeldFolder) throws -> Bool {
-        if waitsForLease(row.place, row.id) { return false }
         guard !row.isRacy, !row.isToBeSent else { return false }
         guard row.kind == .file else { return true }
         let descriptor = try folder.openFile(row.name)
@@ -388,7 +393,6 @@ extension FolderSync {
             return try letGo(row)
         }
         let place = Place(folder: row.parent, name: row.name)
-        if waitsForLease(place, row.id, isMoved: true) { return postpone(row.id, place) }
         do {
             let standing = try standing(of: row)
             guard standing == .same, let folder = try open(row.parent) else {

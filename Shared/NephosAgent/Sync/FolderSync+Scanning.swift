@@ -196,18 +196,13 @@ extension FolderSync {
         var items: [FileName: SyncedItem] = [:]
         for row in rows {
             items[row.name] = row
-            guard found[row.name] == nil, !unknown.contains(row.name), vanished[row.id] == nil else { continue }
-            if !passesOver(row.place) { vanished[row.id] = .now }
+            if found[row.name] == nil, !unknown.contains(row.name), vanished[row.id] == nil { vanished[row.id] = .now }
         }
         for name in look.names.names ?? [] where found[name] == nil {
             later.remove(Place(folder: look.folder, name: name))
         }
         for (name, facts) in found {
             let place = Place(folder: look.folder, name: name)
-            if passesOver(place) {
-                if let row = items[name] { vanished[row.id] = nil }
-                continue
-            }
             guard facts.kind != .special else {
                 if try !leaveIgnored(place, facts) { block(place, "FIFOs, sockets and devices are not synced.") }
                 continue

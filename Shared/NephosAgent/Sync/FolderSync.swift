@@ -37,11 +37,6 @@ package actor FolderSync {
     let container: ContainerTree
     let store: AgentStore
     let options: AgentOptions
-    /// Where programs ask for leases; nil: none does.
-    let control: AgentControl?
-    /// Paths of programs' leases, and places that were passed over for them.
-    var leases: [[FileName]] = []
-    var leasedPlaces: Set<Place> = []
     let watch: FolderWatch
     let downloads: Downloads
     private let executor: DiskExecutor
@@ -97,12 +92,12 @@ package actor FolderSync {
     /// - Throws: ``CloudError`` as ``RootFolder/init(_:)`` does.
     package init(
         _ added: AgentFolder, _ container: ContainerTree, _ store: AgentStore, _ options: AgentOptions = AgentOptions(),
-        _ control: AgentControl? = nil, onEvent: @escaping @Sendable () -> Void = {}
+        onEvent: @escaping @Sendable () -> Void = {}
     ) throws(CloudError) {
         self.added = added
         root = try RootFolder(added)
         try store.noteRoot(root.identity, of: added.id)
-        (self.container, self.store, self.options, self.control) = (container, store, options, control)
+        (self.container, self.store, self.options) = (container, store, options)
         watch = FolderWatch(onEvent: onEvent)
         downloads = Downloads(root, container, options, onEvent: onEvent)
         executor = DiskExecutor(label: "nephos.agent.folder")
@@ -130,7 +125,6 @@ package actor FolderSync {
             }
             policy = try store.policy(of: added)
             checkouts = [:]
-            takeLeases()
             if dirty.isEmpty { filledPlaces.dirty = [] }
             takeEvents()
             try readIgnorePatterns()
@@ -191,7 +185,7 @@ package actor FolderSync {
 
     /// Blocked files are looked at again from time to time, which is no known work.
     var hasNoWork: Bool {
-        ignoreFile.due == nil && dirty.isEmpty && leasedPlaces.isEmpty && downloads.count == 0 && remote.isEmpty
+        ignoreFile.due == nil && dirty.isEmpty && downloads.count == 0 && remote.isEmpty
             && (Array(later.places) + remote.postponed.values).allSatisfy { blocked[$0] != nil }
     }
 
@@ -201,8 +195,6 @@ package actor FolderSync {
             heldDeletionCount > 0 || ignoreFile.isAwaited ? nil : vanished.values.max().map { $0 + options.deleteDelay }
         return [
             deletions, later.nextDue, downloads.nextDue, nextScan, nextRejectedRetry, ignoreFile.due, nextRoomDue,
-            // A program that is killed does not say that it has ended.
-            leases.isEmpty ? nil : .now + .seconds(1),
             remote.postponed.isEmpty ? nil : max(nextRetry, .now + .milliseconds(100)),
         ]
         .compactMap { $0 }.min()
@@ -221,8 +213,6 @@ package actor FolderSync {
         remote.postponed = [:]
         nextRetry = now + retryPause
     }
-
-    func retryNow() { nextRetry = .now }
 
     private static let retryPauseMin = Duration.seconds(1)
     private static let retryPauseMax = Duration.seconds(60)
