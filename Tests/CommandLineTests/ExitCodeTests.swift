@@ -93,7 +93,7 @@ import Testing
         for leaf in leaves {
             guard let code = expected(leaf) else { continue }
             let outcome = try await nephos.run(
-                leaf.path + leaf.sample + answers(leaf) + more, output: output, before: before)
+                leaf.path + more + leaf.sample + answers(leaf), output: output, before: before)
             #expect(outcome.status == code, "\(leaf.name): \(outcome.output)\(outcome.errors)")
             #expect(!outcome.errors.contains("NSCocoaErrorDomain"), "\(leaf.name): \(outcome.errors)")
             #expect(!outcome.errors.contains("Error Domain"), "\(leaf.name): \(outcome.errors)")
@@ -134,7 +134,7 @@ import Testing
     @Test func wrongUsageIs64() async throws {
         let nephos = Program(name: "nephos")
         for leaf in try await leaves(nephos) {
-            let outcome = try await nephos.run(leaf.path + leaf.sample + ["--no-such-option"])
+            let outcome = try await nephos.run(leaf.path + ["--no-such-option"] + leaf.sample)
             #expect(outcome.status == 64, "\(leaf.name): \(outcome.errors)")
         }
         let negative = try await nephos.run("kv", "set", "n", "-5")
