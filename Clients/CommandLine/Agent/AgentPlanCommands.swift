@@ -4,7 +4,7 @@ import NephosAgent
 import NephosCore
 import NephosKit
 
-// What the agent would do, and what is nowhere else.
+// Commands that compare a folder with its container, and one that tries a disk.
 extension AgentCommand {
     struct Plan: AsyncParsableCommand {
         static let configuration = CommandConfiguration(

@@ -29,7 +29,7 @@ final class DesktopNotices: Sendable {
         process.executableURL = URL(fileURLWithPath: program)
         process.arguments = ["--app-name=Nephos", "--", "Nephos", text]
         (process.standardInput, process.standardOutput, process.standardError) = (nil, nil, nil)
-        // Whoever has no desktop reads the line.
+        // If it fails, the line of `nephos agent run` still says it.
         try? process.run()
     }
 

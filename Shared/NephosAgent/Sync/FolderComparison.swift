@@ -117,14 +117,14 @@ package actor FolderComparison {
             let decision = LocalRule.decide(
                 facts, row, isElsewhere: isElsewhere, known: known, standing: standing)
             if let row, decision.displaces, !isElsewhere { gone.append(row) }
-            try compare(name, facts, decision, folder, id, path)
+            try compare(name, facts, row, decision, folder, id, path)
         }
         for (name, row) in rows where found[name] == nil && !names.contains(name) { gone.append(row) }
     }
 
     private func compare(
-        _ name: FileName, _ facts: FileFacts, _ decision: LocalDecision, _ parent: HeldFolder, _ id: DocumentID?,
-        _ parentPath: [FileName]
+        _ name: FileName, _ facts: FileFacts, _ row: SyncedItem?, _ decision: LocalDecision, _ parent: HeldFolder,
+        _ id: DocumentID?, _ parentPath: [FileName]
     ) throws(CloudError) {
         let path = parentPath + [name]
         func lookInside(_ item: DocumentID?) throws(CloudError) {
@@ -138,10 +138,7 @@ package actor FolderComparison {
         let size = facts.kind == .file ? UInt64(max(0, facts.size)) : 0
         switch decision {
         case .unchanged:
-            if let item = try id.map({ id throws(CloudError) in try read { try $0.child(of: id, named: name) } }) ?? nil
-            {
-                try lookInside(item.id)
-            }
+            if let row { try lookInside(row.id) }
         case .adopt(let row): try lookInside(row.id)
         case .wait: note(.leave, path, size, "It is looked at again later.", isOnlyHere: facts.kind == .file)
         case .move(let row, let isChanged):

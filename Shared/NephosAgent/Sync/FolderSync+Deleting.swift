@@ -53,7 +53,8 @@ extension FolderSync {
         // The mark may have gone together with everything else.
         try root.verify()
         let batch = container.makeID()
-        // What has a deleted folder's place by now goes there in the same step: first out of it, if it was in it.
+        // Items that wait for a deleted folder's name get it in the same step. They get another name first, since an item may
+        // have been in that folder.
         let followers = waitingMoves.values.filter { move in gone.contains { $0.id == move.blocker } }
         let leaving = followers.map { move in
             ContainerTree.Change.move(
@@ -77,14 +78,14 @@ extension FolderSync {
             }
             for item in gone { try tree.remove(item.id) }
         }
-        // What was not deleted comes back.
+        // An item whose deletion failed comes back to the disk.
         for (item, outcome) in results { if case .failure = outcome { remote.insert(item.id) } }
         for move in followers {
             note(.moved, move.place)
             waitingMoves[move.item.id] = nil
             vanished[move.item.id] = nil
             later.remove(move.place)
-            // What the container has made of it, and what was not looked at meanwhile.
+            // The container may have given it another name, and its contents were not scanned while it waited.
             remote.insert(move.item.id)
             dirty.insert(move.item.id, isDeep: true)
             dirty.insert(move.place)

@@ -271,7 +271,7 @@ extension FolderSync {
         case .change(let item):
             vanished[item.id] = nil
             if facts.linkCount > 1, !isDeep {
-                // What was written under one name is under the file's other names too.
+                // A write to a hard-linked file changes the content under all of its names.
                 for other in try read({ try $0.items(identifiedBy: facts) })
                 where !batch.has(other.id) && other.id != item.id {
                     dirty.insert(other.place)

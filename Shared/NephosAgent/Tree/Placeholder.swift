@@ -38,7 +38,7 @@ package enum Placeholder {
 }
 
 extension HeldFolder {
-    /// The item of a placeholder; nil: the file is none.
+    /// The item that a placeholder names; nil: the file is not a placeholder.
     func placeholderItem(_ name: FileName, _ facts: FileFacts) -> DocumentID? {
         guard facts.kind == .file, Placeholder.sizes.contains(facts.size) else { return nil }
         return (try? content(of: name, bytesMax: Int(Placeholder.sizes.upperBound))).flatMap(Placeholder.item)

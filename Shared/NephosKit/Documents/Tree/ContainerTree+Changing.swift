@@ -247,7 +247,7 @@ private struct TreeDraft {
         try DocumentPath.check(name)
         try requireFolder(parent)
         let item = try item(id)
-        // What moved before in this draft is not where the database has it.
+        // The database has the old place of an item that this draft has moved already.
         guard moved.contains(id) || item.parent != parent || item.wire.name != name else { return }
         if !madeFolders.contains(parent) {
             let folder = try documents.path(ofFolder: parent, &folders) ?? DocumentPath(names: [])
