@@ -107,9 +107,9 @@ extension AgentCommand {
                 try Self.check(path, try store.folders(), home: session.home.path)
                 let mark = try RootFolder.adopt(path, takesOver: takeOver)
                 let added = try store.add(
-                    path: absolute(folder), app: found.app, container: found.id, account: account, mark: mark)
+                    path: absolute(folder), app: found.app, container: found.id, account: account, mark: mark,
+                    pausedUntil: paused ? .distantFuture : nil)
                 _ = try policy.apply(to: added, store)
-                if paused { try store.pause(added, until: .distantFuture) }
                 let control = try AgentControl(home: session.home.path)
                 control.wake()
                 let next =

@@ -46,24 +46,13 @@ extension AgentCommand {
         ///
         /// - Returns: Its exit code; 127: there is no such program.
         private static func run(_ command: [String]) async throws -> Int32 {
-            var arguments: [UnsafeMutablePointer<CChar>?] = command.map { strdup($0) } + [nil]
-            defer { for argument in arguments { free(argument) } }
             // A signal of the terminal goes to the command too, and ends it. This program goes on until then.
             Interrupt.hold()
             defer { Interrupt.release() }
-            var pid: pid_t = 0
-            // This thread takes no signals, and the command is not to inherit that.
-            var attributes = posix_spawnattr_t()
-            posix_spawnattr_init(&attributes)
-            defer { posix_spawnattr_destroy(&attributes) }
-            var none = sigset_t()
-            sigemptyset(&none)
-            posix_spawnattr_setsigmask(&attributes, &none)
-            posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
-            let failure = posix_spawnp(&pid, command[0], nil, &attributes, &arguments, environ)
-            guard failure == 0 else {
-                Standard.error("nephos: \(inLine(command[0])): \(String(cString: strerror(failure))).")
-                return failure == ENOENT ? 127 : 126
+            let pid: pid_t
+            do throws(Spawn.Failure) { pid = try Spawn.attached(command) } catch {
+                Standard.error("nephos: \(inLine(command[0])): \(error.reason).")
+                return error.number == ENOENT ? 127 : 126
             }
             var isToldToEnd = false
             while true {

@@ -1,13 +1,12 @@
 import Foundation
 import NephosCore
 
-/// A program started to outlive this one: in a session of its own, with its
-/// output appended to a log file.
+/// Starts programs.
 enum Spawn {
     /// POSIX_SPAWN_SETSID, which glibc hides behind _GNU_SOURCE.
     private static let newSession: Int16 = 0x80
 
-    /// Starts the program and returns its process id.
+    /// Starts a program that outlives this one, in a session of its own, and returns its process id.
     ///
     /// - Parameters:
     ///   - log: Where its output goes; nowhere if that file cannot be opened.
@@ -32,24 +31,49 @@ enum Spawn {
         }
         posix_spawn_file_actions_adddup2(&actions, 1, 2)
 
+        do throws(Failure) {
+            return try spawn([program] + arguments, flags: newSession) {
+                posix_spawn(&$0, program, &actions, $1, $2, environ)
+            }
+        } catch {
+            throw CloudError(
+                .serviceUnavailable, "A program could not be started. Is it installed beside nephos?",
+                details: ["program": program, "reason": error.reason])
+        }
+    }
+
+    /// The error of a start, as a number of `errno`.
+    struct Failure: Error {
+        var number: Int32
+        var reason: String { String(cString: strerror(number)) }
+    }
+
+    /// Starts a command with this program's input and output, and returns its process id.
+    ///
+    /// - Parameter command: A program, looked for in `$PATH`, and its arguments.
+    static func attached(_ command: [String]) throws(Failure) -> pid_t {
+        try spawn(command, flags: 0) { posix_spawnp(&$0, command[0], nil, $1, $2, environ) }
+    }
+
+    private static func spawn(
+        _ command: [String], flags: Int16,
+        _ start: (
+            inout pid_t, UnsafePointer<posix_spawnattr_t>, UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>
+        ) -> Int32
+    ) throws(Failure) -> pid_t {
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
-        // A mask of its own: the supervisor blocks the signals that it waits for.
+        // This thread may block signals, which the program is not to inherit.
         var noSignals = sigset_t()
         sigemptyset(&noSignals)
         posix_spawnattr_setsigmask(&attributes, &noSignals)
-        posix_spawnattr_setflags(&attributes, Self.newSession | Int16(POSIX_SPAWN_SETSIGMASK))
-
-        var words = ([program] + arguments).map { strdup($0) } + [nil]
+        posix_spawnattr_setflags(&attributes, flags | Int16(POSIX_SPAWN_SETSIGMASK))
+        var words = command.map { strdup($0) } + [nil]
         defer { words.forEach { free($0) } }
         var pid = pid_t()
-        let status = posix_spawn(&pid, program, &actions, &attributes, &words, environ)
-        guard status == 0 else {
-            throw CloudError(
-                .serviceUnavailable, "A program could not be started. Is it installed beside nephos?",
-                details: ["program": program, "reason": String(cString: strerror(status))])
-        }
+        let status = start(&pid, &attributes, &words)
+        guard status == 0 else { throw Failure(number: status) }
         return pid
     }
 

@@ -66,12 +66,13 @@ package final class AgentStore: Sendable {
 
     /// - Throws: ``CloudError`` `.alreadyExists` when the path is added already.
     package func add(
-        path: String, app: AppID, container: String, account: AccountID, mark: String
+        path: String, app: AppID, container: String, account: AccountID, mark: String, pausedUntil: Date? = nil
     ) throws(CloudError) -> AgentFolder {
         try write { database in
             try database.execute(
-                sql: "INSERT INTO folders (path, app, container, account, mark) VALUES (?, ?, ?, ?, ?)",
-                arguments: [path, app.rawValue, container, account.rawValue, mark])
+                sql:
+                    "INSERT INTO folders (path, app, container, account, mark, paused_until) VALUES (?, ?, ?, ?, ?, ?)",
+                arguments: [path, app.rawValue, container, account.rawValue, mark, Self.seconds(pausedUntil)])
             let row = try Row.fetchOne(
                 database, sql: "SELECT * FROM folders WHERE id = ?", arguments: [database.lastInsertedRowID])
             guard let folder = row.map(Self.folder) else {
@@ -125,13 +126,14 @@ package final class AgentStore: Sendable {
     ///
     /// - Parameter end: Nil: it goes on at once.
     package func pause(_ folder: AgentFolder, until end: Date?) throws(CloudError) {
-        // A date that no calendar has.
-        let seconds = end.map { Int64(min($0.timeIntervalSince1970, 1e11)) }
         try write {
             try $0.execute(
-                sql: "UPDATE folders SET paused_until = ? WHERE id = ?", arguments: [seconds, folder.id])
+                sql: "UPDATE folders SET paused_until = ? WHERE id = ?", arguments: [Self.seconds(end), folder.id])
         }
     }
+
+    /// No date that no calendar has.
+    private static func seconds(_ date: Date?) -> Int64? { date.map { Int64(min($0.timeIntervalSince1970, 1e11)) } }
 
     /// When the folder's pause ends; nil: it is not paused.
     package func pauseEnd(of folder: AgentFolder) throws(CloudError) -> Date? {
