@@ -53,6 +53,24 @@ import Testing
         #expect(house[0].read("small.txt") == text && house[1].read("small.txt") == "small")
     }
 
+    /// A file that was read in the moment of its last write is read once more a second later.
+    @Test func rejectionIsStillSaidWhenTheFileIsReadAgain() async throws {
+        let house = try await household()
+        try house[0].write("small.txt", large())
+        try await awaitRejected(1, house)
+        let end = ContinuousClock.now + .milliseconds(1500)
+        while ContinuousClock.now < end {
+            try await house[0].sync.pass()
+            try await Task.sleep(for: .milliseconds(50))
+        }
+        #expect(try house[0].store.blocked(in: house[0].folder).map(\.text) == ["small.txt"])
+        // Another device's item of this name waits, and is no work.
+        try house[1].remove("small.txt")
+        try await house.settle()
+        try house[1].write("small.txt", "other")
+        try await house.settle()
+    }
+
     @Test func savedFileTakesThePlaceOfItsRejectedContent() async throws {
         let house = try await household()
         try house[0].write("new.txt", large())

@@ -343,7 +343,7 @@ extension FolderSync {
         (item.stamp, item.isRacy) = (stamp, isRacy)
         try write { try $0.put(item) }
         let place = Place(folder: item.parent, name: item.name)
-        unblock(place)
+        if !item.isRejected { unblock(place) }
         noteRead(place, isRacy: isRacy)
     }
 
