@@ -1,9 +1,9 @@
 /// Crockford's base 32: no I, L, O and U, so that what was written down by hand is read as it was meant.
-enum Base32 {
+package enum Base32 {
     private static let alphabet = Array("0123456789ABCDEFGHJKMNPQRSTVWXYZ".utf8)
 
     /// Five bits a character; what is missing of the last one is zero.
-    static func text(_ bytes: [UInt8]) -> String {
+    package static func text(_ bytes: [UInt8]) -> String {
         var characters: [UInt8] = []
         var bits: UInt32 = 0
         var count = 0
@@ -23,7 +23,7 @@ enum Base32 {
     /// The bytes; small letters, O for 0, I and L for 1, hyphens and blanks are taken as they were meant.
     ///
     /// - Returns: Nil where a character is none of these. Bits that make no byte are left out.
-    static func bytes(_ text: String) -> [UInt8]? {
+    package static func bytes(_ text: String) -> [UInt8]? {
         var bytes: [UInt8] = []
         var bits: UInt32 = 0
         var count = 0
@@ -41,7 +41,7 @@ enum Base32 {
     }
 
     /// The same characters as ``text(_:)`` writes them; nil where one is none.
-    static func canonical(_ text: String) -> String? {
+    package static func canonical(_ text: String) -> String? {
         var characters: [UInt8] = []
         for character in text.utf8 where !separators.contains(character) {
             guard let value = value(of: character) else { return nil }
@@ -64,7 +64,7 @@ enum Base32 {
     }
 
     /// The characters in groups, as they are written down.
-    static func grouped(_ text: String, by size: Int) -> String {
+    package static func grouped(_ text: String, by size: Int) -> String {
         var groups: [Substring] = []
         var rest = Substring(text)
         while !rest.isEmpty {

@@ -16,6 +16,25 @@ final class HTTPConnection: ChannelInboundHandler {
         case answering(HTTPRequest.Method)
         /// The end of the answer is being written.
         case ending
+        /// The rest of a body that nobody wanted is read, before the connection is closed.
+        case draining
+    }
+
+    /// A request's body, as far as it has come.
+    private struct Body {
+        /// What nobody has asked for yet.
+        var parts: [ByteBuffer] = []
+        var isWhole = false
+        /// More came than may: nobody gets any more of it.
+        var isTooLong = false
+        /// Who has asked for the next piece.
+        var reader: HTTPRequestBody.Completion?
+        /// The client sends it once it is told to.
+        var awaitsContinue: Bool
+        var count: UInt64 = 0
+        /// When the next piece was asked for, and how long pieces were waited for in all.
+        var asked = ContinuousClock.now
+        var waited = Duration.zero
     }
 
     private enum Incoming {
@@ -33,10 +52,12 @@ final class HTTPConnection: ChannelInboundHandler {
     }
 
     private let limits: HTTPLimits
+    private let methods: Set<HTTPRequest.Method>
     private let handler: HTTPHandler
     private let rates: RequestRates
     private let connections: ConnectionTable
     private let address: Address
+    private let addressText: String
     private var context: ChannelHandlerContext?
     private var state = State.waiting {
         didSet {
@@ -49,6 +70,8 @@ final class HTTPConnection: ChannelInboundHandler {
         }
     }
     private var request: HTTPRequest?
+    /// Of the request that is being answered; nil: it has none.
+    private var body: Body?
     /// What came with an earlier request. Nothing more is asked for while one is answered; but what the socket has when
     /// the other end closes it comes all the same.
     private var pending: [Incoming] = []
@@ -57,8 +80,8 @@ final class HTTPConnection: ChannelInboundHandler {
     /// Which request of the connection it is: what is said of an earlier one comes too late.
     private var number = 0
     private var hasWrittenHead = false
-    /// Bytes of the body that are not written yet.
-    private var rest: UInt64 = 0
+    /// Bytes of the answer's body that are not written yet; nil: its source knows.
+    private var rest: UInt64?
     /// What the body comes from.
     private var source: (any HTTPBodySource)?
     private var step: Scheduled<Void>?
@@ -66,13 +89,15 @@ final class HTTPConnection: ChannelInboundHandler {
 
     /// - Parameter address: Where it comes from.
     init(
-        _ limits: HTTPLimits, _ rates: RequestRates, _ connections: ConnectionTable, of address: Address,
-        _ handler: @escaping HTTPHandler
+        _ limits: HTTPLimits, _ methods: Set<HTTPRequest.Method>, _ rates: RequestRates,
+        _ connections: ConnectionTable, of address: SocketAddress?, _ handler: @escaping HTTPHandler
     ) {
         self.limits = limits
+        self.methods = methods
         self.rates = rates
         self.connections = connections
-        self.address = address
+        self.address = Address(address)
+        addressText = address?.ipAddress ?? ""
         self.handler = handler
     }
 
@@ -97,8 +122,10 @@ final class HTTPConnection: ChannelInboundHandler {
         step?.cancel()
         whole?.cancel()
         source?.cancel()
-        (step, whole, context, source, pending) = (nil, nil, nil, nil, [])
+        let reader = body?.reader
+        (step, whole, context, source, pending, body) = (nil, nil, nil, nil, [], nil)
         number += 1
+        reader?(.failure(HTTPRequestBody.Ended()))
     }
 
     private func close() { context?.close(promise: nil) }
@@ -123,12 +150,17 @@ final class HTTPConnection: ChannelInboundHandler {
 
     func channelReadComplete(context: ChannelHandlerContext) {
         context.fireChannelReadComplete()
-        if case .waiting = state { context.read() }
+        switch state {
+        case .waiting, .draining: context.read()
+        case .answering: if body?.reader != nil { context.read() }
+        case .ending: break
+        }
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) { take(.error(error)) }
 
     private func take(_ incoming: Incoming) {
+        if let body, !body.isWhole { return receive(incoming) }
         guard case .waiting = state, pending.isEmpty else { return keep(incoming) }
         handle(incoming)
     }
@@ -141,10 +173,12 @@ final class HTTPConnection: ChannelInboundHandler {
 
     /// Goes on with what has come meanwhile, until there is something to answer.
     private func takePending() {
-        while case .waiting = state, !pending.isEmpty {
+        while !pending.isEmpty {
+            let isBody = body.map { !$0.isWhole } ?? false
+            if !isBody { guard case .waiting = state else { break } }
             let next = pending.removeFirst()
             pendingBytes -= next.bytes
-            handle(next)
+            if isBody { receive(next) } else { handle(next) }
         }
         if case .waiting = state { context?.read() }
     }
@@ -152,7 +186,8 @@ final class HTTPConnection: ChannelInboundHandler {
     private func handle(_ incoming: Incoming) {
         switch incoming {
         case .part(.head(let head)): begin(head)
-        case .part(.body): refuse(413, "Requests have no body.")
+        // Of a request that was refused.
+        case .part(.body): break
         case .part(.end): answer()
         case .error(is HeadersTooLong): refuse(431, "The request's headers are too long.")
         case .error(is HTTPParserError): refuse(400, "The request is malformed.")
@@ -164,17 +199,115 @@ final class HTTPConnection: ChannelInboundHandler {
         number += 1
         hasWrittenHead = false
         keepsAlive = head.isKeepAlive && number < limits.requestsMax
+        let lengths = head.headers["Content-Length"]
+        let length = lengths.first.flatMap { UInt64($0) }
+        let hasBody = length ?? 0 > 0 || !head.headers["Transfer-Encoding"].isEmpty
+        body = hasBody ? Body(awaitsContinue: head.headers["Expect"].contains { $0.lowercased() == "100-continue" }) : nil
         guard head.bytes <= limits.headerBytesMax, head.headers.count <= limits.headerCountMax else {
             return refuse(431, "The request's headers are too long.")
         }
-        guard let method = HTTPRequest.Method(rawValue: head.method.rawValue) else {
-            return refuse(405, "Only GET and HEAD are answered.", [(name: "Allow", value: "GET, HEAD")])
+        let method = HTTPRequest.Method(rawValue: head.method.rawValue)
+        guard methods.contains(method) else {
+            let allowed = methods.map(\.rawValue).sorted().joined(separator: ", ")
+            return refuse(405, "Only these methods are answered: \(allowed).", [(name: "Allow", value: allowed)])
         }
         guard head.uri.utf8.first == UInt8(ascii: "/") else { return refuse(400, "The request is malformed.") }
         let path = head.uri.utf8.prefix { $0 != UInt8(ascii: "?") }
-        request = HTTPRequest(
+        var request = HTTPRequest(
             method, String(Substring(path)), headers: head.headers.map { (name: $0.name, value: $0.value) })
+        request.query = String(Substring(head.uri.utf8.dropFirst(path.count + 1)))
+        request.address = addressText
+        self.request = request
+        guard lengths.isEmpty || length != nil else { return refuse(400, "The request is malformed.") }
+        guard hasBody else { return }
+        guard limits.bodyBytesMax > 0 else { return refuse(413, "Requests have no body.") }
+        guard length ?? 0 <= limits.bodyBytesMax else { return refuse(413, "The request's body is too long.") }
+        beginBody(length)
     }
+
+    // MARK: The request's body
+
+    private func beginBody(_ length: UInt64?) {
+        guard let context else { return }
+        let own = NIOLoopBound(self, eventLoop: context.eventLoop)
+        let number = number
+        request?.body = HTTPRequestBody(length: length) { completion in
+            own.eventLoop.execute {
+                guard own.value.number == number else { return completion(.failure(HTTPRequestBody.Ended())) }
+                own.value.readBody(completion)
+            }
+        }
+        answer()
+    }
+
+    private func readBody(_ completion: @escaping HTTPRequestBody.Completion) {
+        guard case .answering = state, let body, body.reader == nil, !hasWrittenHead, let context else {
+            return completion(.failure(HTTPRequestBody.Ended()))
+        }
+        self.body?.reader = completion
+        guard body.parts.isEmpty, !body.isWhole, !body.isTooLong else { return givePiece() }
+        self.body?.asked = .now
+        within(limits.stallTime) { $0.close() }
+        if body.awaitsContinue {
+            self.body?.awaitsContinue = false
+            let head = HTTPResponseHead(version: .http1_1, status: .continue)
+            context.writeAndFlush(wrapOutboundOut(.head(head)), promise: nil)
+        }
+        context.read()
+    }
+
+    private func receive(_ incoming: Incoming) {
+        switch incoming {
+        case .part(.body(let bytes)):
+            body?.count += UInt64(bytes.readableBytes)
+            guard let body else { return }
+            if case .answering = state, !hasWrittenHead {
+                guard !isTooSlow() else { return close() }
+                if body.count > limits.bodyBytesMax {
+                    self.body?.isTooLong = true
+                    self.body?.parts = []
+                } else {
+                    self.body?.parts.append(bytes)
+                }
+            } else if body.count > limits.drainBytesMax {
+                return close()
+            }
+        case .part(.end): body?.isWhole = true
+        case .part(.head), .error: return close()
+        }
+        givePiece()
+        if case .draining = state, body?.isWhole ?? true { close() }
+    }
+
+    /// Whether less comes than has to, on average.
+    private func isTooSlow() -> Bool {
+        guard var body, body.reader != nil else { return false }
+        let now = ContinuousClock.now
+        body.waited += now - body.asked
+        body.asked = now
+        self.body = body
+        return body.waited > limits.stallTime + .seconds(1) * Int(clamping: body.count / limits.bodyBytesPerSecondMin)
+    }
+
+    private func givePiece() {
+        guard let body, let reader = body.reader, !body.parts.isEmpty || body.isWhole || body.isTooLong else { return }
+        self.body?.reader = nil
+        within(limits.answerTime) { $0.isLate() }
+        guard !body.isTooLong else { return reader(.failure(HTTPRequestBody.Ended(isTooLong: true))) }
+        guard !body.parts.isEmpty else { return reader(.success([])) }
+        self.body?.parts = []
+        reader(.success(body.parts.flatMap { Array($0.readableBytesView) }))
+    }
+
+    /// Takes what the client still sends of a body that nobody wants, so that it gets to read the answer.
+    private func drain() {
+        guard let context else { return }
+        state = .draining
+        within(limits.graceTime) { $0.close() }
+        context.read()
+    }
+
+    // MARK: Answering
 
     private func answer() {
         guard let request, let context else { return }
@@ -228,24 +361,27 @@ final class HTTPConnection: ChannelInboundHandler {
         guard case .answering(let method) = state, let context, !hasWrittenHead else { return }
         hasWrittenHead = true
         var headers = HTTPHeaders(response.allHeaders.map { ($0.name, $0.value) })
-        // What is not modified has no length of its own.
-        if response.status != 304 { headers.replaceOrAdd(name: "Content-Length", value: "\(response.body.length)") }
+        // What is not modified has no length of its own, and no content has none.
+        if response.status != 304, response.status != 204, let length = response.body.length {
+            headers.replaceOrAdd(name: "Content-Length", value: "\(length)")
+        }
+        if body.map({ !$0.isWhole }) ?? false { keepsAlive = false }
         if !keepsAlive { headers.replaceOrAdd(name: "Connection", value: "close") }
         let head = HTTPResponseHead(
             version: .http1_1, status: HTTPResponseStatus(statusCode: response.status), headers: headers)
         context.write(wrapOutboundOut(.head(head)), promise: nil)
-        guard method == .get, response.status != 304 else { return finish() }
+        guard method != .head, response.status != 304, response.status != 204 else { return finish() }
         rest = response.body.length
         switch response.body {
         case .bytes(let bytes): write(bytes[...], of: nil)
-        case .source(let source, _):
+        case .source(let source, _), .stream(let source):
             self.source = source
             ask(source)
         }
     }
 
     private func ask(_ source: any HTTPBodySource) {
-        guard rest > 0 else { return finish() }
+        guard rest != 0 else { return finish() }
         guard let context else { return }
         within(limits.answerTime) { $0.close() }
         let own = NIOLoopBound(self, eventLoop: context.eventLoop)
@@ -253,10 +389,13 @@ final class HTTPConnection: ChannelInboundHandler {
         source.next { result in
             own.eventLoop.execute {
                 guard own.value.number == number else { return }
-                guard let bytes = try? result.get(), !bytes.isEmpty, UInt64(bytes.count) <= own.value.rest else {
+                let rest = own.value.rest
+                guard let bytes = try? result.get(), rest.map({ !bytes.isEmpty && UInt64(bytes.count) <= $0 }) ?? true
+                else {
                     // Who waits for the rest sees that it does not come.
                     return own.value.close()
                 }
+                if bytes.isEmpty { return own.value.finish() }
                 own.value.write(bytes[...], of: source)
             }
         }
@@ -267,7 +406,7 @@ final class HTTPConnection: ChannelInboundHandler {
         guard let context else { return }
         guard !piece.isEmpty else { return source.map(ask) ?? finish() }
         let slice = piece.prefix(HTTPLimits.sliceBytes)
-        rest -= UInt64(slice.count)
+        rest = rest.map { $0 - UInt64(slice.count) }
         within(limits.stallTime) { $0.close() }
         let number = number
         let buffer = context.channel.allocator.buffer(bytes: slice)
@@ -288,8 +427,10 @@ final class HTTPConnection: ChannelInboundHandler {
         let number = number
         context.writeAndFlush(wrapOutboundOut(.end(nil))).assumeIsolated().whenComplete { [weak self] result in
             guard let self, self.number == number else { return }
+            if case .success = result, let body, !body.isWhole, !body.awaitsContinue { return drain() }
             // It may have been stopped meanwhile.
             guard case .success = result, keepsAlive else { return close() }
+            body = nil
             state = .waiting
             within(limits.idleTime) { $0.close() }
             takePending()

@@ -19,9 +19,15 @@ public struct HTTPLimits: Hashable, Sendable {
     public var headerTime: Duration = .seconds(10)
     /// The same after an answer: a client may have been told to keep the connection.
     public var idleTime: Duration = .seconds(30)
-    /// For the handler to answer, and for each piece of a body to come from it.
+    /// Bytes of a request's body; 0: requests have none.
+    public var bodyBytesMax: UInt64 = 0
+    /// Bytes of a body that have to come in a second on average, after ``stallTime``.
+    public var bodyBytesPerSecondMin: UInt64 = 1 << 10
+    /// Bytes of a body that nobody wanted which are still taken, so that the client sees the answer.
+    public var drainBytesMax: UInt64 = 1 << 20
+    /// For the handler to answer or to ask for more of the request's body, and for each piece of a body to come from it.
     public var answerTime: Duration = .seconds(30)
-    /// For the other end to take ``sliceBytes``.
+    /// For the other end to take ``sliceBytes``, and to send a piece of a body.
     public var stallTime: Duration = .seconds(30)
     /// A request in all, its answer with it.
     public var requestTime: Duration = .seconds(6 * 3600)

@@ -1,22 +1,39 @@
-/// A request without a body. Others never reach a handler.
+/// A request.
 public struct HTTPRequest: Sendable {
-    /// The methods that there are.
-    public enum Method: String, Sendable {
-        case get = "GET"
+    /// A method; a server answers those that it was made for.
+    public struct Method: RawRepresentable, Hashable, Sendable {
+        public let rawValue: String
+        public init(rawValue: String) { self.rawValue = rawValue }
+
+        public static let get = Method(rawValue: "GET")
         /// As GET, and only the answer's status and headers are sent.
-        case head = "HEAD"
+        public static let head = Method(rawValue: "HEAD")
+        public static let put = Method(rawValue: "PUT")
+        public static let post = Method(rawValue: "POST")
+        public static let delete = Method(rawValue: "DELETE")
+        public static let options = Method(rawValue: "OPTIONS")
     }
 
     public var method: Method
     /// As it came, percent-encoded, without the query.
     public var path: String
+    /// As it came, percent-encoded, without the question mark.
+    public var query = ""
     /// Names and values as they came, in their order.
     public var headers: [(name: String, value: String)]
+    /// Nil: it has none.
+    public var body: HTTPRequestBody?
+    /// The address of the other end of the connection, such as `127.0.0.1`.
+    public var address = ""
 
-    public init(_ method: Method = .get, _ path: String, headers: [(name: String, value: String)] = []) {
+    public init(
+        _ method: Method = .get, _ path: String, headers: [(name: String, value: String)] = [],
+        body: HTTPRequestBody? = nil
+    ) {
         self.method = method
         self.path = path
         self.headers = headers
+        self.body = body
     }
 
     /// The header's value.
@@ -39,11 +56,15 @@ public struct HTTPResponse: Sendable {
         case bytes([UInt8])
         /// So many bytes, piece by piece.
         case source(any HTTPBodySource, length: UInt64)
+        /// Piece by piece, up to an empty one.
+        case stream(any HTTPBodySource)
 
-        var length: UInt64 {
+        /// Nil: nobody knows yet.
+        var length: UInt64? {
             switch self {
             case .bytes(let bytes): UInt64(bytes.count)
             case .source(_, let length): length
+            case .stream: nil
             }
         }
     }
@@ -87,8 +108,8 @@ public struct HTTPResponse: Sendable {
 public protocol HTTPBodySource: Sendable {
     /// Gives the next piece. Asked again only when the last one was taken by the socket.
     ///
-    /// - Parameter completion: Called once, on any thread. No bytes: the body ends early; like an error, that cuts the
-    ///   connection, so that nobody takes a part for the whole.
+    /// - Parameter completion: Called once, on any thread. No bytes: the body ends. If its length was said and this is
+    ///   early, that cuts the connection, as an error does, so that nobody takes a part for the whole.
     func next(_ completion: @escaping @Sendable (Result<[UInt8], any Error>) -> Void)
 
     /// Nobody takes any more of it: the connection is over. What was asked for last need not come. Called at most once.

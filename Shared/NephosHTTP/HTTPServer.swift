@@ -5,7 +5,7 @@ internal import NIOPosix
 internal import NIOSSL
 public import NephosCore
 
-/// A small HTTP/1.1 server: GET and HEAD, answers piece by piece, and bounds on all that somebody can take of it.
+/// A small HTTP/1.1 server: bodies piece by piece, both ways, and bounds on all that somebody can take of it.
 ///
 ///     let server = try HTTPServer(host: "127.0.0.1", port: 8080) { request, answer in
 ///         answer(HTTPResponse(200, text: "Hello."))
@@ -25,10 +25,11 @@ public final class HTTPServer: Sendable {
     ///
     /// - Parameter certificate: Nil: without TLS. The limits hold for its handshake too: it has to end within
     ///   ``HTTPLimits/headerTime``.
+    /// - Parameter methods: Requests with others are refused.
     /// - Throws: ``CloudError`` `.configurationInvalid` where it cannot listen there.
     public init(
         host: String, port: Int, limits: HTTPLimits = HTTPLimits(), certificate: HTTPCertificate? = nil,
-        handler: @escaping HTTPHandler
+        methods: Set<HTTPRequest.Method> = [.get, .head], handler: @escaping HTTPHandler
     ) throws(CloudError) {
         let connections = ConnectionTable(limits)
         let rates = RequestRates(limits)
@@ -53,7 +54,7 @@ public final class HTTPServer: Sendable {
                             NIOSSLServerHandler(context: certificate.context))
                     }
                     try channel.pipeline.syncOperations.addHandlers(
-                        Self.handlers(limits, rates, connections, Address(channel.remoteAddress), handler))
+                        Self.handlers(limits, methods, rates, connections, channel.remoteAddress, handler))
                 }
             }
         do {
@@ -72,8 +73,8 @@ public final class HTTPServer: Sendable {
     }
 
     private static func handlers(
-        _ limits: HTTPLimits, _ rates: RequestRates, _ connections: ConnectionTable, _ address: Address,
-        _ handler: @escaping HTTPHandler
+        _ limits: HTTPLimits, _ methods: Set<HTTPRequest.Method>, _ rates: RequestRates,
+        _ connections: ConnectionTable, _ address: SocketAddress?, _ handler: @escaping HTTPHandler
     ) -> [any ChannelHandler] {
         let count = HeaderCount()
         return [
@@ -82,7 +83,7 @@ public final class HTTPServer: Sendable {
             ByteToMessageHandler(HTTPRequestDecoder(leftOverBytesStrategy: .dropBytes)),
             HeaderEnd(count),
             NIOHTTPResponseHeadersValidator(),
-            HTTPConnection(limits, rates, connections, of: address, handler),
+            HTTPConnection(limits, methods, rates, connections, of: address, handler),
         ]
     }
 
@@ -123,7 +124,7 @@ struct ServerStops {}
 
 extension HTTPLimits {
     /// Bytes that are read from a connection at a time: no more than a request may have, or a page.
-    var readBytes: Int { min(max(headerBytesMax, 1024), 16 << 10) }
+    var readBytes: Int { bodyBytesMax > 0 ? 64 << 10 : min(max(headerBytesMax, 1024), 16 << 10) }
 }
 
 extension TimeAmount {

@@ -6,6 +6,8 @@ internal import NIOHTTP1
 /// On the connection's loop only.
 final class HeaderCount {
     var bytes = 0
+    /// What comes is a request's body.
+    var isInBody = false
 }
 
 /// There is too much of a request before its headers end.
@@ -25,7 +27,7 @@ final class HeaderBound: ChannelInboundHandler {
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        count.bytes += unwrapInboundIn(data).readableBytes
+        if !count.isInBody { count.bytes += unwrapInboundIn(data).readableBytes }
         context.fireChannelRead(data)
         // What was whole by now is not counted any more.
         if count.bytes > bytesMax { context.fireErrorCaught(HeadersTooLong()) }
@@ -42,7 +44,11 @@ final class HeaderEnd: ChannelInboundHandler {
     init(_ count: HeaderCount) { self.count = count }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        if case .head = unwrapInboundIn(data) { count.bytes = 0 }
+        switch unwrapInboundIn(data) {
+        case .head: (count.bytes, count.isInBody) = (0, true)
+        case .end: count.isInBody = false
+        case .body: break
+        }
         context.fireChannelRead(data)
     }
 }

@@ -499,6 +499,8 @@ import Testing
         "conflicts": (7, 4), "history": (7, 4), "wipe": (nil, nil), "storage show": (7, 4), "devices list": (7, 4),
         "devices rename": (7, 4),
         "devices revoke": (7, 4), "devices allow-sign-in": (7, 4), "account audit": (7, 4),
+        "account app-password create": (7, 4), "account app-password list": (7, 4),
+        "account app-password revoke": (7, 4),
         "account password": (7, 4), "account close": (7, 4),
         "watch": (nil, 4), "kv mirror": (nil, 4), "sign-in": (nil, nil), "sign-out": (nil, nil),
     ]

@@ -8,10 +8,10 @@ import NephosZeroMQ
 struct AccountCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "account",
-        abstract: "Change the password, read the history of the account, close it; create and manage accounts.",
+        abstract: "Change the password, create app passwords, read the history of the account, close it; create and manage accounts.",
         subcommands: [],
         groupedSubcommands: [
-            CommandGroup(name: "Your account", subcommands: [Audit.self, Password.self, Close.self]),
+            CommandGroup(name: "Your account", subcommands: [Audit.self, Password.self, AppPassword.self, Close.self]),
             CommandGroup(
                 name: "As the operator",
                 subcommands: [Create.self, List.self, Lock.self, Unlock.self, SetPassword.self]),
@@ -370,6 +370,8 @@ extension AuditEntry {
         case "device.renamed": return "renamed \(details["former_name"] ?? "a device") to \(device)"
         case "sign-in.allowed": return "made a code for a new device's sign-in"
         case "device.revoked": return "revoked \(device)"
+        case "app-password.created": return "created the app password \(details["name"] ?? "")"
+        case "app-password.revoked": return "revoked the app password \(details["name"] ?? "")"
         case "token.reused": return "sign-in came from two places: ended for both, its key with it"
         default: return event
         }

@@ -28,6 +28,9 @@ extension IdentityService {
         router.prepared(
             WireChangePassword.self, access: .account, bytesMax: 16 << 10, makesRoom: true,
             begin: beginChangePassword, work: Self.checkAndHash, finish: finishChangePassword)
+        router.write(WireCreateAppPassword.self, access: .account, remembersReply: false, createAppPassword)
+        router.read(WireListAppPasswords.self, access: .account, listAppPasswords)
+        router.write(WireRevokeAppPassword.self, access: .account, makesRoom: true, revokeAppPassword)
         router.prepared(
             WireCloseAccount.self, access: .account, bytesMax: 16 << 10, makesRoom: true,
             begin: beginCloseAccount, work: Self.checkForClosure, finish: finishCloseAccount)

@@ -35,13 +35,22 @@ extension IdentityService {
         var actor: AuditActor { device.map(AuditActor.device) ?? .administrator }
     }
 
-    /// - Parameter accountName: Empty unless the operator asks.
-    /// - Throws: ``CloudError`` `.unknownItem` if there is no such account, and as ``requireDevice(_:_:)``.
+    /// - Parameters:
+    ///   - accountName: Empty unless the operator asks.
+    ///   - admitsAppPasswords: Whether a device may ask that signed in with an app password.
+    /// - Throws: ``CloudError`` `.unknownItem` if there is no such account; `.permissionFailure`; and as
+    ///   ``requireDevice(_:_:)``.
     func requireSubject(
-        _ accountName: String, _ context: RequestContext, _ transaction: any HandlerTransaction
+        _ accountName: String, admitsAppPasswords: Bool = false, _ context: RequestContext,
+        _ transaction: any HandlerTransaction
     ) throws -> Subject {
         guard context.caller == nil else {
             let device = try requireDevice(context, transaction).device
+            guard admitsAppPasswords || device.appPassword.isEmpty else {
+                throw CloudError(
+                    .permissionFailure,
+                    "This device signed in with an app password, which cannot manage the account. Use another device.")
+            }
             guard accountName.isEmpty else {
                 throw CloudError(.permissionFailure, "Only the operator may name an account. A device has its own.")
             }
@@ -110,15 +119,29 @@ extension IdentityService {
     ) throws -> WireAccessToken {
         let running = try requireRunning()
         let expires = min(now.advanced(by: configuration.accessTokenLifetime), end ?? Timestamp(milliseconds: .max))
+        let app = try narrowed(app, to: device, transaction)
         var wire = WireAccessToken()
         wire.token = try signingKeys(transaction).signer(at: now).sign(
             AccessClaims(
                 deployment: running.runtime.roster.deployment, account: device.account, device: device.id,
                 app: app.id, entitlements: app.entitlements, deviceKey: device.key, issued: now,
-                expires: expires, tokenID: Base64URL.encode(randomBytes(16))))
+                expires: expires, tokenID: Base64URL.encode(randomBytes(16)), isNarrow: !device.appPassword.isEmpty))
         wire.lifetimeMilliseconds = UInt64(clamping: expires.since(now).milliseconds)
         wire.app = try told(app, transaction)
         return wire
+    }
+
+    /// The app with what the device may do with it.
+    func narrowed(
+        _ app: AppRecord, to device: DeviceRecord, _ transaction: any HandlerTransaction
+    ) throws -> AppRecord {
+        guard !device.appPassword.isEmpty else { return app }
+        guard let password = try AppPasswordStore(transaction: transaction).password(device.appPassword) else {
+            throw Self.deviceRevoked
+        }
+        var app = app
+        app.entitlements.capabilities.formIntersection(password.scope.capabilities)
+        return app
     }
 
     /// The app as its devices get it: with whose its containers' public databases are.
@@ -127,6 +150,15 @@ extension IdentityService {
         let containers = ContainerStore(transaction: transaction)
         wire.containerOwners = try app.entitlements.containers.map {
             try containers.definition(of: $0)?.owner?.rawValue ?? ""
+        }
+        return wire
+    }
+
+    /// The device as others are told of it.
+    func told(_ device: DeviceRecord, _ transaction: any HandlerTransaction) throws -> WireDevice {
+        var wire = WireDevice(device)
+        if !device.appPassword.isEmpty {
+            wire.appPassword = try AppPasswordStore(transaction: transaction).password(device.appPassword)?.name ?? ""
         }
         return wire
     }

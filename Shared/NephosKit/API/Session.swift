@@ -63,7 +63,7 @@ public final class Session: Sendable {
         }
         let local = try LocalStore(
             path: home + "/device.sqlite", temporaryFolder: options?.temporaryFolder, fault: options?.fault)
-        let secrets = SecretFile(home: home, fault: options?.fault)
+        let secrets = SecretFile(home: home, sealingKey: options?.sealingKey, fault: options?.fault)
         fault = options?.fault
         var options = options ?? DeviceOptions()
         if options.foreignPoll == nil { options.foreignPoll = .milliseconds(250) }

@@ -19,6 +19,14 @@ package struct DocumentPath: Hashable {
 
     init(names: [Data]) { self.names = names }
 
+    /// Names beneath `Documents`, by their bytes.
+    ///
+    /// - Throws: ``CloudError`` `.invalidArguments` for a name that no item can have, or too many.
+    package init(inDocuments names: [Data]) throws(CloudError) {
+        self.names = [Self.documents] + names
+        try requireNames()
+    }
+
     /// - Throws: ``CloudError`` `.invalidArguments` for a name that no item can have, or too many.
     func requireNames() throws(CloudError) {
         for name in names { try Self.check(name, of: text) }

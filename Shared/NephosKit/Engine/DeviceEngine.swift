@@ -1,3 +1,4 @@
+package import Crypto
 internal import GRDB
 package import Logging
 package import NephosBus
@@ -43,6 +44,8 @@ package struct DeviceOptions: Sendable {
     package var temporaryFolder: String?
     /// How this process finds the others of its home; nil: there is no way, and each does for itself.
     package var makeWay: (@Sendable (any BusLoop) -> any HomeWay)?
+    /// What the file with the home's secrets is sealed with; nil: it is not.
+    package var sealingKey: SymmetricKey?
     /// Gets a session's engine, on its loop, before it starts.
     package var onMade: (@Sendable (DeviceEngine) -> Void)?
 

@@ -1,3 +1,4 @@
+package import Crypto
 private import Foundation
 package import NephosCore
 internal import NephosFiles
@@ -133,10 +134,16 @@ package final class SecretFile: SecretStore {
     /// Called before a file is written.
     private let fault: (@Sendable (String) throws -> Void)?
 
-    /// - Parameter fault: See ``DeviceOptions/fault``; ``HalfDone`` leaves half of what was to be written, as a crash
-    ///   does.
-    package init(home: String, fault: (@Sendable (String) throws -> Void)? = nil) {
+    private let sealingKey: SymmetricKey?
+
+    /// - Parameters:
+    ///   - sealingKey: See ``DeviceOptions/sealingKey``.
+    ///   - fault: See ``DeviceOptions/fault``; ``HalfDone`` leaves half of what was to be written, as a crash does.
+    package init(
+        home: String, sealingKey: SymmetricKey? = nil, fault: (@Sendable (String) throws -> Void)? = nil
+    ) {
         self.home = home
+        self.sealingKey = sealingKey
         self.fault = fault
         lockPath = home + "/refresh.lock"
     }
@@ -147,7 +154,9 @@ package final class SecretFile: SecretStore {
         let path = path(name)
         guard FileManager.default.fileExists(atPath: path) else { return DeviceSecrets() }
         do {
-            return try JSONDecoder().decode(DeviceSecrets.self, from: Data(contentsOf: URL(fileURLWithPath: path)))
+            var data = try Data(contentsOf: URL(fileURLWithPath: path))
+            if let sealingKey { data = try ChaChaPoly.open(ChaChaPoly.SealedBox(combined: data), using: sealingKey) }
+            return try JSONDecoder().decode(DeviceSecrets.self, from: data)
         } catch {
             throw CloudError(
                 .configurationInvalid, "The device's secret file cannot be read. Remove it and sign in again.",
@@ -159,7 +168,8 @@ package final class SecretFile: SecretStore {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.sortedKeys, .prettyPrinted]
         do {
-            let data = try encoder.encode(secrets)
+            var data = try encoder.encode(secrets)
+            if let sealingKey { data = try ChaChaPoly.seal(data, using: sealingKey).combined }
             try HalfDone.leave(of: data, at: path(name)) { try fault?("secrets") }
             try AtomicFile.write(data, to: path(name), mode: 0o600)
         } catch {

@@ -105,6 +105,11 @@ struct UndecidedChanges {
             .execute(arguments: arguments(scope.name))
     }
 
+    /// The newest number that any change has been given; 0: none ever came here.
+    func lastNumber() throws -> Int64 {
+        try Int64.fetchOne(rows.cached("SELECT seq FROM sqlite_sequence WHERE name = 'undecided'")) ?? 0
+    }
+
     func isEmpty(_ kind: Undecided.Kind) throws -> Bool {
         try
             !(Bool.fetchOne(

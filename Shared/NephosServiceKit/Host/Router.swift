@@ -81,12 +81,15 @@ public final class Caller: Sendable {
     public let appToken: String?
     /// Whether it has no account.
     public var isPublic: Bool { appToken != nil }
+    /// Whether it may do less than its app: it has no account, or has signed in with an app password.
+    public let isNarrow: Bool
 
     public init(
         account: AccountID, device: DeviceID, app: AppID, entitlements: Entitlements, expires: Timestamp,
-        keyID: String, appToken: String? = nil
+        keyID: String, appToken: String? = nil, isNarrow: Bool = false
     ) {
         self.appToken = appToken
+        self.isNarrow = isNarrow || appToken != nil
         self.keyID = keyID
         self.account = account
         self.device = device

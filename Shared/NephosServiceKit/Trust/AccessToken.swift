@@ -25,12 +25,16 @@ public struct AccessClaims: Hashable, Sendable {
     public var tokenID: String
     /// ``Caller/appToken`` (`pub`).
     public var appToken: String?
+    /// ``Caller/isNarrow`` (`nar`).
+    public var isNarrow: Bool
 
     public init(
         deployment: String, account: AccountID, device: DeviceID, app: AppID, entitlements: Entitlements,
-        deviceKey: PublicKey, issued: Timestamp, expires: Timestamp, tokenID: String, appToken: String? = nil
+        deviceKey: PublicKey, issued: Timestamp, expires: Timestamp, tokenID: String, appToken: String? = nil,
+        isNarrow: Bool = false
     ) {
         self.appToken = appToken
+        self.isNarrow = isNarrow
         self.deployment = deployment
         self.account = account
         self.device = device
@@ -60,6 +64,8 @@ struct TokenPayload: Codable {
     var jti: String
     /// Of whoever has no account: the token of its app's that has let it in.
     var pub: String?
+    /// Whether it has less than its app.
+    var nar: Bool?
 }
 
 struct TokenHeader: Codable {
@@ -112,7 +118,8 @@ public struct TokenSigner: Sendable {
             app: claims.app.rawValue, kvs: claims.entitlements.store?.rawValue,
             ctr: claims.entitlements.containers.map(\.rawValue), cap: claims.entitlements.capabilities.rawValue,
             ver: claims.entitlements.version, cnf: claims.deviceKey.z85, iat: claims.issued.milliseconds / 1000,
-            exp: claims.expires.milliseconds / 1000, jti: claims.tokenID, pub: claims.appToken)
+            exp: claims.expires.milliseconds / 1000, jti: claims.tokenID, pub: claims.appToken,
+            nar: claims.isNarrow ? true : nil)
         do {
             let signed = header + "." + Base64URL.encode(try JSONEncoder().encode(payload))
             return signed + "." + Base64URL.encode(try key.signature(for: Data(signed.utf8)))

@@ -162,17 +162,19 @@ struct TokenVerifier {
         let account = AccountID(payload.sub)
         if let refusal = refusal(of: device, account, payload.pub) { throw refusal }
         let app = AppID(payload.app)
+        let isNarrow = payload.pub != nil || payload.nar == true
         let entitlements = directory.entitlements(
             of: app,
             inToken: Entitlements(
                 version: payload.ver, capabilities: Entitlements.Capabilities(rawValue: payload.cap),
                 store: payload.kvs.map { StoreID($0) }, containers: payload.ctr.map { ItemName($0) }),
-            isNarrow: payload.pub != nil)
+            isNarrow: isNarrow)
         return Verified(
             token: token, digest: TokenDigest(of: token),
             caller: Caller(
                 account: account, device: device, app: app, entitlements: entitlements,
-                expires: min(expires, signer.retires ?? expires), keyID: header.kid, appToken: payload.pub))
+                expires: min(expires, signer.retires ?? expires), keyID: header.kid, appToken: payload.pub,
+                isNarrow: isNarrow))
     }
 
     private func refusal(of device: DeviceID, _ account: AccountID, _ appToken: String?) -> CloudError? {
@@ -188,7 +190,7 @@ struct TokenVerifier {
     func refusal(of caller: Caller) -> CloudError? {
         if let refusal = refusal(of: caller.device, caller.account, caller.appToken) { return refusal }
         let known = directory.entitlements(
-            of: caller.app, inToken: caller.entitlements, isNarrow: caller.isPublic)
+            of: caller.app, inToken: caller.entitlements, isNarrow: caller.isNarrow)
         let isSame = known == caller.entitlements
         return isSame
             ? nil

@@ -102,6 +102,44 @@ public nonisolated enum WireCapability: SwiftProtobuf.Enum, Swift.CaseIterable {
 
 }
 
+/// What a program is given in the place of the account's password. It signs in as a device that may do what the scope
+/// says, and nothing else: it cannot manage the account.
+public nonisolated enum WireAppPasswordScope: SwiftProtobuf.Enum, Swift.CaseIterable {
+  public typealias RawValue = Int
+  case unspecified // = 0
+
+  /// Files by WebDAV: the documents service alone.
+  case webdav // = 1
+  case UNRECOGNIZED(Int)
+
+  public init() {
+    self = .unspecified
+  }
+
+  public init?(rawValue: Int) {
+    switch rawValue {
+    case 0: self = .unspecified
+    case 1: self = .webdav
+    default: self = .UNRECOGNIZED(rawValue)
+    }
+  }
+
+  public var rawValue: Int {
+    switch self {
+    case .unspecified: return 0
+    case .webdav: return 1
+    case .UNRECOGNIZED(let i): return i
+    }
+  }
+
+  // The compiler won't synthesize support with the UNRECOGNIZED case.
+  public static let allCases: [WireAppPasswordScope] = [
+    .unspecified,
+    .webdav,
+  ]
+
+}
+
 /// What follows from what a container is for: whether it counts on the plan, how much is kept of it and for how long.
 public nonisolated enum WireContainerClass: SwiftProtobuf.Enum, Swift.CaseIterable {
   public typealias RawValue = Int
@@ -226,6 +264,9 @@ public nonisolated struct WireDevice: Sendable {
 
   public var policyClass: WirePolicyClass = .unspecified
 
+  /// The name of the app password that it signed in with; empty: the account's own password.
+  public var appPassword: String = String()
+
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
   public init() {}
@@ -325,6 +366,7 @@ public nonisolated struct WireSignIn: Sendable {
 
   public var accountName: String = String()
 
+  /// The account's, or an app password.
   public var password: String = String()
 
   public var deviceName: String = String()
@@ -698,7 +740,7 @@ public nonisolated struct WireChangePassword: Sendable {
 
   public var newPassword: String = String()
 
-  /// Ends every other device's sign-in (the operator: every device's).
+  /// Ends every other device's sign-in (the operator: every device's), and revokes app passwords.
   public var signOutOthers: Bool = false
 
   public var accountName: String = String()
@@ -714,6 +756,119 @@ public nonisolated struct WireChangePasswordReply: Sendable {
   // methods supported on all messages.
 
   public var signedOut: UInt32 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireAppPassword: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var passwordID: String = String()
+
+  public var name: String = String()
+
+  public var scope: WireAppPasswordScope = .unspecified
+
+  /// Milliseconds since 1970.
+  public var createdAt: UInt64 = 0
+
+  /// When it last signed in or renewed its tokens; 0: never.
+  public var lastUsedAt: UInt64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireCreateAppPassword: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// At most 256 bytes; no two of an account have the same.
+  public var name: String = String()
+
+  public var scope: WireAppPasswordScope = .unspecified
+
+  public var accountName: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireCreateAppPasswordReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var appPassword: WireAppPassword {
+    get {_appPassword ?? WireAppPassword()}
+    set {_appPassword = newValue}
+  }
+  /// Returns true if `appPassword` has been explicitly set.
+  public var hasAppPassword: Bool {self._appPassword != nil}
+  /// Clears the value of `appPassword`. Subsequent reads from it will return its default value.
+  public mutating func clearAppPassword() {self._appPassword = nil}
+
+  /// 26 letters and digits in groups. It is told here and never again.
+  public var secret: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+
+  fileprivate var _appPassword: WireAppPassword? = nil
+}
+
+public nonisolated struct WireListAppPasswords: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var accountName: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireListAppPasswordsReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  /// Those that were not revoked, the oldest first; 50 at most.
+  public var appPasswords: [WireAppPassword] = []
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// Its devices end within seconds.
+public nonisolated struct WireRevokeAppPassword: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var passwordID: String = String()
+
+  public var accountName: String = String()
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireRevokeAppPasswordReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -1551,6 +1706,10 @@ nonisolated extension WireCapability: SwiftProtobuf._ProtoNameProviding {
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0CAPABILITY_UNSPECIFIED\0\u{1}CAPABILITY_KEY_VALUE\0\u{1}CAPABILITY_DOCUMENTS\0\u{1}CAPABILITY_RECORDS\0")
 }
 
+nonisolated extension WireAppPasswordScope: SwiftProtobuf._ProtoNameProviding {
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0APP_PASSWORD_SCOPE_UNSPECIFIED\0\u{1}APP_PASSWORD_SCOPE_WEBDAV\0")
+}
+
 nonisolated extension WireContainerClass: SwiftProtobuf._ProtoNameProviding {
   public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{2}\0CONTAINER_CLASS_UNSPECIFIED\0\u{1}CONTAINER_CLASS_DOCUMENTS\0\u{1}CONTAINER_CLASS_BACKUP\0\u{1}CONTAINER_CLASS_STREAM\0\u{1}CONTAINER_CLASS_LIBRARY\0")
 }
@@ -1561,7 +1720,7 @@ nonisolated extension WireContainerNames: SwiftProtobuf._ProtoNameProviding {
 
 nonisolated extension WireDevice: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
   public static let protoMessageName: String = _protobuf_package + ".Device"
-  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}device_id\0\u{1}name\0\u{1}model\0\u{1}platform\0\u{3}enrolled_at\0\u{3}last_seen_at\0\u{1}revoked\0\u{3}public_key\0\u{3}policy_class\0")
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}device_id\0\u{1}name\0\u{1}model\0\u{1}platform\0\u{3}enrolled_at\0\u{3}last_seen_at\0\u{1}revoked\0\u{3}public_key\0\u{3}policy_class\0\u{3}app_password\0")
 
   public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
     while let fieldNumber = try decoder.nextFieldNumber() {
@@ -1578,6 +1737,7 @@ nonisolated extension WireDevice: SwiftProtobuf.Message, SwiftProtobuf._MessageI
       case 7: try { try decoder.decodeSingularBoolField(value: &self.revoked) }()
       case 8: try { try decoder.decodeSingularStringField(value: &self.publicKey) }()
       case 9: try { try decoder.decodeSingularEnumField(value: &self.policyClass) }()
+      case 10: try { try decoder.decodeSingularStringField(value: &self.appPassword) }()
       default: break
       }
     }
@@ -1611,6 +1771,9 @@ nonisolated extension WireDevice: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if self.policyClass != .unspecified {
       try visitor.visitSingularEnumField(value: self.policyClass, fieldNumber: 9)
     }
+    if !self.appPassword.isEmpty {
+      try visitor.visitSingularStringField(value: self.appPassword, fieldNumber: 10)
+    }
     try unknownFields.traverse(visitor: &visitor)
   }
 
@@ -1624,6 +1787,7 @@ nonisolated extension WireDevice: SwiftProtobuf.Message, SwiftProtobuf._MessageI
     if lhs.revoked != rhs.revoked {return false}
     if lhs.publicKey != rhs.publicKey {return false}
     if lhs.policyClass != rhs.policyClass {return false}
+    if lhs.appPassword != rhs.appPassword {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }
@@ -2609,6 +2773,249 @@ nonisolated extension WireChangePasswordReply: SwiftProtobuf.Message, SwiftProto
 
   public static func ==(lhs: WireChangePasswordReply, rhs: WireChangePasswordReply) -> Bool {
     if lhs.signedOut != rhs.signedOut {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireAppPassword: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".AppPassword"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}password_id\0\u{1}name\0\u{1}scope\0\u{3}created_at\0\u{3}last_used_at\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.passwordID) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 3: try { try decoder.decodeSingularEnumField(value: &self.scope) }()
+      case 4: try { try decoder.decodeSingularUInt64Field(value: &self.createdAt) }()
+      case 5: try { try decoder.decodeSingularUInt64Field(value: &self.lastUsedAt) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.passwordID.isEmpty {
+      try visitor.visitSingularStringField(value: self.passwordID, fieldNumber: 1)
+    }
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 2)
+    }
+    if self.scope != .unspecified {
+      try visitor.visitSingularEnumField(value: self.scope, fieldNumber: 3)
+    }
+    if self.createdAt != 0 {
+      try visitor.visitSingularUInt64Field(value: self.createdAt, fieldNumber: 4)
+    }
+    if self.lastUsedAt != 0 {
+      try visitor.visitSingularUInt64Field(value: self.lastUsedAt, fieldNumber: 5)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireAppPassword, rhs: WireAppPassword) -> Bool {
+    if lhs.passwordID != rhs.passwordID {return false}
+    if lhs.name != rhs.name {return false}
+    if lhs.scope != rhs.scope {return false}
+    if lhs.createdAt != rhs.createdAt {return false}
+    if lhs.lastUsedAt != rhs.lastUsedAt {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireCreateAppPassword: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".CreateAppPassword"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}name\0\u{1}scope\0\u{3}account_name\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.name) }()
+      case 2: try { try decoder.decodeSingularEnumField(value: &self.scope) }()
+      case 3: try { try decoder.decodeSingularStringField(value: &self.accountName) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.name.isEmpty {
+      try visitor.visitSingularStringField(value: self.name, fieldNumber: 1)
+    }
+    if self.scope != .unspecified {
+      try visitor.visitSingularEnumField(value: self.scope, fieldNumber: 2)
+    }
+    if !self.accountName.isEmpty {
+      try visitor.visitSingularStringField(value: self.accountName, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireCreateAppPassword, rhs: WireCreateAppPassword) -> Bool {
+    if lhs.name != rhs.name {return false}
+    if lhs.scope != rhs.scope {return false}
+    if lhs.accountName != rhs.accountName {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireCreateAppPasswordReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".CreateAppPasswordReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_password\0\u{1}secret\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularMessageField(value: &self._appPassword) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.secret) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    // The use of inline closures is to circumvent an issue where the compiler
+    // allocates stack space for every if/case branch local when no optimizations
+    // are enabled. https://github.com/apple/swift-protobuf/issues/1034 and
+    // https://github.com/apple/swift-protobuf/issues/1182
+    try { if let v = self._appPassword {
+      try visitor.visitSingularMessageField(value: v, fieldNumber: 1)
+    } }()
+    if !self.secret.isEmpty {
+      try visitor.visitSingularStringField(value: self.secret, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireCreateAppPasswordReply, rhs: WireCreateAppPasswordReply) -> Bool {
+    if lhs._appPassword != rhs._appPassword {return false}
+    if lhs.secret != rhs.secret {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListAppPasswords: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ListAppPasswords"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}account_name\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.accountName) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.accountName.isEmpty {
+      try visitor.visitSingularStringField(value: self.accountName, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListAppPasswords, rhs: WireListAppPasswords) -> Bool {
+    if lhs.accountName != rhs.accountName {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireListAppPasswordsReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ListAppPasswordsReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}app_passwords\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeRepeatedMessageField(value: &self.appPasswords) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.appPasswords.isEmpty {
+      try visitor.visitRepeatedMessageField(value: self.appPasswords, fieldNumber: 1)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireListAppPasswordsReply, rhs: WireListAppPasswordsReply) -> Bool {
+    if lhs.appPasswords != rhs.appPasswords {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRevokeAppPassword: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RevokeAppPassword"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{3}password_id\0\u{3}account_name\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.passwordID) }()
+      case 2: try { try decoder.decodeSingularStringField(value: &self.accountName) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.passwordID.isEmpty {
+      try visitor.visitSingularStringField(value: self.passwordID, fieldNumber: 1)
+    }
+    if !self.accountName.isEmpty {
+      try visitor.visitSingularStringField(value: self.accountName, fieldNumber: 2)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRevokeAppPassword, rhs: WireRevokeAppPassword) -> Bool {
+    if lhs.passwordID != rhs.passwordID {return false}
+    if lhs.accountName != rhs.accountName {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireRevokeAppPasswordReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".RevokeAppPasswordReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap()
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    // Load everything into unknown fields
+    while try decoder.nextFieldNumber() != nil {}
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireRevokeAppPasswordReply, rhs: WireRevokeAppPasswordReply) -> Bool {
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -84,6 +84,7 @@ extension IdentityService {
             for device in devices where device.state == .active && device.id != subject.device?.id {
                 ended.append(try end(device, as: .signedOut, transaction))
             }
+            try AppPasswordStore(transaction: transaction).removeAll(of: account.id)
         }
         try AuditJournal(transaction: transaction).record(
             .passwordChanged, of: account.id, by: subject.actor, at: context.now,

@@ -50,6 +50,7 @@ extension IdentityService {
         }
         try devices.removeAll(of: account)
         try SignInCodeStore(transaction: transaction).removeAll(of: account)
+        try AppPasswordStore(transaction: transaction).removeAll(of: account)
         try AccountStore(transaction: transaction).remove(account)
         try AuditJournal(transaction: transaction).removeAll(of: account)
         try AllotmentStore(transaction: transaction).removeAll(of: Owner(account))

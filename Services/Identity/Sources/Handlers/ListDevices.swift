@@ -17,7 +17,7 @@ extension IdentityService {
                 of: subject.account.id, after: after, withSignedOut: request.withSignedOut,
                 limit: Self.devicesPerPage + 1)
         var reply = WireListDevicesReply()
-        reply.devices = devices.prefix(Self.devicesPerPage).map(WireDevice.init)
+        reply.devices = try devices.prefix(Self.devicesPerPage).map { try told($0, transaction) }
         reply.more = devices.count > Self.devicesPerPage
         return reply
     }

@@ -80,6 +80,9 @@ extension IdentityService {
         _ = try requireApp(app, transaction)
         device.lastSeen = context.now
         try DeviceStore(transaction: transaction).save(device)
+        if !device.appPassword.isEmpty {
+            try AppPasswordStore(transaction: transaction).noteUse(of: device.appPassword, at: context.now)
+        }
         return try newRefreshToken(for: device.id, after: family, context: context, transaction)
     }
 

@@ -19,7 +19,7 @@ extension IdentityService {
                 details: ["device": device.name, "device_id": device.id.rawValue, "former_name": former])
         }
         var reply = WireRenameDeviceReply()
-        reply.device = WireDevice(device)
+        reply.device = try told(device, transaction)
         return reply
     }
 }

@@ -21,7 +21,7 @@ extension IdentityService {
                 [.device(device)], operation: context.id, by: subject.device?.id, in: transaction)
         }
         var reply = WireRevokeDeviceReply()
-        reply.device = WireDevice(device)
+        reply.device = try told(device, transaction)
         return reply
     }
 

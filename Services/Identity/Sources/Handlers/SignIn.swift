@@ -18,14 +18,16 @@ extension IdentityService {
     struct SignInAttempt: Sendable {
         /// Nil: no such account.
         var account: AccountRecord?
+        /// The app password that was given; nil: none of this account, so its own is verified.
+        var appPassword: AppPassword?
         var password: PasswordHash
         /// What new hashes are made with.
         var cost: ScryptCost
         var salt: [UInt8]
-        /// Whom the attempt was counted against.
-        var subject: AttemptStore.Subject
+        /// Whom the attempt was counted against; nil: it was not counted.
+        var subject: AttemptStore.Subject?
         /// Held until the password is checked.
-        var place: PasswordGate.Place
+        var place: PasswordGate.Place?
     }
 
     struct VerifiedAttempt: Sendable {
@@ -51,6 +53,14 @@ extension IdentityService {
             try refuseKey(ended, account, request, context)
             throw ended.ending
         }
+        var attempt = SignInAttempt(
+            account: account, password: account?.password ?? .unmatchable(configuration.scryptCost),
+            cost: configuration.scryptCost, salt: randomBytes(PasswordHash.saltByteCount))
+        // Nobody guesses an app password, so whoever has one does not wait for those who guess.
+        let appPasswords = AppPasswordStore(transaction: transaction)
+        attempt.appPassword = try appPasswords.password(typed: request.password, of: account?.id ?? AccountID(""))
+        if attempt.appPassword != nil { return attempt }
+
         let codes = SignInCodeStore(transaction: transaction)
         // The same questions for a name that is nobody's.
         let id = account?.id ?? AccountID("")
@@ -59,13 +69,11 @@ extension IdentityService {
         let subject: AttemptStore.Subject =
             if let maker { .code(id, maker) } else { isKnown ? .key(context.peer.publicKey) : .name(name) }
         let count = try attempts.next(subject, at: context.now)
-        let place = try gate.enter(isKnown || maker != nil ? .known(id) : .stranger(context.peer.publicKey))
+        attempt.place = try gate.enter(isKnown || maker != nil ? .known(id) : .stranger(context.peer.publicKey))
+        attempt.subject = subject
         try attempts.save(count, of: subject)
         if let maker { try codes.remove(of: id, by: maker) }
-        return SignInAttempt(
-            account: account, password: account?.password ?? .unmatchable(configuration.scryptCost),
-            cost: configuration.scryptCost, salt: randomBytes(PasswordHash.saltByteCount), subject: subject,
-            place: place)
+        return attempt
     }
 
     /// Notes that a key that was locked out tried again; counted as an attempt, or it could fill the journal.
@@ -90,6 +98,7 @@ extension IdentityService {
     }
 
     @Sendable static func verifyPassword(_ request: WireSignIn, _ attempt: SignInAttempt) throws -> VerifiedAttempt {
+        guard attempt.appPassword == nil else { return VerifiedAttempt(attempt: attempt, matched: true) }
         var verified = VerifiedAttempt(attempt: attempt, matched: try attempt.password.matches(request.password))
         if verified.matched, attempt.password.cost != attempt.cost {
             verified.renewed = try PasswordHash(of: request.password, salt: attempt.salt, cost: attempt.cost)
@@ -104,7 +113,8 @@ extension IdentityService {
         let accounts = AccountStore(transaction: transaction)
         guard verified.matched, let id = verified.attempt.account?.id,
             // As it is now: the password may have been changed meanwhile.
-            var account = try accounts.account(id), account.password == verified.attempt.password
+            var account = try accounts.account(id), account.password == verified.attempt.password,
+            try isStillGood(verified.attempt.appPassword, transaction)
         else {
             try refused(verified.attempt.account, request, context, "wrong password")
             throw Self.wrongCredentials
@@ -117,7 +127,8 @@ extension IdentityService {
         let devices = DeviceStore(transaction: transaction)
         let app = try requireApp(request.appID, transaction)
         let enrolments = try devices.enrolments(of: context.peer.publicKey)
-        guard case .enrol(let known, let ending) = EnrolmentRule.decide(enrolments: enrolments, account: account.id)
+        guard case .enrol(let known, let ending) = EnrolmentRule.decide(
+            enrolments: enrolments, account: account.id, appPassword: verified.attempt.appPassword?.id ?? "")
         else { throw enrolments.first(where: \.state.isLockedOut)?.ending ?? Self.deviceRevoked }
 
         if known == nil {
@@ -127,7 +138,10 @@ extension IdentityService {
         }
 
         // Decided; from here on it writes.
-        try AttemptStore(transaction: transaction).forget(verified.attempt.subject)
+        if let subject = verified.attempt.subject { try AttemptStore(transaction: transaction).forget(subject) }
+        if let password = verified.attempt.appPassword {
+            try AppPasswordStore(transaction: transaction).noteUse(of: password.id, at: context.now)
+        }
         if let renewed = verified.renewed {
             account.password = renewed
             try accounts.save(account)
@@ -140,7 +154,7 @@ extension IdentityService {
             platform: request.devicePlatform,
             policyClass: request.policyClass == .smallDevice ? .smallDevice : .computer,
             enrolled: known?.enrolled ?? context.now, lastSeen: context.now,
-            state: .active)
+            state: .active, appPassword: verified.attempt.appPassword?.id ?? "")
         try devices.save(device)
         if known == nil {
             let forgotten = try devices.forgetSignedOut(
@@ -157,13 +171,18 @@ extension IdentityService {
         var reply = WireSignInReply()
         reply.accountID = account.id.rawValue
         reply.accountName = account.name
-        reply.device = WireDevice(device)
+        reply.device = try told(device, transaction)
         reply.accessToken = try accessToken(for: device, app: app, at: context.now, transaction)
         reply.refreshToken = try signInRefreshToken(for: device, context, transaction).text
         reply.services = try requireRunning().addresses
         reply.identityToken = IdentityToken.token(
             deployment: try requireRunning().runtime.roster.deployment, account: account.id)
         return reply
+    }
+
+    private func isStillGood(_ password: AppPassword?, _ transaction: any HandlerTransaction) throws -> Bool {
+        guard let password else { return true }
+        return try AppPasswordStore(transaction: transaction).password(password.id) != nil
     }
 
     /// A new family; for a repeat of the sign-in that began the present one, its token.

@@ -14,8 +14,8 @@ extension IdentityService {
         var reply = WireWhoAmIReply()
         reply.accountID = account.id.rawValue
         reply.accountName = account.name
-        reply.device = WireDevice(device)
-        reply.app = WireApp(try requireApp(caller.app.rawValue, transaction))
+        reply.device = try told(device, transaction)
+        reply.app = WireApp(try narrowed(requireApp(caller.app.rawValue, transaction), to: device, transaction))
         return reply
     }
 }

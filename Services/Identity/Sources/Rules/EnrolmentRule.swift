@@ -38,11 +38,13 @@ enum EnrolmentRule {
         }
     }
 
-    static func decide(enrolments: [DeviceRecord], account: AccountID) -> Decision {
+    /// - Parameter appPassword: What it signs in with; empty: the account's own password. With another than before the key
+    ///   is another device, which may do other things.
+    static func decide(enrolments: [DeviceRecord], account: AccountID, appPassword: String = "") -> Decision {
         // Also with another account: the key itself is what was lost.
         if enrolments.contains(where: \.state.isLockedOut) { return .refuse }
-        return .enrol(
-            enrolments.first { $0.account == account && $0.state == .active },
-            ending: enrolments.filter { $0.account != account && $0.state == .active })
+        let active = enrolments.filter { $0.state == .active }
+        let isSame = { (device: DeviceRecord) in device.account == account && device.appPassword == appPassword }
+        return .enrol(active.first(where: isSame), ending: active.filter { !isSame($0) })
     }
 }

@@ -18,6 +18,8 @@ enum AuditEvent: String {
     case signOut = "sign-out"
     case deviceRenamed = "device.renamed"
     case deviceRevoked = "device.revoked"
+    case appPasswordCreated = "app-password.created"
+    case appPasswordRevoked = "app-password.revoked"
     /// A used refresh token came back: there is a copy of the device's home. The device was ended.
     case tokenReused = "token.reused"
 }

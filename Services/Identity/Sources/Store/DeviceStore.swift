@@ -42,6 +42,8 @@ struct DeviceRecord: Hashable, Sendable {
     var ended: Timestamp?
     /// The name of the device that revoked it; empty: the operator did.
     var endedBy = ""
+    /// The app password that it signed in with; empty: the account's own.
+    var appPassword = ""
 
     /// The answer to a locked-out key.
     var ending: CloudError {
@@ -53,7 +55,7 @@ struct DeviceStore {
     let transaction: any Transaction
 
     private static let columns =
-        "device_id, account_id, public_key, name, model, platform, enrolled_at, last_seen_at, state, policy_class, ended_at, ended_by"
+        "device_id, account_id, public_key, name, model, platform, enrolled_at, last_seen_at, state, policy_class, ended_at, ended_by, app_password_id"
     private static let selectByID = SQL("SELECT \(columns) FROM devices WHERE device_id = ?1")
     private static let selectByKey = SQL("SELECT \(columns) FROM devices WHERE public_key = ?1")
     private static let selectByAccount = SQL(
@@ -85,7 +87,7 @@ struct DeviceStore {
     private static let deleteByAccount = SQL("DELETE FROM devices WHERE account_id = ?1")
     private static let upsert = SQL(
         """
-        INSERT INTO devices (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+        INSERT INTO devices (\(columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
         ON CONFLICT (device_id) DO UPDATE SET
             name = excluded.name, model = excluded.model, platform = excluded.platform,
             last_seen_at = excluded.last_seen_at, state = excluded.state, policy_class = excluded.policy_class,
@@ -145,7 +147,7 @@ struct DeviceStore {
         return forgotten
     }
 
-    /// Inserts the device, or updates what may change of it (not its key and account).
+    /// Inserts the device, or updates what may change of it (not its key, account and app password).
     func save(_ device: DeviceRecord) throws {
         try transaction.execute(
             Self.upsert,
@@ -153,7 +155,7 @@ struct DeviceStore {
                 .text(device.id.rawValue), .text(device.account.rawValue), .text(device.key.z85), .text(device.name),
                 .text(device.model), .text(device.platform), device.enrolled.column, device.lastSeen.column,
                 .integer(device.state.rawValue), .integer(device.policyClass.rawValue),
-                device.ended?.column ?? .integer(0), .text(device.endedBy),
+                device.ended?.column ?? .integer(0), .text(device.endedBy), .text(device.appPassword),
             ])
     }
 
@@ -173,6 +175,6 @@ struct DeviceStore {
             policyClass: PolicyClass(rawValue: row.integer(9)) ?? .computer,
             enrolled: Timestamp(column: row.integer(6)),
             lastSeen: Timestamp(column: row.integer(7)), state: state,
-            ended: row.integer(10) == 0 ? nil : Timestamp(column: row.integer(10)), endedBy: row.text(11))
+            ended: row.integer(10) == 0 ? nil : Timestamp(column: row.integer(10)), endedBy: row.text(11), appPassword: row.text(12))
     }
 }

@@ -36,7 +36,9 @@ enum IdentityMigrations {
                     -- When it was revoked, and by the device of which name; 0: it was not, or nobody knows.
                     ended_at BIGINT NOT NULL,
                     ended_by TEXT NOT NULL,
-                    policy_class BIGINT NOT NULL
+                    policy_class BIGINT NOT NULL,
+                    -- The app password that it signed in with; empty: the account's own.
+                    app_password_id TEXT NOT NULL
                 )
                 """,
                 "CREATE INDEX devices_by_key ON devices (public_key)",
@@ -177,6 +179,19 @@ enum IdentityMigrations {
                 )
                 """,
                 "CREATE INDEX app_tokens_by_app ON app_tokens (app_id, created_at)",
+                """
+                CREATE TABLE app_passwords (
+                    password_id TEXT NOT NULL PRIMARY KEY,
+                    account_id TEXT NOT NULL,
+                    name TEXT NOT NULL,
+                    scope BIGINT NOT NULL,
+                    hash BLOB NOT NULL,
+                    created_at BIGINT NOT NULL,
+                    -- 0: never.
+                    last_used_at BIGINT NOT NULL
+                )
+                """,
+                "CREATE INDEX app_passwords_by_account ON app_passwords (account_id, hash)",
                 """
                 CREATE TABLE sign_in_codes (
                     account_id TEXT NOT NULL,

@@ -8,6 +8,8 @@ struct ScopeReader: Hashable {
     var app: AppID
     /// Of the app's entitlements.
     var version: UInt64
+    /// Those of the app, or less.
+    var capabilities: Entitlements.Capabilities
     /// Of whoever has no account: the one container that it may look at.
     var container: ItemName?
 
@@ -15,6 +17,7 @@ struct ScopeReader: Hashable {
         account = audience == .app ? nil : caller.account
         app = caller.app
         version = caller.entitlements.version
+        capabilities = caller.entitlements.capabilities
         container = caller.isPublic ? caller.entitlements.containers.first ?? "" : nil
     }
 }

@@ -40,6 +40,7 @@ final class Subscriber {
     fileprivate var entitlements: [AppID: Entitlements] = [:]
     /// Without an account: which token of its app's has let it in.
     let appToken: String?
+    private let isNarrow: Bool
     /// Where it stands among all.
     fileprivate var place = 0
     /// Scopes of which it was not told because it was too slow.
@@ -48,6 +49,7 @@ final class Subscriber {
 
     init(peer: Peer, caller: Caller) {
         appToken = caller.appToken
+        isNarrow = caller.isNarrow
         self.peer = peer
         account = caller.account
         device = caller.device
@@ -65,8 +67,8 @@ final class Subscriber {
     /// home came back from a copy meanwhile would be taken for two.
     func isOutdated(by told: Entitlements, of app: AppID) -> Bool {
         guard let own = entitlements[app] else { return false }
-        // Without an account a token says less than its app may use.
-        let isSame = own == told || appToken != nil && own.version == told.version
+        // A narrow token says less than its app may use.
+        let isSame = own == told || isNarrow && own.version == told.version
         return told.version >= own.version && !isSame
     }
 

@@ -1,9 +1,9 @@
-import Foundation
+package import Foundation
 
 /// Media types by the endings of names: those that people have.
-enum ContentTypes {
+package enum ContentTypes {
     /// - Returns: Nil: the ending is not known, or there is none.
-    static func type(of kind: DocumentEntry.Kind, named name: Data) -> String? {
+    package static func type(of kind: DocumentEntry.Kind, named name: Data) -> String? {
         switch kind {
         case .folder: "inode/directory"
         case .link: "inode/symlink"

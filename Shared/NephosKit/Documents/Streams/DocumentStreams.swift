@@ -53,6 +53,13 @@ public struct DocumentStreams: Sendable {
     ///
     /// - Throws: ``CloudError`` `.invalidArguments` for a path that no item can have; `.storageFailure`.
     public func makeWriter(at path: String, makesFolders: Bool = false) throws(CloudError) -> DocumentWriter {
-        try DocumentWriter(handle, at: DocumentPath(path), makesFolders: makesFolders)
+        try makeWriter(at: DocumentPath(path), makesFolders: makesFolders)
+    }
+
+    /// The same at a path by the bytes of its names.
+    package func makeWriter(
+        at path: DocumentPath, makesFolders: Bool = false
+    ) throws(CloudError) -> DocumentWriter {
+        try DocumentWriter(handle, at: path, makesFolders: makesFolders)
     }
 }

@@ -76,21 +76,33 @@ public final class DocumentWriter: Sendable {
     ///   once it is over, and in a task that was cancelled: what has come may not be all. After an error it is over.
     @discardableResult
     public func finish() async throws(CloudError) -> DocumentEntry {
+        try await finish(modified: nil) { content, folder throws(CloudError) in
+            try await handle.imports.put(
+                StagedSource(path: path, content: content), in: folder, makesFolders: makesFolders)
+        }
+    }
+
+    /// The same, and has somebody else put it.
+    ///
+    /// - Parameters:
+    ///   - modified: The content's date; nil: now.
+    ///   - put: Puts the content. If it throws, the content is removed.
+    func finish(
+        modified: DocumentDate?, _ put: (StagedContent, ContentFolder) async throws(CloudError) -> DocumentEntry
+    ) async throws(CloudError) -> DocumentEntry {
         guard !Task.isCancelled else {
             cancel()
             throw CloudError(.operationCancelled, "The task that wrote the content was cancelled. Nothing was put.")
         }
-        let modified = handle.now.nanoseconds
-        let result = await Session.elsewhere { try self.end(modified) }
+        let date = modified?.nanoseconds ?? handle.now.nanoseconds
+        let result = await Session.elsewhere { try self.end(date) }
         defer { cancel() }
         do {
             let (content, claim) = try result.get()
             defer { withExtendedLifetime(claim) {} }
-            let source = StagedSource(path: path, content: content)
-            do throws(CloudError) {
-                return try await handle.imports.put(source, in: folder, makesFolders: makesFolders)
-            } catch {
-                folder.remove(source)
+            do throws(CloudError) { return try await put(content, folder) } catch {
+                // What waits to be sent all the same is still needed.
+                if error.code != .deadlineExceeded { folder.remove(StagedSource(path: path, content: content)) }
                 throw error
             }
         } catch { throw LocalFailure.error(of: error, at: nil) }

@@ -1,0 +1,211 @@
+internal import Crypto
+internal import Foundation
+internal import Logging
+package import NephosCore
+package import NephosKit
+internal import Synchronization
+
+/// Opens a device's home; tests open one of a cloud in their own process.
+package typealias OpenSession = @Sendable (_ home: URL, _ options: DeviceOptions) async throws(CloudError) -> Session
+
+/// The devices of those who come with an app password: each password is one device, with a home of its own in the data
+/// folder.
+///
+/// The secrets in a home are sealed with a key of two halves. One is in the data folder, the other is the password, which
+/// is not kept: so neither lets anybody in alone. A home that nobody has used for ``homeRetention`` is removed; its
+/// password makes another.
+package actor WebSessions {
+    /// Sessions that are open at a time. The one that was used longest ago is closed for a further one.
+    package static let openMax = 200
+    /// How long a session stays open that nobody uses.
+    private static let idleTime: Duration = .seconds(1800)
+    private static let homeRetention: TimeInterval = 30 * 86_400
+    /// Sign-ins at a time. Further ones are asked to come again.
+    private static let signInsMax = 8
+
+    private let folder: String
+    private let half: SymmetricKey
+    private let connection: ConnectionString
+    private let open: OpenSession
+    private let logger: Logger
+    private var entries: [String: Entry] = [:]
+    private var signIns = 0
+    /// Passwords that were wrong a moment ago: a program that repeats one does not have the account's owner wait.
+    private var refused: [String: ContinuousClock.Instant] = [:]
+
+    private struct Entry {
+        var user: Task<Result<WebUser, CloudError>, Never>
+        var used: ContinuousClock.Instant
+    }
+
+    /// - Parameters:
+    ///   - folder: The data folder, which is this program's alone.
+    ///   - connection: The deployment's.
+    /// - Throws: ``CloudError`` `.storageFailure` when the folder cannot be written.
+    package init(
+        folder: String, connection: ConnectionString, logger: Logger, open: @escaping OpenSession
+    ) throws(CloudError) {
+        self.folder = folder + "/sessions"
+        (self.connection, self.logger, self.open) = (connection, logger, open)
+        half = try Self.half(in: folder)
+        do {
+            try FileManager.default.createDirectory(
+                atPath: self.folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        } catch {
+            throw CloudError(
+                .storageFailure, "The data folder cannot be written. Check its permissions.",
+                details: ["folder": folder])
+        }
+    }
+
+    /// This program's half of the keys that seal secrets, made at the first start.
+    private static func half(in folder: String) throws(CloudError) -> SymmetricKey {
+        let path = folder + "/web.secret"
+        do {
+            try FileManager.default.createDirectory(
+                atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+            if let data = FileManager.default.contents(atPath: path), data.count == 32 { return SymmetricKey(data: data) }
+            let key = SymmetricKey(size: .bits256)
+            try AtomicFile.write(key.withUnsafeBytes { Data($0) }, to: path, mode: 0o600)
+            return key
+        } catch {
+            throw CloudError(
+                .storageFailure, "The data folder cannot be written. Check its permissions.",
+                details: ["path": path])
+        }
+    }
+
+    // MARK: Coming in
+
+    /// The user of an account's name and an app password.
+    ///
+    /// - Throws: ``CloudError`` `.wrongCredentials`, `.deviceRevoked`, `.accountTemporarilyUnavailable`; `.serviceBusy`,
+    ///   `.requestRateLimited`, `.networkUnavailable` and the like (come again).
+    package func user(account: String, password: String) async throws(CloudError) -> WebUser {
+        guard let letters = Base32.canonical(password), letters.utf8.count == 26, 1...256 ~= account.utf8.count else {
+            throw Self.wrongCredentials
+        }
+        let name = account.lowercased()
+        let id = Self.id(of: name, letters)
+        let user = try await user(id, name, letters)
+        guard await user.isSignedIn else {
+            // It may have been revoked, or its home lost.
+            await forget(id, removingHome: true)
+            return try await self.user(id, name, letters)
+        }
+        return user
+    }
+
+    private func user(_ id: String, _ account: String, _ letters: String) async throws(CloudError) -> WebUser {
+        entries[id]?.used = .now
+        if let entry = entries[id] { return try await entry.user.value.get() }
+        if let time = refused[id], .now - time < .seconds(60) { throw Self.wrongCredentials }
+        guard signIns < Self.signInsMax else {
+            throw CloudError(.serviceBusy, "Many sign in at this moment. Try again.", retryAfter: .seconds(2))
+        }
+        signIns += 1
+        let task = Task { await openUser(id, account, letters) }
+        entries[id] = Entry(user: task, used: .now)
+        let result = await task.value
+        signIns -= 1
+        if case .failure(let error) = result {
+            await forget(id, removingHome: false)
+            if refused.count >= 1000 { refused = [:] }
+            if error.code == .wrongCredentials { refused[id] = .now }
+        }
+        await closeIdle()
+        return try result.get()
+    }
+
+    private static let wrongCredentials = CloudError(
+        .wrongCredentials, "The account's name or the app password is wrong. Create one: nephos account app-password create")
+
+    /// Names the home. Whoever has the data folder does not get to the password from it: that has 128 random bits.
+    private static func id(of account: String, _ letters: String) -> String {
+        let digest = SHA256.hash(data: Data("nephos web home\0\(account)\0\(letters)".utf8))
+        return digest.prefix(16).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+
+    private func openUser(_ id: String, _ account: String, _ letters: String) async -> Result<WebUser, CloudError> {
+        let home = URL(fileURLWithPath: folder + "/" + id, isDirectory: true)
+        let isNew = !FileManager.default.fileExists(atPath: home.path)
+        do throws(CloudError) {
+            var options = DeviceOptions()
+            options.sealingKey = HKDF<SHA256>.deriveKey(
+                inputKeyMaterial: SymmetricKey(data: Data(letters.utf8)), salt: half.withUnsafeBytes { Data($0) },
+                info: Data("nephos web session".utf8), outputByteCount: 32)
+            let session = try await open(home, options)
+            do throws(CloudError) {
+                if try session.account?.accountName.lowercased() != account {
+                    try await session.signIn(
+                        connection: connection, account: account, password: letters, deviceName: "WebDAV",
+                        deviceModel: "nephos-web", policyClass: .smallDevice)
+                    // Copies of contents are on the server; here they would only take room.
+                    try session.setContentCache(maxBytes: 0)
+                }
+                return .success(try WebUser(session, account: account))
+            } catch {
+                session.close()
+                throw error
+            }
+        } catch {
+            if isNew { try? FileManager.default.removeItem(at: home) }
+            return .failure(error)
+        }
+    }
+
+    // MARK: Going
+
+    private func forget(_ id: String, removingHome: Bool) async {
+        guard let entry = entries.removeValue(forKey: id) else { return }
+        if case .success(let user) = await entry.user.value { user.close() }
+        if removingHome { try? FileManager.default.removeItem(atPath: folder + "/" + id) }
+    }
+
+    private func closeIdle() async {
+        let now = ContinuousClock.now
+        var byUse = entries.sorted { $0.value.used < $1.value.used }.map { ($0.key, $0.value.used) }
+        while let (id, used) = byUse.first, byUse.count > Self.openMax || now - used > Self.idleTime {
+            byUse.removeFirst()
+            await forget(id, removingHome: false)
+        }
+    }
+
+    /// Closes what nobody uses, and removes homes that nobody has used for long. To be called from time to time.
+    package func sweep() async {
+        await closeIdle()
+        let manager = FileManager.default
+        for name in (try? manager.contentsOfDirectory(atPath: folder)) ?? [] where entries[name] == nil {
+            let database = "\(folder)/\(name)/device.sqlite-wal"
+            let used = [database, "\(folder)/\(name)"].compactMap {
+                (try? manager.attributesOfItem(atPath: $0))?[.modificationDate] as? Date
+            }.max()
+            guard let used, used.timeIntervalSinceNow < -Self.homeRetention else { continue }
+            try? manager.removeItem(atPath: "\(folder)/\(name)")
+        }
+    }
+
+    /// Closes all sessions.
+    package func close() async {
+        for id in Array(entries.keys) { await forget(id, removingHome: false) }
+    }
+}
+
+/// Somebody who has come in, as a device of their account.
+package final class WebUser: Sendable {
+    package let session: Session
+    package let account: String
+    let hidden = HiddenFiles()
+    let recent = RecentPlaces()
+
+    init(_ session: Session, account: String) throws(CloudError) {
+        (self.session, self.account) = (session, account)
+    }
+
+    /// Whether the device's sign-in has not ended, as far as is known.
+    var isSignedIn: Bool {
+        get async { (try? session.account) ?? nil != nil }
+    }
+
+    func close() { session.close() }
+}
