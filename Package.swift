@@ -84,6 +84,7 @@ let package = Package(
         .executable(name: "nephos-records", targets: ["nephos-records"]),
         .executable(name: "nephos-notifications", targets: ["nephos-notifications"]),
         .executable(name: "nephos", targets: ["nephos"]),
+        .executable(name: "nephos-web", targets: ["nephos-web"]),
         .executable(name: "nephos-load", targets: ["nephos-load"]),
     ],
     dependencies: [
@@ -213,6 +214,18 @@ let package = Package(
                 path: "Clients/LoadTest",
                 swiftSettings: strict
             ),
+            // What browsers and WebDAV clients reach: a client of the services as any device is.
+            .target(
+                name: "NephosWeb",
+                dependencies: ["NephosKit", "NephosHTTP", "NephosFiles", "NephosCore", crypto, grdb, logging],
+                path: "Clients/Web/Sources", swiftSettings: strict),
+            .executableTarget(
+                name: "nephos-web",
+                dependencies: [
+                    "NephosWeb", "NephosServiceKit", "NephosZeroMQ", "NephosHTTP", "NephosKit", "NephosCore",
+                    argumentParser, logging,
+                ],
+                path: "Clients/Web/Entry", swiftSettings: strict),
             example("notes", "Notes"),
             example("photo-drop", "PhotoDrop"),
             example("tutorial", "Tutorial"),
@@ -251,6 +264,10 @@ let package = Package(
                     "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests("HTTPTests", ["NephosHTTP", "NephosCore"]),
+            // WebDAV over real HTTP, to a cloud in the test's process.
+            tests(
+                "WebTests",
+                ["NephosWeb", "NephosTestKit", "NephosSimulation", "NephosKit", "NephosHTTP", "NephosCore", logging]),
             tests("ChunksTests", ["NephosChunks", "NephosCore", "CNephosZstd"]),
             tests("ContentTests", ["NephosContent", "NephosSimulation", "NephosStorage", "NephosCore"]),
             tests(

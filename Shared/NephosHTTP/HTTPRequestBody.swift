@@ -12,7 +12,9 @@ public struct HTTPRequestBody: Sendable {
     /// There is no more of it: the connection is over, it was too long or too slow, or the request has been answered.
     public struct Ended: Error {
         /// Whether it has more bytes than ``HTTPLimits/bodyBytesMax``.
-        public var isTooLong = false
+        public var isTooLong: Bool
+
+        public init(isTooLong: Bool = false) { self.isTooLong = isTooLong }
     }
 
     init(length: UInt64?, ask: @escaping @Sendable (@escaping Completion) -> Void) {

@@ -1,9 +1,9 @@
 internal import Crypto
-internal import Foundation
-internal import Logging
+package import Foundation
+package import Logging
 package import NephosCore
 package import NephosKit
-internal import Synchronization
+internal import NephosFiles
 
 /// Opens a device's home; tests open one of a cloud in their own process.
 package typealias OpenSession = @Sendable (_ home: URL, _ options: DeviceOptions) async throws(CloudError) -> Session
@@ -204,7 +204,7 @@ package final class WebUser: Sendable {
 
     /// Whether the device's sign-in has not ended, as far as is known.
     var isSignedIn: Bool {
-        get async { (try? session.account) ?? nil != nil }
+        get async { (try? session.account).flatMap { $0 }.map { !$0.revoked } ?? false }
     }
 
     func close() { session.close() }

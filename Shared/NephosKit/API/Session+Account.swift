@@ -134,3 +134,55 @@ extension Session {
         }
     }
 }
+
+/// A password that a program uses in the place of the account's own. Its devices reach the documents alone.
+public struct AppPassword: Sendable, Hashable {
+    /// Names it for good.
+    public var id: String
+    /// What it is for, as the person has said.
+    public var name: String
+    /// By the server's clock.
+    public var created: Timestamp
+    /// When a device of it last signed in or renewed its tokens; nil: none ever did.
+    public var lastUsed: Timestamp?
+
+    init(_ wire: WireAppPassword) {
+        id = wire.passwordID
+        name = wire.name
+        created = Timestamp(milliseconds: wire.createdAt)
+        lastUsed = wire.lastUsedAt == 0 ? nil : Timestamp(milliseconds: wire.lastUsedAt)
+    }
+}
+
+extension Session {
+    /// Creates an app password for WebDAV.
+    ///
+    /// - Parameter name: What it is for; no two of an account have the same.
+    /// - Returns: It, and what the program is given: it is not told again.
+    /// - Throws: ``CloudError`` `.alreadyExists`, `.limitExceeded` (revoke one), `.invalidArguments` for a name that is
+    ///   empty or longer than 256 bytes; else as ``whoAmI()`` does.
+    public func createAppPassword(_ name: String) async throws(CloudError) -> (password: AppPassword, secret: String) {
+        var request = WireCreateAppPassword()
+        request.name = name
+        request.scope = .webdav
+        let reply = try await call(.identity, request, as: WireCreateAppPasswordReply.self)
+        return (AppPassword(reply.appPassword), reply.secret)
+    }
+
+    /// The account's app passwords, the oldest first.
+    ///
+    /// - Throws: ``CloudError`` as ``whoAmI()`` does.
+    public func appPasswords() async throws(CloudError) -> [AppPassword] {
+        try await call(.identity, WireListAppPasswords(), as: WireListAppPasswordsReply.self).appPasswords
+            .map(AppPassword.init)
+    }
+
+    /// Revokes an app password: within seconds its devices can neither read nor write any more.
+    ///
+    /// - Throws: ``CloudError`` `.unknownItem`; else as ``whoAmI()`` does.
+    public func revokeAppPassword(_ id: String) async throws(CloudError) {
+        var request = WireRevokeAppPassword()
+        request.passwordID = id
+        _ = try await call(.identity, request, as: WireRevokeAppPasswordReply.self)
+    }
+}

@@ -11,14 +11,17 @@ public struct RunFolder: Sendable {
     public enum Place: Hashable, Sendable {
         case supervisor
         case service(ServiceName)
+        /// The program that serves browsers and WebDAV.
+        case web
 
-        public static var all: [Place] { [.supervisor] + ServiceName.all.map { .service($0) } }
+        public static var all: [Place] { [.supervisor] + ServiceName.all.map { .service($0) } + [.web] }
 
         /// Its byte; nil for a service of another deployment's kind.
         fileprivate var offset: Int? {
             switch self {
             case .supervisor: 0
             case .service(let name): ServiceName.all.firstIndex(of: name).map { $0 + 1 }
+            case .web: ServiceName.all.count + 1
             }
         }
     }

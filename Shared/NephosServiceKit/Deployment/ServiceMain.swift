@@ -41,6 +41,59 @@ public func runService(
     beside: @escaping @Sendable (ServiceStanding, Settings) throws -> @Sendable () -> Void = { _, _ in {} },
     make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 ) async throws {
+    try await withLog(of: name, deployment: deployment) { settings, sink in
+        try await run(
+            name, settings, sink, deployment: deployment, data: data, logLevel: logLevel, isSupervised: isSupervised,
+            transport: transport, beside: beside, make: make)
+    }
+}
+
+/// What a program beside the services is made from: it is a client of theirs, and has no secrets of the deployment's.
+public struct ClientRuntimeConfig: Sendable {
+    public var roster: Roster
+    public var settings: Settings
+    /// The program's own folder.
+    public var dataDirectory: String
+    public var logger: Logger
+}
+
+/// Runs a program beside the services until SIGTERM or SIGINT, with settings, a log and a data folder as services have.
+///
+/// - Parameters:
+///   - name: What its settings and its log call it.
+///   - begin: Begins its work; what it returns ends that.
+/// - Throws: ``LoggedFailure``.
+public func runClient(
+    _ name: ServiceName, as place: RunFolder.Place, deployment: String, data: String, logLevel: String? = nil,
+    isSupervised: Bool = false,
+    begin: @escaping @Sendable (ClientRuntimeConfig) async throws -> @Sendable () async -> Void
+) async throws {
+    try await withLog(of: name, deployment: deployment) { settings, sink in
+        let logger = try makeLogger(name, settings, logLevel)
+        if isSupervised {
+            SupervisedLife.begin(holding: try HeldPlace(place, in: RunFolder(deployment: deployment), isExclusive: false))
+        }
+        let signals = await UnixSignalsSequence(trapping: .sigterm, .sigint)
+        defer { withExtendedLifetime(signals) {} }
+        try makeDataFolder(data)
+        let end = try await begin(
+            ClientRuntimeConfig(
+                roster: try DeploymentFiles(directory: deployment).roster(), settings: settings, dataDirectory: data,
+                logger: logger))
+        for name in settings.unknown {
+            logger.warning("There is no such setting; it is ignored.", metadata: ["key": "\(name)"])
+        }
+        logger.info("It answers.")
+        _ = await signals.first { _ in true }
+        await end()
+        logger.info("It has ended.")
+    }
+}
+
+/// Runs a program whose log goes to standard error, and says there why it fails.
+private func withLog(
+    of name: ServiceName, deployment: String, _ body: (Settings, LogSink) async throws -> Void
+) async throws {
     StandardStreams.occupy()
     // Whoever reads its log may go. It has more to do than to log.
     signal(SIGPIPE, SIG_IGN)
@@ -54,9 +107,7 @@ public func runService(
     do {
         _ = try read.get()
         _ = try format.get()
-        try await run(
-            name, settings, sink, deployment: deployment, data: data, logLevel: logLevel, isSupervised: isSupervised,
-            transport: transport, beside: beside, make: make)
+        try await body(settings, sink)
     } catch {
         // Whoever has started it needs all of it, such as the path or the value that does not fit.
         let error = CloudError(wrapping: error)
@@ -76,14 +127,7 @@ private func run(
     beside: @escaping @Sendable (ServiceStanding, Settings) throws -> @Sendable () -> Void,
     make: @escaping @Sendable (ServiceRuntimeConfig) throws -> any CloudService
 ) async throws {
-    var logger = Logger(label: "nephos.\(name)")
-    let level = logLevel ?? settings.text("log_level", for: .all) ?? "info"
-    guard let level = Logger.Level(rawValue: level) else {
-        throw CloudError(
-            .configurationInvalid, "There is no such log level. Use trace, debug, info, notice, warning or error.",
-            details: ["log_level": level])
-    }
-    logger.logLevel = level
+    let logger = try makeLogger(name, settings, logLevel)
     try limitMemory(settings)
 
     if isSupervised {
@@ -101,6 +145,26 @@ private func run(
         }
         try config.roster.bind(name, at: host)
     }
+    try makeDataFolder(data)
+    try UnfinishedRestore.require(noneIn: data)
+    try UnfinishedRestore.require(noneIn: deployment)
+    try await ServiceWorker(name: name, config: config, transport: transport, sink: sink, beside: beside, make: make)
+        .run()
+}
+
+private func makeLogger(_ name: ServiceName, _ settings: Settings, _ logLevel: String?) throws(CloudError) -> Logger {
+    var logger = Logger(label: "nephos.\(name)")
+    let level = logLevel ?? settings.text("log_level", for: .all) ?? "info"
+    guard let level = Logger.Level(rawValue: level) else {
+        throw CloudError(
+            .configurationInvalid, "There is no such log level. Use trace, debug, info, notice, warning or error.",
+            details: ["log_level": level])
+    }
+    logger.logLevel = level
+    return logger
+}
+
+private func makeDataFolder(_ data: String) throws(CloudError) {
     do {
         try FileManager.default.createDirectory(
             atPath: data, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
@@ -110,10 +174,6 @@ private func run(
             details: ["data": data])
     }
     try DeploymentFiles.requirePrivateFolder(data)
-    try UnfinishedRestore.require(noneIn: data)
-    try UnfinishedRestore.require(noneIn: deployment)
-    try await ServiceWorker(name: name, config: config, transport: transport, sink: sink, beside: beside, make: make)
-        .run()
 }
 
 private func logFormat(_ settings: Settings) throws(CloudError) -> LogFormat {

@@ -62,6 +62,7 @@ final class RecentPlaces: Sendable {
     private static let memory: Duration = .seconds(60)
     private static let countMax = 256
 
+    private let made = Mutex<[DocumentID: ContinuousClock.Instant]>([:])
     private let places = Mutex<[DavPath: (departure: Departure, time: ContinuousClock.Instant)]>([:])
 
     func note(_ departure: Departure, from path: DavPath) {
@@ -72,6 +73,18 @@ final class RecentPlaces: Sendable {
             }
             places[path] = (departure, .now)
         }
+    }
+
+    func noteMade(_ id: DocumentID) {
+        made.withLock { made in
+            if made.count >= Self.countMax { made = made.filter { ContinuousClock.now - $0.value < Self.memory } }
+            if made.count < Self.countMax { made[id] = .now }
+        }
+    }
+
+    /// Whether this session has made the item within a minute.
+    func wasMade(_ id: DocumentID) -> Bool {
+        made.withLock { $0[id].map { .now - $0 < Self.memory } ?? false }
     }
 
     /// What has left the place within a minute; once.

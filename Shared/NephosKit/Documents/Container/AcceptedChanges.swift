@@ -103,6 +103,30 @@ package struct AcceptedChanges: Sendable {
         }
     }
 
+    /// Gives a file the content of another, as a version, and takes the other away: so editors save that write a new file
+    /// beside the old one and then rename it.
+    ///
+    /// - Parameter forGood: Whether the other does not go to the trash: it was made for this alone.
+    /// - Throws: ``CloudError`` as ``put(_:at:modified:conditions:)`` does; `.alreadyExists` for anything but a file at the
+    ///   target.
+    @discardableResult
+    package func moveOver(
+        _ source: DocumentPath, to target: DocumentPath, forGood: Bool, conditions: [DocumentCondition] = []
+    ) async throws(CloudError) -> DocumentEntry {
+        try await changeItem(conditions) { draft in
+            let item = try draft.documents.item(at: source)
+            let target = try draft.copy(item, to: target, replaces: true)
+            let batch = draft.makeID()
+            try draft.trash(item, batch: batch)
+            if forGood {
+                var remove = WireRemoveItem()
+                remove.batch = batch.wire
+                draft.add(WireDocumentChange(item.id, .remove(remove)))
+            }
+            return target
+        }
+    }
+
     /// Copies an item, and a folder with everything in it. A file at the target gets a new version. No content is sent.
     ///
     /// - Throws: ``CloudError`` as ``put(_:at:modified:conditions:)`` does; `.alreadyExists` for anything else at the target.

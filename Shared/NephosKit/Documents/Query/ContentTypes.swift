@@ -1,4 +1,4 @@
-package import Foundation
+internal import Foundation
 
 /// Media types by the endings of names: those that people have.
 package enum ContentTypes {

@@ -50,7 +50,7 @@ public struct DocumentStream: AsyncSequence, Sendable {
         ///
         /// - Throws: ``CloudError`` as ``UbiquityContainer/read(_:version:timeout:)`` does; `.operationCancelled` when
         ///   the task is.
-        public func next() async throws(CloudError) -> Data? {
+        public nonisolated(nonsending) func next() async throws(CloudError) -> Data? {
             guard !Task.isCancelled else {
                 throw CloudError(.operationCancelled, "The task that read the content was cancelled.")
             }

@@ -1,0 +1,71 @@
+import ArgumentParser
+import Foundation
+import Logging
+import NephosCore
+import NephosHTTP
+import NephosKit
+import NephosServiceKit
+import NephosWeb
+import NephosZeroMQ
+
+@main
+struct WebCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "nephos-web", abstract: "Serves the files of a deployment's accounts to programs for WebDAV.")
+
+    @Option(
+        help: "The deployment's folder, with the roster (default: $NEPHOS_DEPLOYMENT).", completion: .directory)
+    var deployment: String?
+
+    @Option(help: "This program's own folder (default: $NEPHOS_DATA).", completion: .directory)
+    var data: String?
+
+    @Option(help: "trace, debug, info, notice, warning or error (default: $NEPHOS_LOG_LEVEL, or info).")
+    var logLevel: String?
+
+    @Flag(help: "End when standard input does, as under nephos up, and hold a place in the deployment's folder run.")
+    var supervised = false
+
+    func run() async throws {
+        let environment = ProcessInfo.processInfo.environment
+        guard let deployment = deployment ?? environment["NEPHOS_DEPLOYMENT"],
+            let data = data ?? environment["NEPHOS_DATA"]
+        else { throw ValidationError("Name the folders with --deployment and --data.") }
+        do {
+            try await runClient(
+                ServiceName("web"), as: .web, deployment: deployment, data: data, logLevel: logLevel,
+                isSupervised: supervised
+            ) { config in
+                let transport = ZeroMQTransport()
+                let door = try WebDoor(
+                    folder: config.dataDirectory, connection: try config.roster.connectionString(),
+                    logger: config.logger
+                ) { home, options throws(CloudError) in
+                    try await Session.open(home: home, transport: transport, options: options, logger: config.logger)
+                }
+                let server = try WebServer(try WebConfiguration(config.settings, config.logger), door)
+                return { await server.stop() }
+            }
+        } catch is LoggedFailure { throw ExitCode.failure }
+    }
+}
+
+extension WebConfiguration {
+    /// The settings `NEPHOS_WEB_HOST`, `NEPHOS_WEB_PORT`, `NEPHOS_WEB_CERTIFICATE` and `NEPHOS_WEB_KEY`.
+    fileprivate init(_ settings: Settings, _ logger: Logger) throws(CloudError) {
+        self.init()
+        host = settings.text("host") ?? host
+        port = try settings.integer("port", default: port, in: 1...65_535)
+        switch (settings.text("certificate"), settings.text("key")) {
+        case (let chain?, let key?):
+            certificate = try HTTPCertificate(chainFile: chain, keyFile: key) { problem in
+                logger.error(
+                    "The certificate was replaced, and the new one cannot be used. The one before stays: put it right.",
+                    metadata: ["reason": "\(problem.message)"])
+            }
+        case (nil, nil): break
+        case (_?, nil): throw settings.invalid("key", "It names the file of the certificate's key.")
+        case (nil, _?): throw settings.invalid("certificate", "It names the file of the certificates.")
+        }
+    }
+}
