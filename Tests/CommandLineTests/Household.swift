@@ -34,7 +34,7 @@ final class Household: Resident {
         caretaker = try Caretaker(of: nephos, folder)
         let start = Self.nextPort.wrappingAdd(Deployment.portCount, ordering: .relaxed).newValue
         let port = try #require(LocalPorts.firstFree(from: start))
-        let made = try await nephos.run(["init", "--port", "\(port)"] + options)
+        let made = try await nephos.run(["init", "--port", "\(port)", "--web-port", "0"] + options)
         try #require(made.status == 0, "\(made.errors)")
     }
 

@@ -41,7 +41,7 @@ struct DeploymentDirectory {
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid` that names the folder which cannot be made.
     func prepare() throws(CloudError) {
-        for folder in ["run", "log"] + ServiceName.all.map({ "data/\($0)" }) {
+        for folder in ["run", "log"] + ServiceName.programs.map({ "data/\($0)" }) {
             do {
                 try FileManager.default.createDirectory(
                     atPath: "\(path)/\(folder)", withIntermediateDirectories: true,
@@ -76,8 +76,24 @@ extension DeploymentDirectory {
     /// The service's running process, or nil.
     func pid(of service: ServiceName) -> pid_t? { runFolder.holder(of: .service(service)) }
 
-    /// The services that run, in order.
-    var running: [ServiceName] { ServiceName.all.filter { pid(of: $0) != nil } }
+    /// The services that run, in order, and the web's program.
+    var running: [ServiceName] { ServiceName.programs.filter { pid(of: $0) != nil } }
+
+    /// Where the web's program listens; nil: it is switched off.
+    var web: (host: String, port: Int)? {
+        get throws(CloudError) {
+            let settings = try Settings.of(.web, deployment: path)
+            let port = try settings.integer("port", default: 0, in: 0...65_535)
+            return port == 0 ? nil : (settings.text("host") ?? "127.0.0.1", port)
+        }
+    }
+
+    /// Its address for a person on this machine.
+    var webAddress: String? {
+        guard let (host, port) = try? web else { return nil }
+        let name = LocalPorts.isWildcard(host) || host == "127.0.0.1" ? "localhost" : host
+        return "http://\(name.contains(":") ? "[\(name)]" : name):\(port)/dav/"
+    }
 
     /// Services whose supervisor is gone end by themselves within this.
     private static let farewell = Supervisor.grace + .seconds(3)
@@ -91,7 +107,7 @@ extension DeploymentDirectory {
         let found = RunFolder.Place.all.filter { runFolder.holder(of: $0) != nil }
         if found.contains(.supervisor) {
             // It gives each service its time.
-            try end(.supervisor, within: Supervisor.grace * (ServiceName.all.count + 1))
+            try end(.supervisor, within: Supervisor.grace * (ServiceName.programs.count + 1))
         }
         try endLeftOvers()
         return found

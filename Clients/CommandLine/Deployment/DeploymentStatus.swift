@@ -20,6 +20,8 @@ struct DeploymentStatus: Encodable {
     }
 
     var connection: String
+    /// Where programs reach the files by WebDAV; nil: it is switched off.
+    var web: String?
     /// `up`, `stopped`, or `foreign`: services answer that something else than `nephos up` runs.
     var state: String
     var supervisorPid: Int32?
@@ -73,6 +75,7 @@ struct DeploymentStatus: Encodable {
         settings = try DeploymentFiles(directory: directory.path).settings().values
         let isSomethingUp = services.contains(where: Self.isAnswering)
         connection = try operatorConnection.connectionString.description
+        web = directory.webAddress.map { directory.pid(of: .web) == nil ? "\($0) (stopped)" : $0 }
         supervisorPid = supervisor
         state = supervisorPid != nil ? "up" : isSomethingUp ? "foreign" : "stopped"
     }
@@ -102,7 +105,7 @@ struct DeploymentStatus: Encodable {
         let set = settings.sorted { $0.key < $1.key }.map { "setting     \($0.key)=\(inLine($0.value))" }
         return [
             figures.sentence(trouble), table(heading, rows), hint(directory),
-            (set + ["connection  \(connection)"]).joined(separator: "\n"),
+            (set + ["connection  \(connection)"] + (web.map { ["web         \($0)"] } ?? [])).joined(separator: "\n"),
         ]
         .filter { !$0.isEmpty }.joined(separator: "\n\n")
     }

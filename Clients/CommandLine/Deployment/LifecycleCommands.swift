@@ -23,6 +23,9 @@ struct InitCommand: ParsableCommand {
     @Option(help: "The first of thirteen ports: two for each service, one for subscriptions, two for content.")
     var port = 7400
 
+    @Option(help: "The port for WebDAV (default: --port and 80); 0 for none. Change it later: nephos settings")
+    var webPort: Int?
+
     @Flag(
         help:
             "Give each service its own host, named after it (identity, keyvalue, documents, records, notifications), as docker compose does. Devices connect to --advertise (if empty: to the former address, or 127.0.0.1)."
@@ -48,6 +51,7 @@ struct InitCommand: ParsableCommand {
     var recoveryKey: String?
 
     func validate() throws {
+        guard (0...65_535).contains(webPort ?? 0) else { throw ValidationError("--web-port is 0 to 65535.") }
         guard !hostPerService || advertise != nil else {
             throw ValidationError("--host-per-service needs --advertise: devices do not know those names.")
         }
@@ -76,7 +80,13 @@ struct InitCommand: ParsableCommand {
                 transport: ZeroMQTransport(),
                 // Those addresses are other hosts'.
                 checking: { if !hostPerService { try RosterChecks.requireUsable($0, at: host, port) } },
-                completing: { try $0.write(half) })
+                completing: { files in
+                    try files.write(half)
+                    var settings = try files.settings()
+                    let port = webPort ?? (port + 80 <= 65_535 ? port + 80 : 0)
+                    if port > 0 { try settings.set("NEPHOS_WEB_PORT", to: "\(port)") }
+                    try files.write(settings)
+                })
         } catch let error as CloudError where ifMissing && error.code == .alreadyExists {
             // Another has made it meanwhile.
             return try keep(directory, advertising: said)
@@ -171,6 +181,9 @@ struct UpCommand: ParsableCommand, OwnTimeout {
     @Flag(help: "Stay in the foreground until Ctrl-C.")
     var foreground = false
 
+    @Flag(help: "Without the program for WebDAV.")
+    var noWeb = false
+
     @Flag(help: "With --foreground: also end when standard input ends, for programs that start a deployment.")
     var supervised = false
 
@@ -198,7 +211,9 @@ struct UpCommand: ParsableCommand, OwnTimeout {
                 // Somebody else may have started it since.
                 throw directory.supervisor.map { Self.runsAlready($0, directory) } ?? error
             }
-            try Supervisor(directory: directory, isSupervised: supervised).run()
+            try Supervisor(
+                directory: directory, isSupervised: supervised, runsWeb: !noWeb && directory.web != nil
+            ).run()
             return
         }
         let isNew = try start(directory)
@@ -206,6 +221,7 @@ struct UpCommand: ParsableCommand, OwnTimeout {
             ["state": "running", "deployment": directory.path],
             text: isNew
                 ? "The five services are up. Logs: nephos logs. Stop them with: nephos down"
+                    + (noWeb ? "" : directory.webAddress.map { "\nFiles by WebDAV: \($0)" } ?? "")
                     + Terminal.hint(nextStep(directory))
                 : "It is running already. See: nephos status")
     }
@@ -234,7 +250,7 @@ struct UpCommand: ParsableCommand, OwnTimeout {
         }
         let log = LogTail(directory.supervisorLog)
         let pid = try Spawn.detached(
-            Spawn.sibling("nephos"), ["up", "--foreground", "--deployment", directory.path],
+            Spawn.sibling("nephos"), ["up", "--foreground", "--deployment", directory.path] + (noWeb ? ["--no-web"] : []),
             log: directory.supervisorLog)
         do { try waitUntilHealthy(directory, started: (pid, log)) } catch {
             // Nothing is left behind. What went wrong first is what the caller has to hear.
@@ -256,8 +272,10 @@ struct UpCommand: ParsableCommand, OwnTimeout {
         while ContinuousClock.now < deadline {
             try Interrupt.check()
             let states = try connection.health(timeout: .seconds(1))
-            guard let missing = states.first(where: { $0.reply == nil }) else { return try Interrupt.check() }
-            waitingFor = missing.service
+            guard let missing = states.first(where: { $0.reply == nil })?.service ?? silentWeb(directory) else {
+                return try Interrupt.check()
+            }
+            waitingFor = missing
             if let started {
                 // Its own end is only an end if nobody else was quicker.
                 if waitpid(started.pid, nil, WNOHANG) != 0, directory.supervisor == nil {
@@ -266,7 +284,7 @@ struct UpCommand: ParsableCommand, OwnTimeout {
                         details: ["log": directory.supervisorLog, "last_line": started.log.lastLine])
                 }
                 // What cannot start does not start the third time either.
-                if let failing = ServiceName.all.first(where: { started.log.count(of: "\($0) ") > 1 }) {
+                if let failing = ServiceName.programs.first(where: { started.log.count(of: "\($0) ") > 1 }) {
                     throw Self.cannotStart(failing, directory)
                 }
             }
@@ -280,6 +298,12 @@ struct UpCommand: ParsableCommand, OwnTimeout {
                 "service": service.rawValue, "pid": "\(pid)", "log": directory.log(of: service),
                 "last_line": LogTail(whole: directory.log(of: service)).lastLine,
             ])
+    }
+
+    /// The web's program, if it is to run and does not listen yet.
+    private func silentWeb(_ directory: DeploymentDirectory) -> ServiceName? {
+        guard !noWeb, let (host, port) = try? directory.web else { return nil }
+        return LocalPorts.isFree("tcp://\(host.contains(":") ? "[\(host)]" : host):\(port)") ? .web : nil
     }
 
     private static func cannotStart(_ service: ServiceName, _ directory: DeploymentDirectory) -> CloudError {
@@ -320,6 +344,13 @@ struct UpCommand: ParsableCommand, OwnTimeout {
                     "Another program listens at an address of this deployment. Stop it, or make a deployment with another --port.",
                     details: ["address": endpoint, "service": entry.service])
             }
+        }
+        guard !noWeb, let (host, port) = try directory.web else { return }
+        guard LocalPorts.isFree("tcp://\(host.contains(":") ? "[\(host)]" : host):\(port)") else {
+            throw CloudError(
+                .configurationInvalid,
+                "Another program listens at the port for WebDAV. Use another one (nephos settings set NEPHOS_WEB_PORT=8080), or none (nephos up --no-web).",
+                details: ["address": "\(host):\(port)"])
         }
     }
 }

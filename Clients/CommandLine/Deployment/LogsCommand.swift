@@ -36,7 +36,7 @@ struct LogsCommand: ParsableCommand {
     @OptionGroup var output: OutputOptions
 
     private static let supervisor = "supervisor"
-    private static var names: [String] { ServiceName.all.map(\.rawValue) + [supervisor] }
+    private static var names: [String] { ServiceName.programs.map(\.rawValue) + [supervisor] }
     private static let linesMax = 100_000
     /// Between two looks at the files, in microseconds.
     private static let pause: useconds_t = 200_000

@@ -103,7 +103,7 @@ struct SettingsCommand: ParsableCommand {
             }
             try after.set(name, to: value)
         }
-        let concerned = ServiceName.all.filter { service in
+        let concerned = ServiceName.programs.filter { service in
             changes.contains { name, _ in
                 before.values[name] != after.values[name] && SettingNames.services(of: name).contains(service)
             }

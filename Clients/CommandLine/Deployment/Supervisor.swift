@@ -2,7 +2,7 @@ import Foundation
 import NephosCore
 import NephosServiceKit
 
-/// Runs the five services of a local deployment and starts again what ends.
+/// Runs the five services of a local deployment, and the web's program beside them, and starts again what ends.
 ///
 /// A detached process of its own (`nephos up`), so that it survives the
 /// terminal. Under docker compose or systemd those do the same work.
@@ -14,10 +14,13 @@ struct Supervisor {
     let directory: DeploymentDirectory
     /// Whether it ends with the process that started it, as services do.
     var isSupervised = false
+    /// Whether the web's program runs too.
+    var runsWeb = false
     private let log = OwnLog("supervisor")
 
-    init(directory: DeploymentDirectory, isSupervised: Bool = false) {
+    init(directory: DeploymentDirectory, isSupervised: Bool = false, runsWeb: Bool = false) {
         self.directory = directory
+        self.runsWeb = runsWeb
         self.isSupervised = isSupervised
     }
 
@@ -61,7 +64,7 @@ struct Supervisor {
         setenv("SWIFT_BACKTRACE", "registers=none,images=none,color=no", 0)
         let place = try HeldPlace(.supervisor, in: directory.runFolder, isExclusive: true)
         let lifeline = try Lifeline()
-        var children = ServiceName.all.map { Child(service: $0) }
+        var children = (ServiceName.all + (runsWeb ? [.web] : [])).map { Child(service: $0) }
         var keptAt = ContinuousClock.now
         say("begins, as process \(getpid())")
         while true {
@@ -85,7 +88,7 @@ struct Supervisor {
                 for index in children.indices {
                     children[index].memory = children[index].pid.flatMap { MemoryUse(of: $0) }
                 }
-                for service in ServiceName.all { LogRotation.keepShort(directory.log(of: service)) }
+                for service in ServiceName.programs { LogRotation.keepShort(directory.log(of: service)) }
                 LogRotation.keepShort(directory.supervisorLog)
             }
         }

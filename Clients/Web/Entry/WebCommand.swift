@@ -33,7 +33,7 @@ struct WebCommand: AsyncParsableCommand {
         else { throw ValidationError("Name the folders with --deployment and --data.") }
         do {
             try await runClient(
-                ServiceName("web"), as: .web, deployment: deployment, data: data, logLevel: logLevel,
+                .web, deployment: deployment, data: data, logLevel: logLevel,
                 isSupervised: supervised
             ) { config in
                 let transport = ZeroMQTransport()

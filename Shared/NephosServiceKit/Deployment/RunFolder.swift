@@ -10,18 +10,16 @@ public import NephosCore
 public struct RunFolder: Sendable {
     public enum Place: Hashable, Sendable {
         case supervisor
+        /// A service, or the web's program.
         case service(ServiceName)
-        /// The program that serves browsers and WebDAV.
-        case web
 
-        public static var all: [Place] { [.supervisor] + ServiceName.all.map { .service($0) } + [.web] }
+        public static var all: [Place] { [.supervisor] + ServiceName.programs.map { .service($0) } }
 
         /// Its byte; nil for a service of another deployment's kind.
         fileprivate var offset: Int? {
             switch self {
             case .supervisor: 0
-            case .service(let name): ServiceName.all.firstIndex(of: name).map { $0 + 1 }
-            case .web: ServiceName.all.count + 1
+            case .service(let name): ServiceName.programs.firstIndex(of: name).map { $0 + 1 }
             }
         }
     }
@@ -135,4 +133,12 @@ extension flock {
     }
 
     fileprivate static func at(_ offset: Int, _ type: Int32) -> flock { at(offset, Int(type)) }
+}
+
+extension ServiceName {
+    /// The program that serves WebDAV. It is a client of the services, and is started, logged and set up as they are.
+    public static let web = ServiceName("web")
+
+    /// All programs of a deployment.
+    public static var programs: [ServiceName] { all + [.web] }
 }

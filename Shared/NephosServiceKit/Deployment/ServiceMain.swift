@@ -64,14 +64,15 @@ public struct ClientRuntimeConfig: Sendable {
 ///   - begin: Begins its work; what it returns ends that.
 /// - Throws: ``LoggedFailure``.
 public func runClient(
-    _ name: ServiceName, as place: RunFolder.Place, deployment: String, data: String, logLevel: String? = nil,
+    _ name: ServiceName, deployment: String, data: String, logLevel: String? = nil,
     isSupervised: Bool = false,
     begin: @escaping @Sendable (ClientRuntimeConfig) async throws -> @Sendable () async -> Void
 ) async throws {
     try await withLog(of: name, deployment: deployment) { settings, sink in
         let logger = try makeLogger(name, settings, logLevel)
         if isSupervised {
-            SupervisedLife.begin(holding: try HeldPlace(place, in: RunFolder(deployment: deployment), isExclusive: false))
+            SupervisedLife.begin(
+                holding: try HeldPlace(.service(name), in: RunFolder(deployment: deployment), isExclusive: false))
         }
         let signals = await UnixSignalsSequence(trapping: .sigterm, .sigint)
         defer { withExtendedLifetime(signals) {} }

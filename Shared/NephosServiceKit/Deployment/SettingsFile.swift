@@ -141,13 +141,14 @@ public enum SettingNames {
         .notifications: [
             "HEARTBEAT_MILLISECONDS", "CONNECTIONS_MAX", "CONNECTIONS_PER_DEVICE_MAX", "SUBSCRIBER_QUEUE_MAX",
         ],
+        .web: ["PORT", "HOST", "CERTIFICATE", "KEY"],
     ]
 
     /// The services that read a setting; empty for a name that no service knows.
     public static func services(of name: String) -> [ServiceName] {
         if common.contains(where: { name == "NEPHOS_\($0)" }) { return ServiceName.all }
-        return ServiceName.all.filter { service in
-            let names = common + each + own[service, default: []]
+        return ServiceName.programs.filter { service in
+            let names = common + (service == .web ? [] : each) + own[service, default: []]
             return names.contains { name == "NEPHOS_\(service.rawValue.uppercased())_\($0)" }
         }
     }
@@ -155,8 +156,8 @@ public enum SettingNames {
     /// Every name there is.
     public static var all: [String] {
         common.map { "NEPHOS_\($0)" }
-            + ServiceName.all.flatMap { service in
-                (common + each + own[service, default: []]).map {
+            + ServiceName.programs.flatMap { service in
+                (common + (service == .web ? [] : each) + own[service, default: []]).map {
                     "NEPHOS_\(service.rawValue.uppercased())_\($0)"
                 }
             }
