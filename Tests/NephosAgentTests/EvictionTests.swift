@@ -64,6 +64,22 @@ import Testing
         #expect(try await house.expectEqual() == ["x": Self.large, "x.nephos": Self.large + "another"])
     }
 
+    /// Such files are never evicted, or each placeholder could be in another's way.
+    @Test func filesThatAreCalledLikePlaceholdersAreAlwaysHere() async throws {
+        let house = try await Household()
+        try house[1].store.setPolicy(RoomPolicy(isOnDemand: true), of: house[1].folder)
+        var files: [String: String] = [:]
+        for (number, name) in ["x", "x.nephos", "x.nephos.nephos", "x.nephos.nephos.nephos"].enumerated() {
+            files[name] = Self.large + "\(number)"
+            try house[0].write(name, files[name] ?? "")
+            try await house.settle()
+        }
+        #expect(try await house.expectEqual() == files)
+        _ = try await request("", evicts: true, house, device: 1)
+        try await house.settle()
+        #expect(try house[1].tree() == files)
+    }
+
     /// Also those in a folder that is gone.
     @Test func heldDeletionOfPlaceholdersBringsPlaceholdersBack() async throws {
         var options = AgentOptions()

@@ -40,6 +40,12 @@ final class FolderWatch: Sendable {
         var written: [DocumentID: Set<FileName>] = [:]
         /// Events were lost: everything may have changed.
         var isOverflown = false
+
+        /// What was heard of one folder is of another too: it was the same on disk all the time.
+        mutating func tellAlso(_ new: DocumentID, of old: DocumentID) {
+            if let names = dirty[old] { dirty[new, default: DirtyNames(names: [])].formUnion(names) }
+            if let names = written[old] { written[new, default: []].formUnion(names) }
+        }
     }
 
     private struct State {
@@ -89,15 +95,19 @@ final class FolderWatch: Sendable {
             }
             state.unwatched.remove(id)
             if let old = state.watches[id], old != watch { state.folders[old] = nil }
-            if let old = state.folders[watch], old != id { state.watches[old] = nil }
+            if let old = state.folders[watch], old != id {
+                state.watches[old] = nil
+                state.events.tellAlso(id, of: old)
+            }
             (state.folders[watch], state.watches[id]) = (id, watch)
             return true
         }
     }
 
-    /// The folder's item has another id now.
+    /// The folder's item has another id now. What was heard of it and not taken yet is told under the new one.
     func rename(_ old: DocumentID, to new: DocumentID) {
         state.withLock { state in
+            state.events.tellAlso(new, of: old)
             guard let watch = state.watches.removeValue(forKey: old) else { return }
             (state.watches[new], state.folders[watch]) = (watch, new)
         }

@@ -13,9 +13,10 @@ package enum Placeholder {
     private static let mark = "Nephos placeholder: this file's content is not on this device.\n"
     private static let itemMark = "item "
 
-    /// The name of a file's placeholder; nil: it would be too long.
+    /// The name of a file's placeholder; nil: the file has none, since that would be too long, or since the file is called
+    /// like a placeholder itself. Such files are always here, so that no placeholder is in another's way.
     package static func name(of file: FileName) -> FileName? {
-        file.count + suffix.count <= DocumentLimits.nameBytesMax ? file + suffix : nil
+        file.count + suffix.count <= DocumentLimits.nameBytesMax && self.file(of: file) == nil ? file + suffix : nil
     }
 
     /// The name of a placeholder's file; nil: the name is no placeholder's.
