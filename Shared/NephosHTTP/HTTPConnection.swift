@@ -16,20 +16,20 @@ final class HTTPConnection: ChannelInboundHandler {
         case answering(HTTPRequest.Method)
         /// The end of the answer is being written.
         case ending
-        /// The rest of a body that nobody wanted is read, before the connection is closed.
+        /// The rest of an unwanted body is read, before the connection is closed.
         case draining
     }
 
     /// A request's body, as far as it has come.
     private struct Body {
-        /// What nobody has asked for yet.
+        /// Pieces that the handler has not asked for yet.
         var parts: [ByteBuffer] = []
         var isWhole = false
-        /// More came than may: nobody gets any more of it.
+        /// It is longer than allowed, and is not read further.
         var isTooLong = false
-        /// Who has asked for the next piece.
+        /// Waits for the next piece.
         var reader: HTTPRequestBody.Completion?
-        /// The client sends it once it is told to.
+        /// The client waits for `100 Continue` before it sends the body.
         var awaitsContinue: Bool
         var count: UInt64 = 0
         /// When the next piece was asked for, and how long pieces were waited for in all.
@@ -202,7 +202,8 @@ final class HTTPConnection: ChannelInboundHandler {
         let lengths = head.headers["Content-Length"]
         let length = lengths.first.flatMap { UInt64($0) }
         let hasBody = length ?? 0 > 0 || !head.headers["Transfer-Encoding"].isEmpty
-        body = hasBody ? Body(awaitsContinue: head.headers["Expect"].contains { $0.lowercased() == "100-continue" }) : nil
+        body =
+            hasBody ? Body(awaitsContinue: head.headers["Expect"].contains { $0.lowercased() == "100-continue" }) : nil
         guard head.bytes <= limits.headerBytesMax, head.headers.count <= limits.headerCountMax else {
             return refuse(431, "The request's headers are too long.")
         }
@@ -299,7 +300,7 @@ final class HTTPConnection: ChannelInboundHandler {
         reader(.success(body.parts.flatMap { Array($0.readableBytesView) }))
     }
 
-    /// Takes what the client still sends of a body that nobody wants, so that it gets to read the answer.
+    /// Reads the rest of an unwanted body, so that the client gets to read the answer.
     private func drain() {
         guard let context else { return }
         state = .draining

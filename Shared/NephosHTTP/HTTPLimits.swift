@@ -23,7 +23,7 @@ public struct HTTPLimits: Hashable, Sendable {
     public var bodyBytesMax: UInt64 = 0
     /// Bytes of a body that have to come in a second on average, after ``stallTime``.
     public var bodyBytesPerSecondMin: UInt64 = 1 << 10
-    /// Bytes of a body that nobody wanted which are still taken, so that the client sees the answer.
+    /// Bytes of an unwanted body that are still read, so that the client sees the answer.
     public var drainBytesMax: UInt64 = 1 << 20
     /// For the handler to answer or to ask for more of the request's body, and for each piece of a body to come from it.
     public var answerTime: Duration = .seconds(30)

@@ -59,7 +59,7 @@ public struct HTTPResponse: Sendable {
         /// Piece by piece, up to an empty one.
         case stream(any HTTPBodySource)
 
-        /// Nil: nobody knows yet.
+        /// Nil: unknown.
         var length: UInt64? {
             switch self {
             case .bytes(let bytes): UInt64(bytes.count)

@@ -9,7 +9,7 @@ public struct HTTPRequestBody: Sendable {
 
     typealias Completion = @Sendable (Result<[UInt8], any Error>) -> Void
 
-    /// There is no more of it: the connection is over, it was too long or too slow, or the request has been answered.
+    /// The body ended early: the connection was closed, it was too long or too slow, or the request was answered before.
     public struct Ended: Error {
         /// Whether it has more bytes than ``HTTPLimits/bodyBytesMax``.
         public var isTooLong: Bool
@@ -26,10 +26,12 @@ public struct HTTPRequestBody: Sendable {
     package init(_ bytes: [UInt8]) {
         let rest = Mutex<[UInt8]?>(bytes)
         self.init(length: UInt64(bytes.count)) { completion in
-            completion(.success(rest.withLock { rest in
-                defer { rest = nil }
-                return rest ?? []
-            }))
+            completion(
+                .success(
+                    rest.withLock { rest in
+                        defer { rest = nil }
+                        return rest ?? []
+                    }))
         }
     }
 
@@ -55,15 +57,15 @@ public struct HTTPRequestBody: Sendable {
     }
 }
 
-/// A body that somebody makes piece by piece; an empty piece ends it.
+/// A body that is made piece by piece; an empty piece ends it.
 public final class HTTPBodyStream: HTTPBodySource {
     private let make: @Sendable () async throws -> [UInt8]
     private let onEnd: @Sendable () -> Void
     private let task = Mutex<Task<Void, Never>?>(nil)
 
     /// - Parameters:
-    ///   - onEnd: Called once nobody takes any more of it.
-    ///   - next: Makes the next piece. One call at a time; its task is cancelled where nobody waits for it any more.
+    ///   - onEnd: Called once the body is not needed any more.
+    ///   - next: Makes the next piece. One call at a time; its task is cancelled once the connection has ended.
     public init(
         onEnd: @escaping @Sendable () -> Void = {}, _ next: @escaping @Sendable () async throws -> [UInt8]
     ) {

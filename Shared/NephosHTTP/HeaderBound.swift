@@ -6,7 +6,7 @@ internal import NIOHTTP1
 /// On the connection's loop only.
 final class HeaderCount {
     var bytes = 0
-    /// What comes is a request's body.
+    /// Whether a request's body is being received.
     var isInBody = false
 }
 

@@ -4,7 +4,7 @@ import NephosHTTP
 import Synchronization
 import Testing
 
-/// Bodies of requests, and answers whose length nobody knows, over real sockets.
+/// Bodies of requests, and answers of unknown length, over real sockets.
 @Suite struct BodyTests {
     typealias Handler = @Sendable (HTTPRequest) async -> HTTPResponse
 
@@ -74,7 +74,7 @@ import Testing
         }
     }
 
-    /// Whoever is refused sees why, also while they send on.
+    /// A client reads the refusal also while it goes on sending.
     @Test func anUnwantedBodyHidesNoAnswer() async throws {
         let server = try Self.server { _ in HTTPResponse(401, text: "Who are you?") }
         defer { server.stop() }
@@ -180,7 +180,8 @@ import Testing
         try await onThread { [port = server.port] in
             let connection = try RawConnection(port)
             connection.get("/")
-            let text = String(decoding: connection.receive() + connection.receive() + connection.receive(), as: UTF8.self)
+            let text = String(
+                decoding: connection.receive() + connection.receive() + connection.receive(), as: UTF8.self)
             #expect(text.lowercased().contains("transfer-encoding: chunked") && text.contains("4\r\none \r\n"))
             let endless = try RawConnection(port)
             endless.get("/endless")

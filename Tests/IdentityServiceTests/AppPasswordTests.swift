@@ -84,7 +84,9 @@ import Testing
         let program = try house.newKey()
         let reply = try house.signIn("ada", secret, by: program)
         let narrow = reply.accessToken.token
-        func refused<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(_ request: Request, _ type: Reply.Type) {
+        func refused<Request: SwiftProtobuf.Message, Reply: SwiftProtobuf.Message>(
+            _ request: Request, _ type: Reply.Type
+        ) {
             #expect(
                 code { _ = try house.call(request, by: program, token: narrow, replying: type) } == .permissionFailure,
                 "\(Request.protoMessageName)")

@@ -8,7 +8,8 @@ import NephosZeroMQ
 struct AccountCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "account",
-        abstract: "Change the password, create app passwords, read the history of the account, close it; create and manage accounts.",
+        abstract:
+            "Change the password, create app passwords, read the history of the account, close it; create and manage accounts.",
         subcommands: [],
         groupedSubcommands: [
             CommandGroup(name: "Your account", subcommands: [Audit.self, Password.self, AppPassword.self, Close.self]),

@@ -55,8 +55,8 @@ extension AccountCommand {
             static let configuration = CommandConfiguration(
                 commandName: "create", abstract: "Create an app password. It is shown once.")
 
-            @Argument(help: "What it is for, such as the program's or the device's name.") var name: String
-            @Option(help: "What the program may use.") var scope = Scope.webdav
+            @Argument(help: "A name, such as the program's or the device's.") var name: String
+            @Option(help: "The program's rights.") var scope = Scope.webdav
             @OptionGroup var speaker: SpeakerOptions
             @OptionGroup var output: OutputOptions
 

@@ -88,7 +88,7 @@ extension DeploymentDirectory {
         }
     }
 
-    /// Its address for a person on this machine.
+    /// Its address on this machine.
     var webAddress: String? {
         guard let (host, port) = try? web else { return nil }
         let name = LocalPorts.isWildcard(host) || host == "127.0.0.1" ? "localhost" : host

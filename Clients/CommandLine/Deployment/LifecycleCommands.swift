@@ -250,7 +250,8 @@ struct UpCommand: ParsableCommand, OwnTimeout {
         }
         let log = LogTail(directory.supervisorLog)
         let pid = try Spawn.detached(
-            Spawn.sibling("nephos"), ["up", "--foreground", "--deployment", directory.path] + (noWeb ? ["--no-web"] : []),
+            Spawn.sibling("nephos"),
+            ["up", "--foreground", "--deployment", directory.path] + (noWeb ? ["--no-web"] : []),
             log: directory.supervisorLog)
         do { try waitUntilHealthy(directory, started: (pid, log)) } catch {
             // Nothing is left behind. What went wrong first is what the caller has to hear.

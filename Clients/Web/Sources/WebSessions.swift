@@ -2,8 +2,8 @@ internal import Crypto
 package import Foundation
 package import Logging
 package import NephosCore
-package import NephosKit
 internal import NephosFiles
+package import NephosKit
 
 /// Opens a device's home; tests open one of a cloud in their own process.
 package typealias OpenSession = @Sendable (_ home: URL, _ options: DeviceOptions) async throws(CloudError) -> Session
@@ -12,12 +12,12 @@ package typealias OpenSession = @Sendable (_ home: URL, _ options: DeviceOptions
 /// folder.
 ///
 /// The secrets in a home are sealed with a key of two halves. One is in the data folder, the other is the password, which
-/// is not kept: so neither lets anybody in alone. A home that nobody has used for ``homeRetention`` is removed; its
-/// password makes another.
+/// is not kept, so one half alone is of no use. A home that was not used for ``homeRetention`` is removed; its password
+/// makes another.
 package actor WebSessions {
     /// Sessions that are open at a time. The one that was used longest ago is closed for a further one.
     package static let openMax = 200
-    /// How long a session stays open that nobody uses.
+    /// An unused session is closed after this time.
     private static let idleTime: Duration = .seconds(1800)
     private static let homeRetention: TimeInterval = 30 * 86_400
     /// Sign-ins at a time. Further ones are asked to come again.
@@ -64,7 +64,9 @@ package actor WebSessions {
         do {
             try FileManager.default.createDirectory(
                 atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
-            if let data = FileManager.default.contents(atPath: path), data.count == 32 { return SymmetricKey(data: data) }
+            if let data = FileManager.default.contents(atPath: path), data.count == 32 {
+                return SymmetricKey(data: data)
+            }
             let key = SymmetricKey(size: .bits256)
             try AtomicFile.write(key.withUnsafeBytes { Data($0) }, to: path, mode: 0o600)
             return key
@@ -113,14 +115,15 @@ package actor WebSessions {
             if refused.count >= 1000 { refused = [:] }
             if error.code == .wrongCredentials { refused[id] = .now }
         }
-        await closeIdle()
+        closeIdle()
         return try result.get()
     }
 
     private static let wrongCredentials = CloudError(
-        .wrongCredentials, "The account's name or the app password is wrong. Create one: nephos account app-password create")
+        .wrongCredentials,
+        "The account's name or the app password is wrong. Create one: nephos account app-password create")
 
-    /// Names the home. Whoever has the data folder does not get to the password from it: that has 128 random bits.
+    /// The home's name. The password cannot be found from it, since it has 128 random bits.
     private static func id(of account: String, _ letters: String) -> String {
         let digest = SHA256.hash(data: Data("nephos web home\0\(account)\0\(letters)".utf8))
         return digest.prefix(16).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
@@ -162,18 +165,19 @@ package actor WebSessions {
         if removingHome { try? FileManager.default.removeItem(atPath: folder + "/" + id) }
     }
 
-    private func closeIdle() async {
+    private func closeIdle() {
         let now = ContinuousClock.now
         var byUse = entries.sorted { $0.value.used < $1.value.used }.map { ($0.key, $0.value.used) }
         while let (id, used) = byUse.first, byUse.count > Self.openMax || now - used > Self.idleTime {
             byUse.removeFirst()
-            await forget(id, removingHome: false)
+            // A session that is still read from ends after that.
+            entries[id] = nil
         }
     }
 
-    /// Closes what nobody uses, and removes homes that nobody has used for long. To be called from time to time.
+    /// Closes unused sessions, and removes homes that were not used for long. To be called from time to time.
     package func sweep() async {
-        await closeIdle()
+        closeIdle()
         let manager = FileManager.default
         for name in (try? manager.contentsOfDirectory(atPath: folder)) ?? [] where entries[name] == nil {
             let database = "\(folder)/\(name)/device.sqlite-wal"
@@ -191,7 +195,7 @@ package actor WebSessions {
     }
 }
 
-/// Somebody who has come in, as a device of their account.
+/// A program that has signed in, which is a device of an account.
 package final class WebUser: Sendable {
     package let session: Session
     package let account: String

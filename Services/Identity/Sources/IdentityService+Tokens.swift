@@ -154,7 +154,7 @@ extension IdentityService {
         return wire
     }
 
-    /// The device as others are told of it.
+    /// The device as a message.
     func told(_ device: DeviceRecord, _ transaction: any HandlerTransaction) throws -> WireDevice {
         var wire = WireDevice(device)
         if !device.appPassword.isEmpty {

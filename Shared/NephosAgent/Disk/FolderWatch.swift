@@ -41,7 +41,7 @@ final class FolderWatch: Sendable {
         /// Events were lost: everything may have changed.
         var isOverflown = false
 
-        /// What was heard of one folder is of another too: it was the same on disk all the time.
+        /// Events of one folder are the other's too: on disk it is the same folder.
         mutating func tellAlso(_ new: DocumentID, of old: DocumentID) {
             if let names = dirty[old] { dirty[new, default: DirtyNames(names: [])].formUnion(names) }
             if let names = written[old] { written[new, default: []].formUnion(names) }
@@ -104,7 +104,7 @@ final class FolderWatch: Sendable {
         }
     }
 
-    /// The folder's item has another id now. What was heard of it and not taken yet is told under the new one.
+    /// The folder's item has another id now. Events that were not taken yet get it too.
     func rename(_ old: DocumentID, to new: DocumentID) {
         state.withLock { state in
             state.events.tellAlso(new, of: old)

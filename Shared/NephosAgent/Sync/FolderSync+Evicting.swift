@@ -73,7 +73,9 @@ extension FolderSync {
         }
         guard row.place != Place(folder: container.root, name: IgnoreRule.fileName) else { return "It is always here." }
         guard row.stamp.size >= Placeholder.fileSizeMin else { return "It is so small that this would save nothing." }
-        guard let name = Placeholder.name(of: row.name) else { return "Its name is too long, or ends in .nephos as a placeholder's does." }
+        guard let name = Placeholder.name(of: row.name) else {
+            return "Its name is too long, or ends in .nephos as a placeholder's does."
+        }
         do {
             guard !row.isParked, let folder = try open(row.parent) else { return "It has moved. Try again." }
             let facts = try folder.facts(row.name)

@@ -137,9 +137,9 @@ extension Session {
 
 /// A password that a program uses in the place of the account's own. Its devices reach the documents alone.
 public struct AppPassword: Sendable, Hashable {
-    /// Names it for good.
+    /// Its permanent id.
     public var id: String
-    /// What it is for, as the person has said.
+    /// A name that the person has chosen.
     public var name: String
     /// By the server's clock.
     public var created: Timestamp
@@ -157,8 +157,8 @@ public struct AppPassword: Sendable, Hashable {
 extension Session {
     /// Creates an app password for WebDAV.
     ///
-    /// - Parameter name: What it is for; no two of an account have the same.
-    /// - Returns: It, and what the program is given: it is not told again.
+    /// - Parameter name: A name; no two app passwords of an account have the same.
+    /// - Returns: It, and the text for the program, which is not returned again.
     /// - Throws: ``CloudError`` `.alreadyExists`, `.limitExceeded` (revoke one), `.invalidArguments` for a name that is
     ///   empty or longer than 256 bytes; else as ``whoAmI()`` does.
     public func createAppPassword(_ name: String) async throws(CloudError) -> (password: AppPassword, secret: String) {

@@ -44,7 +44,7 @@ package struct DeviceOptions: Sendable {
     package var temporaryFolder: String?
     /// How this process finds the others of its home; nil: there is no way, and each does for itself.
     package var makeWay: (@Sendable (any BusLoop) -> any HomeWay)?
-    /// What the file with the home's secrets is sealed with; nil: it is not.
+    /// Seals the file with the home's secrets; nil: it is not sealed.
     package var sealingKey: SymmetricKey?
     /// Gets a session's engine, on its loop, before it starts.
     package var onMade: (@Sendable (DeviceEngine) -> Void)?

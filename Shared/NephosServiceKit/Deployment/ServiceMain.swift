@@ -48,7 +48,7 @@ public func runService(
     }
 }
 
-/// What a program beside the services is made from: it is a client of theirs, and has no secrets of the deployment's.
+/// The configuration of a program beside the services. It is a client of theirs, without secrets of the deployment.
 public struct ClientRuntimeConfig: Sendable {
     public var roster: Roster
     public var settings: Settings
@@ -60,7 +60,7 @@ public struct ClientRuntimeConfig: Sendable {
 /// Runs a program beside the services until SIGTERM or SIGINT, with settings, a log and a data folder as services have.
 ///
 /// - Parameters:
-///   - name: What its settings and its log call it.
+///   - name: Its name in settings and log.
 ///   - begin: Begins its work; what it returns ends that.
 /// - Throws: ``LoggedFailure``.
 public func runClient(

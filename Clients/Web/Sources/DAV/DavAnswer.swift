@@ -2,7 +2,7 @@ internal import Foundation
 internal import NephosCore
 internal import NephosHTTP
 
-/// What a request is answered with instead of what it asked for.
+/// The answer to a request that is not carried out.
 struct DavRefusal: Error {
     var response: HTTPResponse
 
@@ -29,7 +29,9 @@ extension CloudError {
     var response: HTTPResponse {
         var headers: [(name: String, value: String)] = []
         let status = httpStatus
-        if status == 401 { headers.append((name: "WWW-Authenticate", value: "Basic realm=\"Nephos\", charset=\"UTF-8\"")) }
+        if status == 401 {
+            headers.append((name: "WWW-Authenticate", value: "Basic realm=\"Nephos\", charset=\"UTF-8\""))
+        }
         if [429, 503].contains(status) {
             let seconds = max(1, retryAfter?.components.seconds ?? 5)
             headers.append((name: "Retry-After", value: "\(seconds)"))

@@ -52,9 +52,11 @@ extension DavHandler {
     /// Where the request's item is to go.
     private func target() throws -> DavPath {
         guard let address = request.header("Destination") else { throw DavRefusal(400, "Destination is missing.") }
-        if !address.hasPrefix("/"), let host = URLComponents(string: address).map({ components in
-            (components.host ?? "") + (components.port.map { ":\($0)" } ?? "")
-        }), let own = request.header("Host"), host.lowercased() != own.lowercased() {
+        if !address.hasPrefix("/"),
+            let host = URLComponents(string: address).map({ components in
+                (components.host ?? "") + (components.port.map { ":\($0)" } ?? "")
+            }), let own = request.header("Host"), host.lowercased() != own.lowercased()
+        {
             // A proxy may be reached at another port than this program.
             let names = [host, own].map { $0.split(separator: ":").first?.lowercased() ?? "" }
             guard names[0] == names[1] else { throw DavRefusal(502, "Destination is another server's.") }
@@ -84,7 +86,9 @@ extension DavHandler {
         try requireUnlocked(target, isNameChange: there == nil, withInner: true, submitted)
         guard let there else { return (target, true) }
         guard let entry = there.entry else { throw DavRefusal(403, "A container stays as it is.") }
-        guard !target.contains(path) else { throw DavRefusal(403, "A folder cannot be put in the place of one that it is in.") }
+        guard !target.contains(path) else {
+            throw DavRefusal(403, "A folder cannot be put in the place of one that it is in.")
+        }
         // A file takes a file's place at once.
         if entry.kind == .folder || entry.kind != source.kind {
             try await changes(target).trash(target.document)

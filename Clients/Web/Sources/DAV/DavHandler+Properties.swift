@@ -62,7 +62,8 @@ extension DavHandler {
             let path = handler.path
             rest = []
             locks = try handler.locks.locks(of: handler.user.account, at: path, withInner: isDeep)
-            quota = handler.wants(wanted, [.dav("quota-available-bytes"), .dav("quota-used-bytes")])
+            quota =
+                handler.wants(wanted, [.dav("quota-available-bytes"), .dav("quota-used-bytes")])
                 ? await Quota(handler.user) : nil
             if HiddenFiles.isHidden(path), let file = handler.user.hidden[path] {
                 rest = [Listed(path: path, hidden: file)]
@@ -117,7 +118,7 @@ extension DavHandler {
         }
     }
 
-    /// What the account's plan has room for; nil: nobody says.
+    /// The room on the account's plan; nil: unknown.
     private struct Quota {
         var used: UInt64
         var available: UInt64

@@ -28,7 +28,8 @@ extension DavHandler {
         case nil: return HTTPResponse(304, headers: headers)
         case .unsatisfiable?:
             return HTTPResponse(
-                416, text: "There are no such bytes.", headers: [(name: "Content-Range", value: "bytes */\(entry.size)")]
+                416, text: "There are no such bytes.",
+                headers: [(name: "Content-Range", value: "bytes */\(entry.size)")]
             )
         case .whole?: range = 0..<entry.size
         case .part(let part)?:

@@ -75,7 +75,9 @@ extension DavHandler {
             switch departure {
             case .deleted(let id): try await accepted.restore(id)
             case .moved(let id, let target):
-                guard target.container == path.container, try accepted.entry(at: target.document)?.id == id else { return }
+                guard target.container == path.container, try accepted.entry(at: target.document)?.id == id else {
+                    return
+                }
                 try await accepted.move(target.document, to: path.document)
                 try await accepted.copy(path.document, to: target.document)
             }
@@ -134,7 +136,7 @@ extension DavHandler {
     }
 }
 
-/// What a client says that the content's bytes are (`OC-Checksum`).
+/// A checksum that a client sends with a content (`OC-Checksum`).
 final class Checksum {
     /// The extended attribute that it is kept in, after the version that it is of.
     static let attribute = Data("dav.checksum".utf8)
@@ -145,7 +147,7 @@ final class Checksum {
         case sha256(SHA256)
     }
 
-    /// As it is told: `SHA1:` and hexadecimal digits.
+    /// Such as `SHA1:` and hexadecimal digits.
     let text: String
     private let expected: String
     private var hash: Hash

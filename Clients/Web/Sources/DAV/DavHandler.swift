@@ -10,7 +10,8 @@ internal import NephosKit
 struct DavHandler {
     static let methods: Set<HTTPRequest.Method> = Set(
         [
-            "OPTIONS", "GET", "HEAD", "PUT", "DELETE", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK",
+            "OPTIONS", "GET", "HEAD", "PUT", "DELETE", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK",
+            "UNLOCK",
         ].map { HTTPRequest.Method(rawValue: $0) })
 
     let user: WebUser
@@ -55,7 +56,7 @@ struct DavHandler {
 
     // MARK: What there is
 
-    /// What is at a path.
+    /// The thing at a path.
     enum Place {
         /// The list of containers, or a container.
         case root
@@ -80,7 +81,7 @@ struct DavHandler {
 
     func changes(_ path: DavPath) async throws -> AcceptedChanges { try await container(path).accepted }
 
-    /// What is at the path; nil: nothing.
+    /// The thing at the path; nil: there is none.
     func place(_ path: DavPath) async throws -> Place? {
         if path.isTop { return .root }
         let container = try await container(path)
@@ -119,7 +120,7 @@ struct DavHandler {
     ///   - isChange: Whether the request changes what is at the path; then locks count.
     ///   - isNameChange: Whether it makes or removes the name, which is a change of the folder that has it.
     ///   - withInner: Whether it changes what is in the folder too.
-    /// - Returns: What the documents service has to check as well.
+    /// - Returns: Conditions that the documents service checks as well.
     func check(
         _ entry: DocumentEntry?, isChange: Bool = true, isNameChange: Bool = false, withInner: Bool = false
     ) async throws -> [DocumentCondition] {
@@ -144,11 +145,13 @@ struct DavHandler {
     ) throws {
         var found = try locks.locks(of: user.account, at: path, withInner: withInner)
         if isNameChange { found += try locks.locks(of: user.account, at: path.parent) }
-        guard found.allSatisfy({ lock in
-            submitted.contains(lock.token)
-                // Of shared ones one is enough.
-                || !lock.isExclusive && found.contains { !$0.isExclusive && submitted.contains($0.token) }
-        }) else { throw DavRefusal.locked }
+        guard
+            found.allSatisfy({ lock in
+                submitted.contains(lock.token)
+                    // Of shared ones one is enough.
+                    || !lock.isExclusive && found.contains { !$0.isExclusive && submitted.contains($0.token) }
+            })
+        else { throw DavRefusal.locked }
     }
 
     /// - Returns: The lock tokens that the request names.

@@ -13,14 +13,14 @@ struct DavIf: Equatable {
     }
 
     struct List: Equatable {
-        /// What it is about; nil: what the request is.
+        /// The address that it is about; nil: the request's.
         var resource: String?
         var conditions: [Condition]
     }
 
     var lists: [List]
 
-    /// All lock tokens that are named, whatever is said of them.
+    /// All lock tokens that are named.
     var tokens: Set<String> {
         Set(
             lists.flatMap(\.conditions).compactMap { condition in

@@ -9,7 +9,7 @@ struct DavLock: Sendable, Equatable {
     /// Whether what is in the folder is locked too.
     var isDeep: Bool
     var isExclusive: Bool
-    /// XML that the program has said of itself.
+    /// XML by which the program names itself.
     var owner: String
     var lease: Duration
     /// Milliseconds since 1970.
@@ -72,7 +72,9 @@ final class DavLocks: Sendable {
     private static func locks(
         of account: String, at path: DavPath, withInner: Bool, _ database: Database
     ) throws -> [DavLock] {
-        let outer = (0...path.names.count).map { DavPath(container: path.container, names: Array(path.names.prefix($0))) }
+        let outer = (0...path.names.count).map {
+            DavPath(container: path.container, names: Array(path.names.prefix($0)))
+        }
         var places = outer.map(place)
         if !path.isTop { places.append(place(DavPath(container: nil, names: []))) }
         let own = place(path)
@@ -92,7 +94,8 @@ final class DavLocks: Sendable {
         guard let path = DavPath(row["place"] as String) else { return nil }
         return DavLock(
             token: row["token"], path: path, isDeep: row["is_deep"], isExclusive: row["is_exclusive"],
-            owner: row["owner"], lease: .seconds(row["lease"] as Int64), expires: UInt64(clamping: row["expires"] as Int64))
+            owner: row["owner"], lease: .seconds(row["lease"] as Int64),
+            expires: UInt64(clamping: row["expires"] as Int64))
     }
 
     /// Takes a lock.
@@ -131,9 +134,11 @@ final class DavLocks: Sendable {
         _ token: String, of account: String, at path: DavPath, lease: Duration
     ) throws(CloudError) -> DavLock? {
         try write { database in
-            guard var lock = try Self.locks(of: account, at: path, withInner: false, database).first(where: {
-                $0.token == token
-            }) else { return nil }
+            guard
+                var lock = try Self.locks(of: account, at: path, withInner: false, database).first(where: {
+                    $0.token == token
+                })
+            else { return nil }
             (lock.lease, lock.expires) = (lease, Self.now + UInt64(clamping: lease.components.seconds) * 1000)
             try database.execute(
                 sql: "UPDATE locks SET lease = ?, expires = ? WHERE token = ?",
@@ -145,15 +150,17 @@ final class DavLocks: Sendable {
     /// - Returns: False: there is none of this token that holds for the path.
     func release(_ token: String, of account: String, at path: DavPath) throws(CloudError) -> Bool {
         try write { database in
-            guard try Self.locks(of: account, at: path, withInner: false, database).contains(where: {
-                $0.token == token
-            }) else { return false }
+            guard
+                try Self.locks(of: account, at: path, withInner: false, database).contains(where: {
+                    $0.token == token
+                })
+            else { return false }
             try database.execute(sql: "DELETE FROM locks WHERE token = ?", arguments: [token])
             return true
         }
     }
 
-    /// Ends the locks of what is not there any more.
+    /// Ends the locks of a path and everything in it.
     func removeAll(of account: String, in path: DavPath) throws(CloudError) {
         let place = Self.place(path)
         try write { database in

@@ -2,7 +2,7 @@ internal import Foundation
 internal import NephosCore
 internal import NephosKit
 
-/// What a WebDAV address names: `/dav/`, `/dav/CONTAINER/` or something in a container's `Documents`.
+/// An address of WebDAV: `/dav/`, `/dav/CONTAINER/` or a path in a container's `Documents`.
 struct DavPath: Hashable, Sendable {
     static let prefix = "/dav"
 
@@ -57,7 +57,9 @@ struct DavPath: Hashable, Sendable {
                 bytes.append(byte)
                 continue
             }
-            guard let high = iterator.next().flatMap(digit), let low = iterator.next().flatMap(digit) else { return nil }
+            guard let high = iterator.next().flatMap(digit), let low = iterator.next().flatMap(digit) else {
+                return nil
+            }
             bytes.append(high << 4 | low)
         }
         return bytes

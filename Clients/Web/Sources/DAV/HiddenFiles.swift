@@ -2,8 +2,8 @@ internal import Foundation
 internal import NephosCore
 internal import Synchronization
 
-/// Files that a file manager keeps for itself beside a person's: `.DS_Store`, and `._name` with what a Mac's disk has
-/// of a file besides its content. They are in memory while the session is open, and no other device gets them.
+/// Files that a file manager keeps for itself: `.DS_Store`, and `._name` with a Mac's further attributes of a file. They
+/// are in memory while the session is open, and no other device gets them.
 final class HiddenFiles: Sendable {
     struct File {
         var bytes: [UInt8]
@@ -87,7 +87,7 @@ final class RecentPlaces: Sendable {
         made.withLock { $0[id].map { .now - $0 < Self.memory } ?? false }
     }
 
-    /// What has left the place within a minute; once.
+    /// The item that left the place within a minute. It is returned once.
     func take(_ path: DavPath) -> Departure? {
         places.withLock { places in
             guard let place = places.removeValue(forKey: path), .now - place.time < Self.memory else { return nil }

@@ -66,7 +66,8 @@ extension IdentityService {
     ) throws -> WireReadStorageReply {
         let owner: Owner
         if request.appID.isEmpty {
-            owner = Owner(try requireSubject(request.accountName, admitsAppPasswords: true, context, transaction).account.id)
+            owner = Owner(
+                try requireSubject(request.accountName, admitsAppPasswords: true, context, transaction).account.id)
         } else {
             guard context.caller == nil else {
                 throw CloudError(.permissionFailure, "Only the operator may ask for an app's public databases.")

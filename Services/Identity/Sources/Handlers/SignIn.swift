@@ -127,8 +127,9 @@ extension IdentityService {
         let devices = DeviceStore(transaction: transaction)
         let app = try requireApp(request.appID, transaction)
         let enrolments = try devices.enrolments(of: context.peer.publicKey)
-        guard case .enrol(let known, let ending) = EnrolmentRule.decide(
-            enrolments: enrolments, account: account.id, appPassword: verified.attempt.appPassword?.id ?? "")
+        guard
+            case .enrol(let known, let ending) = EnrolmentRule.decide(
+                enrolments: enrolments, account: account.id, appPassword: verified.attempt.appPassword?.id ?? "")
         else { throw enrolments.first(where: \.state.isLockedOut)?.ending ?? Self.deviceRevoked }
 
         if known == nil {

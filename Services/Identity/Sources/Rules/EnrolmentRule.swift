@@ -38,7 +38,7 @@ enum EnrolmentRule {
         }
     }
 
-    /// - Parameter appPassword: What it signs in with; empty: the account's own password. With another than before the key
+    /// - Parameter appPassword: The app password's id; empty: the account's own password. With another than before the key
     ///   is another device, which may do other things.
     static func decide(enrolments: [DeviceRecord], account: AccountID, appPassword: String = "") -> Decision {
         // Also with another account: the key itself is what was lost.

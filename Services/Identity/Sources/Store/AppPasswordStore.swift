@@ -4,13 +4,12 @@ internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
 
-/// What a program is given in the place of the account's password. Only a hash of it is kept; one that was revoked is
-/// gone.
+/// A password for a program, in the place of the account's. Only a hash of it is kept, and a revoked one is removed.
 struct AppPassword: Hashable, Sendable {
     /// Those of an account.
     static let ofAccountMax = 50
 
-    /// What devices that signed in with it may do.
+    /// The rights of the devices that signed in with it.
     enum Scope: Int64, Sendable {
         /// Files by WebDAV: the documents service alone.
         case webdav = 1
@@ -31,7 +30,7 @@ struct AppPassword: Hashable, Sendable {
     /// When a device of it last signed in or renewed its tokens; nil: none ever did.
     var lastUsed: Timestamp?
 
-    /// What is typed: 128 bits, so it needs no slow hash, and whoever guesses at it gets nowhere.
+    /// The text that is typed. It has 128 random bits, so it cannot be guessed and needs no slow hash.
     ///
     /// It comes from the request that makes it and a key outside of the database, so that a repeat is answered as the
     /// first was.

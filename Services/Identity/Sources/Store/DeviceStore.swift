@@ -175,6 +175,7 @@ struct DeviceStore {
             policyClass: PolicyClass(rawValue: row.integer(9)) ?? .computer,
             enrolled: Timestamp(column: row.integer(6)),
             lastSeen: Timestamp(column: row.integer(7)), state: state,
-            ended: row.integer(10) == 0 ? nil : Timestamp(column: row.integer(10)), endedBy: row.text(11), appPassword: row.text(12))
+            ended: row.integer(10) == 0 ? nil : Timestamp(column: row.integer(10)), endedBy: row.text(11),
+            appPassword: row.text(12))
     }
 }

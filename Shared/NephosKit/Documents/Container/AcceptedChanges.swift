@@ -2,11 +2,8 @@ internal import Foundation
 package import NephosCore
 internal import NephosWire
 
-/// Changes of a container that return once the server has taken them. What it rejects is not kept on this device: the
-/// caller hears of it at once.
-///
-/// For a program that changes something for somebody who waits for the answer, as a web server does. Paths are by the
-/// bytes of their names.
+/// Changes of a container that return once the server has accepted them. A rejected change throws, and is not kept on
+/// this device. For programs such as a web server, whose clients wait for the answer. Paths are by the bytes of names.
 package struct AcceptedChanges: Sendable {
     let handle: ContainerHandle
     /// How long nothing may move while a change is sent.
@@ -228,7 +225,7 @@ package struct AcceptedChanges: Sendable {
         return try handle.entry(id)
     }
 
-    /// What was asked of the server.
+    /// A change that was handed over to be sent.
     private struct Sent {
         /// The requests' places among those that wait; nil: there was nothing to send.
         var positions: ClosedRange<Int64>?

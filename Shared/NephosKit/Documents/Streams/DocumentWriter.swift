@@ -82,7 +82,7 @@ public final class DocumentWriter: Sendable {
         }
     }
 
-    /// The same, and has somebody else put it.
+    /// The same, with the caller's own way to put it.
     ///
     /// - Parameters:
     ///   - modified: The content's date; nil: now.
