@@ -29,6 +29,21 @@ import Testing
         #expect(devices.map(\.name) == ["desk", "WebDAV"])
     }
 
+    /// Each attempt costs some work, so there are few; programs that are known go on.
+    @Test func wrongPasswordsOfOneAddressAreFew() async throws {
+        let house = try await WebHouse()
+        let program = try await house.makeProgram()
+        #expect(try await program("PUT", "/a.txt", "a").status == 201)
+        var statuses: [Int] = []
+        for number in 0..<25 {
+            let wrong = Program(
+                door: house.door, account: "anna", password: "\(10 + number)" + String(repeating: "7", count: 24))
+            statuses.append(try await wrong("GET", "/a.txt").status)
+        }
+        #expect(statuses.last == 429 && !statuses.contains(200), "\(statuses)")
+        #expect(try await program("GET", "/a.txt").text == "a")
+    }
+
     @Test func aRevokedPasswordLetsNobodyIn() async throws {
         let house = try await WebHouse()
         let made = try await house.device.createAppPassword("phone")

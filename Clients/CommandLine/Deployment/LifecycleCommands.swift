@@ -83,7 +83,9 @@ struct InitCommand: ParsableCommand {
                 completing: { files in
                     try files.write(half)
                     var settings = try files.settings()
-                    let port = webPort ?? (port + 80 <= 65_535 ? port + 80 : 0)
+                    // Elsewhere nephos up does not start it.
+                    let isHere = !hostPerService && handOut == nil && port + 80 <= 65_535
+                    let port = webPort ?? (isHere ? port + 80 : 0)
                     if port > 0 { try settings.set("NEPHOS_WEB_PORT", to: "\(port)") }
                     try files.write(settings)
                 })

@@ -38,15 +38,35 @@ struct WebCommand: AsyncParsableCommand {
             ) { config in
                 let transport = ZeroMQTransport()
                 let door = try WebDoor(
-                    folder: config.dataDirectory, connection: try config.roster.connectionString(),
+                    folder: config.dataDirectory, connection: try config.roster.innerConnectionString(),
                     logger: config.logger
                 ) { home, options throws(CloudError) in
-                    try await Session.open(home: home, transport: transport, options: options, logger: config.logger)
+                    // As services reach each other: in a container network devices' addresses lead nowhere.
+                    var options = options
+                    options.addresses = config.roster.services.map(SessionRecord.Service.init)
+                    return try await Session.open(
+                        home: home, transport: transport, options: options, logger: config.logger)
                 }
-                let server = try WebServer(try WebConfiguration(config.settings, config.logger), door)
+                let configuration = try WebConfiguration(config.settings, config.logger)
+                let server = try WebServer(configuration, door)
+                if configuration.certificate == nil, !configuration.host.hasPrefix("127."), configuration.host != "::1"
+                {
+                    config.logger.warning(
+                        "Others reach this address, and it has no certificate: passwords travel in clear text. Put a proxy with TLS before it.",
+                        metadata: ["host": "\(configuration.host)"])
+                }
                 return { await server.stop() }
             }
         } catch is LoggedFailure { throw ExitCode.failure }
+    }
+}
+
+extension SessionRecord.Service {
+    fileprivate init(_ entry: Roster.Entry) {
+        self.init(
+            service: entry.service, publicKey: entry.publicKey, nextPublicKey: entry.nextPublicKey,
+            requests: [entry.requests], subscriptions: [entry.subscriptions].compactMap { $0 },
+            bulk: [entry.bulk].compactMap { $0 })
     }
 }
 

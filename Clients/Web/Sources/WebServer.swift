@@ -61,7 +61,8 @@ package final class WebDoor: Sendable {
         guard let path = DavPath(request.path) else { return HTTPResponse(404, text: "There is nothing here.") }
         do {
             let (account, password) = try Self.credentials(request)
-            let user = try await sessions.user(account: account, password: password)
+            let user = try await sessions.user(
+                account: account, password: password, from: request.address)
             return await DavHandler(user: user, locks: locks, request: request, path: path).answer()
         } catch { return CloudError(wrapping: error).response }
     }

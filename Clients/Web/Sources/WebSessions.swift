@@ -32,6 +32,10 @@ package actor WebSessions {
     private var signIns = 0
     /// Passwords that were wrong a moment ago: a program that repeats one does not have the account's owner wait.
     private var refused: [String: ContinuousClock.Instant] = [:]
+    /// Failed sign-ins of each address within a minute.
+    private var failures: [String: (count: Int, since: ContinuousClock.Instant)] = [:]
+    /// More of one address in a minute are not tried: each costs this program and identity some work.
+    private static let failuresMax = 20
 
     private struct Entry {
         var user: Task<Result<WebUser, CloudError>, Never>
@@ -81,27 +85,35 @@ package actor WebSessions {
 
     /// The user of an account's name and an app password.
     ///
+    /// - Parameter address: The client's, for ``failuresMax``.
     /// - Throws: ``CloudError`` `.wrongCredentials`, `.deviceRevoked`, `.accountTemporarilyUnavailable`; `.serviceBusy`,
     ///   `.requestRateLimited`, `.networkUnavailable` and the like (come again).
-    package func user(account: String, password: String) async throws(CloudError) -> WebUser {
+    package func user(account: String, password: String, from address: String) async throws(CloudError) -> WebUser {
         guard let letters = Base32.canonical(password), letters.utf8.count == 26, 1...256 ~= account.utf8.count else {
             throw Self.wrongCredentials
         }
         let name = account.lowercased()
         let id = Self.id(of: name, letters)
-        let user = try await user(id, name, letters)
+        let user = try await user(id, name, letters, address)
         guard await user.isSignedIn else {
             // It may have been revoked, or its home lost.
             await forget(id, removingHome: true)
-            return try await self.user(id, name, letters)
+            return try await self.user(id, name, letters, address)
         }
         return user
     }
 
-    private func user(_ id: String, _ account: String, _ letters: String) async throws(CloudError) -> WebUser {
+    private func user(
+        _ id: String, _ account: String, _ letters: String, _ address: String
+    ) async throws(CloudError) -> WebUser {
         entries[id]?.used = .now
         if let entry = entries[id] { return try await entry.user.value.get() }
         if let time = refused[id], .now - time < .seconds(60) { throw Self.wrongCredentials }
+        if let failed = failures[address], failed.count >= Self.failuresMax, .now - failed.since < .seconds(60) {
+            throw CloudError(
+                .requestRateLimited, "Too many wrong passwords came from this address. Try again in a minute.",
+                retryAfter: .seconds(60))
+        }
         guard signIns < Self.signInsMax else {
             throw CloudError(.serviceBusy, "Many sign in at this moment. Try again.", retryAfter: .seconds(2))
         }
@@ -112,11 +124,19 @@ package actor WebSessions {
         signIns -= 1
         if case .failure(let error) = result {
             await forget(id, removingHome: false)
-            if refused.count >= 1000 { refused = [:] }
-            if error.code == .wrongCredentials { refused[id] = .now }
+            if error.code == .wrongCredentials { noteFailure(id, address) }
         }
         closeIdle()
         return try result.get()
+    }
+
+    private func noteFailure(_ id: String, _ address: String) {
+        let now = ContinuousClock.now
+        if refused.count >= 1000 { refused = [:] }
+        refused[id] = now
+        if failures.count >= 1000 { failures = failures.filter { now - $0.value.since < .seconds(60) } }
+        let former = failures[address].flatMap { now - $0.since < .seconds(60) ? $0 : nil }
+        failures[address] = ((former?.count ?? 0) + 1, former?.since ?? now)
     }
 
     private static let wrongCredentials = CloudError(

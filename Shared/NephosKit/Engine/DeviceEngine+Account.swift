@@ -226,7 +226,7 @@ extension DeviceEngine {
         var next = SessionRecord(
             accountID: account, accountName: reply.accountName, deviceID: DeviceID(reply.device.deviceID),
             deviceName: reply.device.name, identityToken: reply.identityToken, signedIn: true,
-            defaultApp: AppID(app.appID), storeIDs: [:], services: reply.services.map(SessionRecord.Service.init),
+            defaultApp: AppID(app.appID), storeIDs: [:], services: addresses(reply.services),
             identity: request.identity, revoked: false)
         next.secrets = makeOperationID().description
         var kept = keys
@@ -394,8 +394,22 @@ extension DeviceEngine {
     }
 }
 
+extension DeviceEngine {
+    /// The services' addresses: those that the server sends, unless this device has others (``DeviceOptions/addresses``).
+    func addresses(_ wire: [WireServiceAddress]) -> [SessionRecord.Service] {
+        wire.map { wire in
+            var service = SessionRecord.Service(wire)
+            if let own = options.addresses.first(where: { $0.service == wire.service }) {
+                (service.requests, service.subscriptions) = (own.requests, own.subscriptions)
+                service.bulk = own.bulk
+            }
+            return service
+        }
+    }
+}
+
 extension SessionRecord.Service {
-    init(_ wire: WireServiceAddress) {
+    fileprivate init(_ wire: WireServiceAddress) {
         self.init(
             service: wire.service, publicKey: wire.publicKey,
             nextPublicKey: wire.nextPublicKey.isEmpty ? nil : wire.nextPublicKey, requests: wire.requestEndpoints,

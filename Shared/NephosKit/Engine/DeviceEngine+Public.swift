@@ -51,7 +51,7 @@ extension DeviceEngine {
         var next = SessionRecord(
             accountID: SessionRecord.publicAccount, accountName: "", deviceID: DeviceID(""), deviceName: "",
             identityToken: "", signedIn: true, defaultApp: AppID(app.appID), storeIDs: [:],
-            services: reply.services.map(SessionRecord.Service.init), identity: identity, revoked: false)
+            services: addresses(reply.services), identity: identity, revoked: false)
         next.setContainers(app.containerIds, of: AppID(app.appID))
         next.setOwners(app)
         next.secrets = makeOperationID().description

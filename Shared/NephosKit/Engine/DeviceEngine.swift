@@ -44,6 +44,8 @@ package struct DeviceOptions: Sendable {
     package var temporaryFolder: String?
     /// How this process finds the others of its home; nil: there is no way, and each does for itself.
     package var makeWay: (@Sendable (any BusLoop) -> any HomeWay)?
+    /// Services that this device reaches at other addresses than those that the server sends, as within a container network.
+    package var addresses: [SessionRecord.Service] = []
     /// Seals the file with the home's secrets; nil: it is not sealed.
     package var sealingKey: SymmetricKey?
     /// Gets a session's engine, on its loop, before it starts.

@@ -246,7 +246,7 @@ final class TokenKeeper {
                     return true
                 }
                 hold(try engine.loadSecrets())
-                engine.learn(reply.services.map(SessionRecord.Service.init))
+                engine.learn(engine.addresses(reply.services))
                 heed(reply.accessToken.app, of: app)
                 finish(nil)
             case .failure(let error):

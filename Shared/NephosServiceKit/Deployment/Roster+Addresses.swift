@@ -34,6 +34,12 @@ extension Roster {
         return try ConnectionString(endpoint: entry.publicRequests ?? entry.requests, key: try entry.key)
     }
 
+    /// The same with the address at which services reach each other.
+    public func innerConnectionString() throws(CloudError) -> ConnectionString {
+        let entry = try entry(of: .identity)
+        return try ConnectionString(endpoint: entry.requests, key: try entry.key)
+    }
+
     /// Has a service bind its ports at this host, whatever host others reach it by.
     ///
     /// - Throws: ``CloudError`` `.invalidArguments` for a host that cannot be one, `.configurationInvalid` for a service

@@ -24,7 +24,8 @@ extension DavHandler {
         guard
             let lock = try locks.take(
                 path, account: user.account, isDeep: depth == "infinity", isExclusive: scope == .dav("exclusive"),
-                owner: String((body.first(.dav("owner"))?.content ?? "").prefix(4096)), lease: lease)
+                owner: body.first(.dav("owner")).map(\.content).flatMap { $0.utf8.count <= 4096 ? $0 : nil } ?? "",
+                lease: lease)
         else { throw DavRefusal(423, condition: "no-conflicting-lock") }
         guard place == nil, !HiddenFiles.isHidden(path) else { return Self.answer(200, lock) }
         // A lock on a name that nothing has makes an empty file.
