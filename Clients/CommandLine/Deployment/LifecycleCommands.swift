@@ -82,11 +82,12 @@ struct InitCommand: ParsableCommand {
                 checking: { if !hostPerService { try RosterChecks.requireUsable($0, at: host, port) } },
                 completing: { files in
                     try files.write(half)
-                    var settings = try files.settings()
                     // Elsewhere nephos up does not start it.
                     let isHere = !hostPerService && handOut == nil && port + 80 <= 65_535
                     let port = webPort ?? (isHere ? port + 80 : 0)
-                    if port > 0 { try settings.set("NEPHOS_WEB_PORT", to: "\(port)") }
+                    guard port > 0 else { return }
+                    var settings = try files.settings()
+                    try settings.set("NEPHOS_WEB_PORT", to: "\(port)")
                     try files.write(settings)
                 })
         } catch let error as CloudError where ifMissing && error.code == .alreadyExists {
