@@ -198,8 +198,9 @@ extension FolderSync {
             items[row.name] = row
             if found[row.name] == nil, !unknown.contains(row.name), vanished[row.id] == nil { vanished[row.id] = .now }
         }
-        for name in look.names.names ?? [] where found[name] == nil {
-            later.remove(Place(folder: look.folder, name: name))
+        // Nothing is there to be looked at again.
+        for place in Array(later.places) where place.folder == look.folder && look.names.contains(place.name) {
+            if found[place.name].map({ $0.kind == .special }) ?? true { later.remove(place) }
         }
         for (name, facts) in found {
             let place = Place(folder: look.folder, name: name)
@@ -265,8 +266,11 @@ extension FolderSync {
             later.remove(place)
             dirty.insert(item.id, isDeep: true)
         case .make:
-            guard try !leaveIgnored(place, facts) else { return }
-            guard try !isTaken(place) else { return try rename(place, facts) }
+            guard try !leaveIgnored(place, facts) else { return later.remove(place) }
+            guard try !isTaken(place) else {
+                later.remove(place)
+                return try rename(place, facts)
+            }
             batch.append(.make(place, facts))
         case .change(let item):
             vanished[item.id] = nil
