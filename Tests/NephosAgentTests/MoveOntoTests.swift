@@ -9,6 +9,24 @@ import Testing
 
 /// Moves that meet deletions, other moves, and writes that hide their times.
 @Suite struct MoveOntoTests {
+    /// Another device's move arrives between a look at the disk and the sending of what it found.
+    @Test(arguments: [true, false]) func whatIsMadeWhereAnItemComesTakesItsFilesNowhere(isFolder: Bool) async throws {
+        let house = try await Household()
+        try house[0].write(isFolder ? "A/f.txt" : "A", "f")
+        try await house.expectEqual()
+        try house[1].move("A", "B")
+        for _ in 0..<5 {
+            try await house[1].sync.pass()
+            try await house.cloud.settle()
+        }
+        try house[0].write(isFolder ? "B/n.txt" : "B", "n")
+        try await house[0].sync.sendMade("B")
+        let tree = try await house.expectEqual()
+        #expect(tree["A"] == nil && tree.values.contains("f") && tree.values.contains("n"), "\(tree)")
+        #expect(tree[isFolder ? "B/f.txt" : "B"] == "f", "\(tree)")
+        #expect(try await house[0].container.trash.list().isEmpty)
+    }
+
     /// `rm -r dist; mv build dist`, as build programs do.
     @Test func folderTakesTheNameOfOneThatWasDeleted() async throws {
         let house = try await Household()
@@ -326,4 +344,14 @@ private func canBeImmutable(_ folder: String) -> Bool {
     }
     defer { try? FileManager.default.removeItem(atPath: path) }
     return setImmutable(path, true) && setImmutable(path, false)
+}
+
+extension FolderSync {
+    /// Sends a new file or folder at the top, as a look found it a moment ago.
+    fileprivate func sendMade(_ name: String) async throws {
+        let place = Place(folder: container.root, name: FileName(name.utf8))
+        var batch = LocalBatch()
+        batch.append(.make(place, try root.folder.facts(place.name)))
+        try await send(&batch)
+    }
 }

@@ -69,6 +69,21 @@ import Testing
         #expect(try await house.expectEqual() == tree)
     }
 
+    /// Another folder was moved to the name of a folder whose deletion is held, and that is restored.
+    @Test func folderThatTookARestoredFoldersNameIsKept() async throws {
+        let house = try await Household()
+        try await fill(house)
+        try house[0].write("Other/x.txt", "x")
+        try await house.expectEqual()
+        try house[0].remove("Letters")
+        try house[0].move("Other", "Letters")
+        try await run(house)
+        try house[0].store.requestRestore(in: house[0].folder)
+        let tree = try await house.expectEqual()
+        #expect(tree["Letters/x.txt"] == "x" && tree["Letters/0.txt"] == "0" && tree["other.txt"] == "other")
+        #expect(tree.count == 83, "\(tree.keys.sorted())")
+    }
+
     @Test func movedFolderIsNoLargeDeletion() async throws {
         let house = try await Household()
         try await fill(house)

@@ -106,8 +106,9 @@ extension FolderSync {
     }
 
     private func apply(_ ids: [DocumentID]) async throws(CloudError) {
-        for (item, reason) in try await container.takeRejectedDeletions(ids) {
-            note(.kept, item.place, "It was not deleted: \(reason)")
+        for rejected in try await container.takeRejectedPlaces(ids) {
+            guard let item = rejected.item else { continue }
+            note(.kept, item.place, "It was not \(rejected.isDeletion ? "deleted" : "moved"): \(rejected.reason)")
         }
         var ids = ids
         var plan = RemotePlan(isOnDemand: policy.isOnDemand, placeholders: restoredPlaceholders)
@@ -163,6 +164,7 @@ extension FolderSync {
         }
         try await carryOut(plan)
         endBlocks()
+        reportProgress()
     }
 
     /// Forgets a row of an item that the container does not know, and looks at its place again.

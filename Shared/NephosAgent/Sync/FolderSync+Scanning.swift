@@ -125,15 +125,20 @@ extension FolderSync {
         }
     }
 
-    /// Forgets waiting moves that are not as they were found.
+    /// Forgets waiting moves that are not as they were found. Their items are looked for again where they were.
     func checkWaitingMoves() throws(CloudError) {
         for (id, move) in waitingMoves {
+            guard let row = try read({ try $0.item(id) }) else {
+                waitingMoves[id] = nil
+                continue
+            }
             let facts = (try? open(move.place.folder)?.facts(move.place.name)) ?? nil
             let blocker = try read { try $0.child(of: move.place.folder, named: move.place.name) }
-            guard let row = try read({ try $0.item(id) }), let facts, row.stamp.isFile(facts),
-                let blocker, blocker.id == move.blocker, !blocker.stamp.isFile(facts), try standing(of: row) != .same
+            guard let facts, row.stamp.isFile(facts), let blocker, blocker.id == move.blocker,
+                !blocker.stamp.isFile(facts), try standing(of: row) != .same
             else {
                 waitingMoves[id] = nil
+                dirty.insert(row.place)
                 continue
             }
             waitingMoves[id]?.item = row

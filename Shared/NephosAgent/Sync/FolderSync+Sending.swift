@@ -55,6 +55,7 @@ extension FolderSync {
             isSendingFull = try isFull()
         }
         try await apply(&prepared, files, after: &before)
+        reportProgress()
     }
 
     /// Whether so much waits to be sent that no more contents are copied into the home for now.
@@ -225,8 +226,11 @@ extension FolderSync {
         }
         var failures: [(Prepared, CloudError)] = []
         var madeFolders: [DocumentID] = []
+        let elsewhere = try zip(some, outcomes).compactMap { one, outcome throws(CloudError) in
+            try placeOfOther(one, outcome)
+        }
         try write { tree in
-            for (one, outcome) in zip(some, outcomes) {
+            for (one, outcome) in zip(some, outcomes) where !elsewhere.contains(one.place) {
                 switch outcome {
                 case .success(let outcome):
                     if let made = try record(one, outcome, tree) { madeFolders.append(made) }
@@ -234,9 +238,25 @@ extension FolderSync {
                 }
             }
         }
-        for (one, outcome) in zip(some, outcomes) where (try? outcome.get()) != nil { note(one.action, one.place) }
+        for (one, outcome) in zip(some, outcomes) where !elsewhere.contains(one.place) {
+            if (try? outcome.get()) != nil { note(one.action, one.place) }
+        }
+        // The next look gives what is there another name.
+        for place in elsewhere { lookAgain(place) }
         for id in madeFolders { dirty.insert(id, isDeep: true) }
         for (one, error) in failures { try await handle(error, of: one) }
+    }
+
+    /// The place of a new file or folder that became one with an item, in the container, which is elsewhere on this disk and
+    /// about to be moved there; nil: it did not.
+    private func placeOfOther(
+        _ one: Prepared, _ outcome: Result<ContainerTree.Outcome, CloudError>
+    ) throws(CloudError) -> Place? {
+        guard case .make(let place, _) = one.local, case .success(let outcome) = outcome,
+            let row = try read({ try $0.item(outcome.item) }), row.place != place, try standing(of: row) == .same
+        else { return nil }
+        remote.insert(outcome.item)
+        return place
     }
 
     /// Flushes names that were made or changed: they must not be gone after a power cut when the container has them.

@@ -66,6 +66,7 @@ package actor FolderSync {
     private(set) var lastScanBegin = ContinuousClock.now
     private var lastComparison = ContinuousClock.now
     private var lastReport: FolderReport?
+    private var lastProgressReport = ContinuousClock.now
     private var problem: String?
     /// Counted once after rows were written: a pass may follow each event, and the table be long.
     private var rowCount: (all: Int, evicted: Int)?
@@ -401,6 +402,15 @@ package actor FolderSync {
         }
         return paths.map { $0.map(\.text).joined(separator: "/") }.sorted()
     }
+
+    /// Writes the status during a long pass, such as the first one of a large folder.
+    func reportProgress() {
+        guard .now - lastProgressReport >= Self.progressPause else { return }
+        lastProgressReport = .now
+        report(.syncing)
+    }
+
+    private static let progressPause = Duration.seconds(5)
 
     private func report(_ state: FolderReport.State, problem: String? = nil) {
         var report = FolderReport()

@@ -216,6 +216,7 @@ extension WireDocumentChange {
 
     var creates: Bool { if case .create = kind { true } else { false } }
     var trashes: Bool { if case .trash = kind { true } else { false } }
+    var places: Bool { if case .place = kind { true } else { false } }
     var createsFolder: Bool { if case .create(let create) = kind { create.kind == .folder } else { false } }
 
     /// Which further content it brings, or takes away; nil: none.

@@ -164,8 +164,10 @@ extension DocumentTransaction {
             refusals.filter { $0.change?.content != nil && $0.change?.renditionName == nil && !$0.isConditional })
     }
 
-    func rejectedDeletions(of id: DocumentID) throws -> [Refusal] {
-        try rows.undecided.all(.rejected, of: id.name).map(Refusal.init).filter { $0.change?.trashes ?? false }
+    /// Rejected deletions and moves: no content is lost with them.
+    func rejectedPlaces(of id: DocumentID) throws -> [Refusal] {
+        try rows.undecided.all(.rejected, of: id.name).map(Refusal.init)
+            .filter { $0.change.map { $0.trashes || $0.places } ?? false }
     }
 
     /// Takes a refusal out, and its bytes with it unless they wait to be sent by something else.

@@ -166,25 +166,36 @@ package struct ContainerTree: Sendable {
         handle.scope.execute { $0.engine.removeContents(versions) }
     }
 
-    /// Takes rejected deletions of these items out of the list, if the items are in the tree again.
-    ///
-    /// - Returns: The items, each with the reason.
-    package func takeRejectedDeletions(_ ids: [DocumentID]) async throws(CloudError) -> [(Item, reason: String)] {
-        let root = root
-        func rejected(_ documents: DocumentTransaction) throws -> [(Item, DocumentTransaction.Refusal)] {
+    /// A rejected deletion or move of an item.
+    package struct RejectedPlace: Sendable {
+        /// Nil: another device has deleted it.
+        package var item: Item?
+        package var isDeletion: Bool
+        package var reason: String
+    }
+
+    /// Takes rejected deletions and moves of these items out of the list. The items are where the server has them, so there
+    /// is nothing to decide.
+    package func takeRejectedPlaces(_ ids: [DocumentID]) async throws(CloudError) -> [RejectedPlace] {
+        func rejected(
+            _ documents: DocumentTransaction
+        ) throws -> [(refusal: DocumentTransaction.Refusal, rejected: RejectedPlace)] {
             guard try documents.hasRefusals() else { return [] }
             var folders: [DocumentID: DocumentPath] = [:]
-            return try ids.flatMap { id -> [(Item, DocumentTransaction.Refusal)] in
-                let refusals = try documents.rejectedDeletions(of: id)
-                guard !refusals.isEmpty, let item = try documents.treeItem(id, in: root, &folders) else { return [] }
-                return refusals.map { (item, $0) }
+            return try ids.flatMap { id in
+                let refusals = try documents.rejectedPlaces(of: id)
+                let item = refusals.isEmpty ? nil : try documents.treeItem(id, in: root, &folders)
+                return refusals.map { refusal in
+                    let isDeletion = refusal.change?.trashes ?? false
+                    return (refusal, RejectedPlace(item: item, isDeletion: isDeletion, reason: refusal.error.message))
+                }
             }
         }
         guard try !handle.read({ try rejected($0) }).isEmpty else { return [] }
         return try await handle.change { draft in
-            try rejected(draft.documents).map { item, refusal in
+            try rejected(draft.documents).map { refusal, rejected in
                 try draft.documents.removeRefusal(refusal)
-                return (item, refusal.error.message)
+                return rejected
             }
         }
     }
