@@ -14,7 +14,7 @@ import Testing
         try await house[0].sync.pass()
         try house[0].remove("a.txt")
         try await Task.sleep(for: .milliseconds(1200))
-        await house[0].sync.scanAll()
+        try await house[0].sync.scanAll()
         try await house.settle(within: .seconds(20))
         #expect(try await house.expectEqual() == [:])
     }

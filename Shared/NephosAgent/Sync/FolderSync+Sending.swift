@@ -226,11 +226,13 @@ extension FolderSync {
         }
         var failures: [(Prepared, CloudError)] = []
         var madeFolders: [DocumentID] = []
-        let elsewhere = try zip(some, outcomes).compactMap { one, outcome throws(CloudError) in
-            try placeOfOther(one, outcome)
+        var elsewhere: [Place] = []
+        for (one, outcome) in zip(some, outcomes) {
+            if let place = try placeOfOther(one, outcome) { elsewhere.append(place) }
         }
+        let isElsewhere = Set(elsewhere)
         try write { tree in
-            for (one, outcome) in zip(some, outcomes) where !elsewhere.contains(one.place) {
+            for (one, outcome) in zip(some, outcomes) where !isElsewhere.contains(one.place) {
                 switch outcome {
                 case .success(let outcome):
                     if let made = try record(one, outcome, tree) { madeFolders.append(made) }
@@ -238,7 +240,7 @@ extension FolderSync {
                 }
             }
         }
-        for (one, outcome) in zip(some, outcomes) where !elsewhere.contains(one.place) {
+        for (one, outcome) in zip(some, outcomes) where !isElsewhere.contains(one.place) {
             if (try? outcome.get()) != nil { note(one.action, one.place) }
         }
         // The next look gives what is there another name.
