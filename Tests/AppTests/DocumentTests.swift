@@ -96,7 +96,7 @@ import Testing
         // The guide names each library that ops/install installs for a build.
         let guide = try lines("docs/sdk.md").joined()
         let libraries = try lines("ops/install").joined(separator: "\n").matches(of: #/lib\w+-dev/#)
-        #expect(libraries.count == 5)
+        #expect(libraries.count == 6)
         for library in libraries { #expect(guide.contains(library.0), "\(library.0)") }
     }
 
