@@ -38,7 +38,7 @@ final class TemporaryDeployment: Sendable {
         guard let port = LocalPorts.firstFree(from: 20_000 + 32 * Int(getpid()) % 10_000) else {
             throw CloudError(.serviceUnavailable, "No free ports were found on this machine.")
         }
-        try nephos(["init", "--deployment", directory, "--port", "\(port)"])
+        try nephos(["init", "--deployment", directory, "--port", "\(port)", "--web-port", "0"])
         let supervisor = try step { state in
             let pid = try Self.start(
                 ["up", "--foreground", "--supervised", "--deployment", directory], input: lifeline.end)

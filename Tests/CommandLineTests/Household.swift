@@ -101,3 +101,8 @@ private struct Caretaker: Sendable {
         _ = await process.outcome()
     }
 }
+
+extension RunFolder.Place {
+    /// Those of a deployment without the web's program, which tests of other things do not start.
+    static var ofServices: [Self] { [.supervisor] + ServiceName.all.map { .service($0) } }
+}

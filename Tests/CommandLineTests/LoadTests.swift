@@ -21,7 +21,7 @@ import Testing
         try await eventually("it runs") {
             guard let name = try left().first(where: { $0.hasPrefix("nephos-load-") }) else { return false }
             let run = RunFolder(deployment: "\(folder)/\(name)")
-            return RunFolder.Place.all.allSatisfy { run.holder(of: $0) != nil }
+            return RunFolder.Place.ofServices.allSatisfy { run.holder(of: $0) != nil }
         }
         let name = try #require(try left().first { $0.hasPrefix("nephos-load-") })
         return RunFolder(deployment: "\(folder)/\(name)")

@@ -173,7 +173,7 @@ import Testing
         try await withHousehold { house in
             let piped = try house.nephos.start(
                 ["up", "--foreground"], before: ["bash", "-c", "\"$0\" \"$@\" 2>&1 | head -1"])
-            try await eventually("all run") { house.held.count == RunFolder.Place.all.count }
+            try await eventually("all run") { house.held == RunFolder.Place.ofServices }
             let (supervisor, before) = (try house.holder(.supervisor), try house.holder(.keyValue))
             kill(before, SIGKILL)
             try await eventually("it is started again") {
