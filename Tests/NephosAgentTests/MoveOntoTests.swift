@@ -9,6 +9,16 @@ import Testing
 
 /// Moves that meet deletions, other moves, and writes that hide their times.
 @Suite struct MoveOntoTests {
+    /// A file that was read in the moment of its last write is looked at again, unless it is gone by then.
+    @Test func fileThatIsGoneIsNotWaitedFor() async throws {
+        let house = try await Household()
+        try house[0].write("a.txt", "a")
+        try await house.expectEqual()
+        try await house[0].sync.lookLater("gone.txt")
+        try await house[0].sync.scanAll()
+        try await house.settle(within: .seconds(10))
+    }
+
     /// Another device's move arrives between a look at the disk and the sending of what it found.
     @Test(arguments: [true, false]) func whatIsMadeWhereAnItemComesTakesItsFilesNowhere(isFolder: Bool) async throws {
         let house = try await Household()
@@ -347,6 +357,11 @@ private func canBeImmutable(_ folder: String) -> Bool {
 }
 
 extension FolderSync {
+    /// Notes a name at the top that is due to be looked at again.
+    fileprivate func lookLater(_ name: String) {
+        later.noteFailed(Place(folder: container.root, name: FileName(name.utf8)), .now - .seconds(5))
+    }
+
     /// Sends a new file or folder at the top, as a look found it a moment ago.
     fileprivate func sendMade(_ name: String) async throws {
         let place = Place(folder: container.root, name: FileName(name.utf8))
