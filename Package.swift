@@ -214,7 +214,7 @@ let package = Package(
                 path: "Clients/LoadTest",
                 swiftSettings: strict
             ),
-            // What browsers and WebDAV clients reach: a client of the services as any device is.
+            // The door for WebDAV programs. It is a client of the services, as a device is.
             .target(
                 name: "NephosWeb",
                 dependencies: ["NephosKit", "NephosHTTP", "NephosFiles", "NephosCore", crypto, grdb, logging],

@@ -362,7 +362,7 @@ final class HTTPConnection: ChannelInboundHandler {
         guard case .answering(let method) = state, let context, !hasWrittenHead else { return }
         hasWrittenHead = true
         var headers = HTTPHeaders(response.allHeaders.map { ($0.name, $0.value) })
-        // What is not modified has no length of its own, and no content has none.
+        // Answers 304 and 204 have no length.
         if response.status != 304, response.status != 204, let length = response.body.length {
             headers.replaceOrAdd(name: "Content-Length", value: "\(length)")
         }

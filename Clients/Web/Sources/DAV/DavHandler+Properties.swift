@@ -280,7 +280,7 @@ enum DeadProperty {
             local: String(decoding: attribute[(space + 1)...], as: UTF8.self))
     }
 
-    /// No value is empty: an empty attribute is none.
+    /// The attribute's value. It begins with a mark, since an empty value removes an attribute.
     static func value(_ content: String) -> Data { Data("=\(content)".utf8) }
     static func content(_ value: Data) -> String { String(decoding: value.dropFirst(), as: UTF8.self) }
 }

@@ -52,7 +52,7 @@ extension DavHandler {
         var headers: [(name: String, value: String)] = [
             (name: "ETag", value: tag), (name: "Accept-Ranges", value: "bytes"),
             (name: "Content-Type", value: type(of: entry)),
-            // What people have put here is never shown as a page of this address.
+            // A browser stores a user's file, and never shows it as a page of this address.
             (name: "Content-Disposition", value: "attachment; filename*=UTF-8''\(name)"),
         ]
         if let modified = entry.modified {

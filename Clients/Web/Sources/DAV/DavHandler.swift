@@ -54,9 +54,9 @@ struct DavHandler {
             ])
     }
 
-    // MARK: What there is
+    // MARK: Looking up
 
-    /// The thing at a path.
+    /// An item, a container or the list of containers.
     enum Place {
         /// The list of containers, or a container.
         case root
@@ -81,7 +81,7 @@ struct DavHandler {
 
     func changes(_ path: DavPath) async throws -> AcceptedChanges { try await container(path).accepted }
 
-    /// The thing at the path; nil: there is none.
+    /// The item, container or list at the path; nil: the path leads to nothing.
     func place(_ path: DavPath) async throws -> Place? {
         if path.isTop { return .root }
         let container = try await container(path)

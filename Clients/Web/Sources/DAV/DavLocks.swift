@@ -129,7 +129,7 @@ final class DavLocks: Sendable {
 
     /// Lengthens a lock.
     ///
-    /// - Returns: Nil: there is none of this token that holds for the path.
+    /// - Returns: Nil: no lock of this token covers the path.
     func refresh(
         _ token: String, of account: String, at path: DavPath, lease: Duration
     ) throws(CloudError) -> DavLock? {
@@ -147,7 +147,7 @@ final class DavLocks: Sendable {
         }
     }
 
-    /// - Returns: False: there is none of this token that holds for the path.
+    /// - Returns: False: no lock of this token covers the path.
     func release(_ token: String, of account: String, at path: DavPath) throws(CloudError) -> Bool {
         try write { database in
             guard

@@ -43,7 +43,7 @@ struct XMLElement: Sendable {
     ///
     /// - Returns: Nil: it is not well-formed, has a document type, or elements too deep in each other.
     static func parse(_ bytes: [UInt8]) -> XMLElement? {
-        // Nobody needs one here, and entities come with it.
+        // WebDAV has no document types, and entities could fill the memory.
         guard bytes.firstRange(of: Array("<!DOCTYPE".utf8)) == nil else { return nil }
         let reader = Reader()
         let parser = XMLParser(data: Data(bytes))

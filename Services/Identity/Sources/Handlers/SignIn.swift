@@ -56,7 +56,7 @@ extension IdentityService {
         var attempt = SignInAttempt(
             account: account, password: account?.password ?? .unmatchable(configuration.scryptCost),
             cost: configuration.scryptCost, salt: randomBytes(PasswordHash.saltByteCount))
-        // Nobody guesses an app password, so whoever has one does not wait for those who guess.
+        // An app password cannot be guessed, so a right one need not wait for the attempts of others.
         let appPasswords = AppPasswordStore(transaction: transaction)
         attempt.appPassword = try appPasswords.password(typed: request.password, of: account?.id ?? AccountID(""))
         if attempt.appPassword != nil { return attempt }

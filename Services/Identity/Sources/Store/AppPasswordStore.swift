@@ -83,7 +83,7 @@ struct AppPasswordStore {
         try transaction.first(Self.select, [.text(id)], Self.password)
     }
 
-    /// The account's app password that was typed; nil: it is none.
+    /// The account's app password of this text; nil: the account has no such app password.
     func password(typed text: String, of account: AccountID) throws -> AppPassword? {
         guard let hash = AppPassword.Secret.hash(ofTyped: text) else { return nil }
         return try transaction.first(Self.selectByHash, [.text(account.rawValue), .blob(hash)], Self.password)

@@ -101,7 +101,7 @@ public final class DocumentWriter: Sendable {
             let (content, claim) = try result.get()
             defer { withExtendedLifetime(claim) {} }
             do throws(CloudError) { return try await put(content, folder) } catch {
-                // What waits to be sent all the same is still needed.
+                // After a timeout the change still waits to be sent, with this content.
                 if error.code != .deadlineExceeded { folder.remove(StagedSource(path: path, content: content)) }
                 throw error
             }
