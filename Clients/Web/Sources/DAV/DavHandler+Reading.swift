@@ -24,7 +24,7 @@ extension DavHandler {
         var headers = Self.headers(of: entry, tag: tag)
         let range: Range<UInt64>
         var status = 200
-        switch Self.part(for: request, tag: tag, length: entry.size) {
+        switch request.range(of: tag, length: entry.size) {
         case nil: return HTTPResponse(304, headers: headers)
         case .unsatisfiable?:
             return HTTPResponse(
@@ -63,22 +63,6 @@ extension DavHandler {
 
     static func type(of entry: DocumentEntry) -> String {
         ContentTypes.type(of: entry.kind, named: entry.nameBytes) ?? "application/octet-stream"
-    }
-
-    /// - Returns: Nil: the client has it.
-    private static func part(for request: HTTPRequest, tag: String, length: UInt64) -> ByteRange? {
-        if let known = request.header("If-None-Match"),
-            known == "*"
-                || known.split(separator: ",").contains(where: {
-                    let one = $0.trimmingCharacters(in: .whitespaces)
-                    return one == tag || one == "W/\(tag)"
-                })
-        {
-            return nil
-        }
-        let known = request.values(of: "If-Range")
-        guard request.method == .get, known.isEmpty || known == [tag] else { return .whole }
-        return ByteRange(request.header("Range"), of: length)
     }
 }
 

@@ -198,13 +198,13 @@ final class PublishedContents {
         ]
         let range: Range<UInt64>
         var status = 200
-        switch LinkRule.part(for: request, tag: tag, length: length) {
-        case .notModified: return HTTPResponse(304, headers: headers)
-        case .bytes(.unsatisfiable):
+        switch request.range(of: tag, length: length) {
+        case nil: return HTTPResponse(304, headers: headers)
+        case .unsatisfiable?:
             return HTTPResponse(
                 416, text: "There are no such bytes.", headers: [(name: "Content-Range", value: "bytes */\(length)")])
-        case .bytes(.whole): range = 0..<length
-        case .bytes(.part(let part)):
+        case .whole?: range = 0..<length
+        case .part(let part)?:
             range = part
             status = 206
             headers.append((name: "Content-Range", value: "bytes \(part.lowerBound)-\(part.upperBound - 1)/\(length)"))

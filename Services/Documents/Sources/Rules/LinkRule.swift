@@ -1,5 +1,3 @@
-internal import NephosHTTP
-
 /// How a published content is answered.
 enum LinkRule {
     /// What a browser may take a file for, by its name's end. Nothing that runs, or that shows what others wrote as a
@@ -49,29 +47,5 @@ enum LinkRule {
                 default: [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
                 }
             }, as: UTF8.self)
-    }
-
-    /// What a request gets of a content.
-    enum Part: Equatable {
-        /// The client has it.
-        case notModified
-        case bytes(ByteRange)
-    }
-
-    /// - Parameter tag: The content's, quoted.
-    static func part(for request: HTTPRequest, tag: String, length: UInt64) -> Part {
-        if let known = request.header("If-None-Match"), matches(known, tag) { return .notModified }
-        // A part of what the client had before is of no use with another content.
-        // Of several that are said nobody knows which was meant.
-        let known = request.values(of: "If-Range")
-        guard request.method == .get, known.isEmpty || known == [tag] else { return .bytes(.whole) }
-        return .bytes(ByteRange(request.header("Range"), of: length))
-    }
-
-    private static func matches(_ header: String, _ tag: String) -> Bool {
-        header.split(separator: ",").contains { known in
-            let known = known.drop { $0 == " " }.prefix { $0 != " " }
-            return known == "*" || known == tag || known == "W/\(tag)"
-        }
     }
 }
