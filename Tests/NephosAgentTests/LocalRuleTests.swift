@@ -99,3 +99,32 @@ import Testing
         #expect(decide(same) == .move(same, isChanged: false))
     }
 }
+
+/// Places that are looked at again later.
+struct LaterPlacesTests {
+    private let place = Place(folder: .documents, name: FileName("a.txt".utf8))
+
+    /// Whatever has become of its folder, a place is not waited for once its time has come.
+    @Test func placeIsTakenOnce() {
+        var later = LaterPlaces()
+        later.noteFailed(place, .now)
+        #expect(later.takeDue(.now).isEmpty)
+        #expect(later.takeDue(.now + .seconds(2)) == [place])
+        #expect(later.count == 0)
+        #expect(later.nextDue == nil)
+    }
+
+    @Test func pauseGrowsWhileItFails() {
+        var later = LaterPlaces()
+        var now = ContinuousClock.now
+        var pauses: [Duration] = []
+        for _ in 0..<8 {
+            later.noteFailed(place, now)
+            let due = later.nextDue ?? now
+            pauses.append(due - now)
+            now = due
+            #expect(later.takeDue(now) == [place])
+        }
+        #expect(pauses.map { $0 / .seconds(1) } == [1, 2, 4, 8, 16, 32, 60, 60])
+    }
+}

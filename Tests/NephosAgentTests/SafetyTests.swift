@@ -1,4 +1,5 @@
 import Foundation
+import GRDB
 import NephosAgent
 import NephosCore
 import NephosKit
@@ -268,6 +269,33 @@ import Testing
         try await house[0].restart()
         let tree = try await house.expectEqual()
         #expect(tree == ["a.txt": "a", "b.txt": "b", "recovered x-1": "edited"])
+    }
+
+    /// A kill between the rename that frees a name and the removal of the file.
+    @Test func parkedFileThatWasDeletedElsewhereIsRemovedAfterAKill() async throws {
+        let house = try await Household()
+        try house[0].write("a.txt", "a")
+        try await house.settle()
+        let id = try await house[0].id(of: "a.txt")
+        let path = house[0].path
+        try house[1].remove("a.txt")
+        try await house[1].sync.scanAll()
+        try await house[1].sync.pass()
+        try await Task.sleep(for: .milliseconds(30))
+        try await house[1].sync.pass()
+        try await house.cloud.settle()
+        try FileManager.default.moveItem(atPath: path + "/a.txt", toPath: path + "/.nephos/parked/\(id)")
+        let database = try DatabaseQueue(path: house[0].session.home.path + "/agent.sqlite")
+        try await database.write { database in
+            try database.execute(
+                sql: "UPDATE items SET parent = ?, name = ? WHERE item = ?",
+                arguments: [Data(DocumentID.top.bytes), Data("\(id)".utf8), Data(id.bytes)])
+        }
+        #expect(try FileManager.default.contentsOfDirectory(atPath: path + "/.nephos/parked").count == 1)
+        try await house[0].restart()
+        try await house.expectEqual()
+        #expect(try FileManager.default.contentsOfDirectory(atPath: path + "/.nephos/parked").isEmpty)
+        #expect(try house[0].store.report(of: house[0].folder)?.itemCount == 0)
     }
 
     @Test func slowDeletionIsHeldToo() async throws {

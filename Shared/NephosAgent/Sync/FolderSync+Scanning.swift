@@ -342,10 +342,10 @@ extension FolderSync {
                     try giveBack(name, from: root.parking, to: root.folder, as: FileName("recovered ".utf8) + name)
                     continue
                 }
+                remote.insert(row.id)
                 guard row.parent != SyncedItem.parkingLot || row.name != name else { continue }
                 (row.parent, row.name) = (SyncedItem.parkingLot, name)
                 try write { try $0.put(row) }
-                remote.insert(row.id)
             }
             for name in try root.parts.names() {
                 let facts = try root.parts.facts(name)

@@ -71,6 +71,8 @@ struct LaterPlaces: Sendable {
     private static let calmMax = Duration.seconds(10)
     private static let retryMax = Duration.seconds(60)
     private var waits: [Place: Wait] = [:]
+    /// The pauses of those that were taken last, for those that fail again.
+    private var taken: [Place: Duration] = [:]
 
     var nextDue: ContinuousClock.Instant? { waits.values.map(\.due).min() }
     var count: Int { waits.count }
@@ -88,7 +90,8 @@ struct LaterPlaces: Sendable {
 
     /// A look failed; the pause doubles each time.
     mutating func noteFailed(_ place: Place, _ now: ContinuousClock.Instant) {
-        let interval = waits[place].map { min($0.interval * 2, Self.retryMax) } ?? Self.calm
+        let last = waits[place]?.interval ?? taken[place]
+        let interval = last.map { min($0 * 2, Self.retryMax) } ?? Self.calm
         waits[place] = Wait(first: now, due: now + interval, interval: interval, notBefore: now + interval)
     }
 
@@ -101,11 +104,14 @@ struct LaterPlaces: Sendable {
         }
     }
 
-    /// Places whose time has come. They stay noted, so that the pause of one that fails again grows.
+    /// Takes the places whose time has come. One that fails again has to be noted again: nothing waits for a place that has
+    /// gone with its folder.
     mutating func takeDue(_ now: ContinuousClock.Instant) -> [Place] {
-        let due = waits.filter { $0.value.due <= now }.map(\.key)
-        for place in due { waits[place]?.due = now + Self.retryMax * 10 }
-        return due
+        let due = waits.filter { $0.value.due <= now }
+        guard !due.isEmpty else { return [] }
+        taken = due.mapValues(\.interval)
+        for place in due.keys { waits[place] = nil }
+        return Array(due.keys)
     }
 }
 

@@ -20,4 +20,7 @@ extension Session {
         }
         return Scope(id: id, session: self)
     }
+
+    /// Rings after each change of this device's copy of anything, from the moment of the call.
+    package func changes() -> AsyncStream<Void> { local.changed.listen() }
 }

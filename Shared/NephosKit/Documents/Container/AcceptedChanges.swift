@@ -156,10 +156,9 @@ package struct AcceptedChanges: Sendable {
     ///
     /// - Throws: ``CloudError`` as ``put(_:at:modified:conditions:)`` does.
     package func trash(_ path: DocumentPath, conditions: [DocumentCondition] = []) async throws(CloudError) {
-        _ = try await change(conditions) { draft in
+        try await change(conditions) { draft in
             let item = try draft.documents.item(at: path)
             try draft.trash(item, batch: draft.makeID())
-            return item.id
         }
     }
 
@@ -200,19 +199,19 @@ package struct AcceptedChanges: Sendable {
 
     // MARK: Waiting for the server
 
-    private func changeItem(
+    func changeItem(
         _ conditions: [DocumentCondition] = [], _ body: (inout DocumentDraft) throws -> DocumentID
     ) async throws(CloudError) -> DocumentEntry {
-        if let entry = try await change(conditions, body) { return entry }
+        let id = try await change(conditions, body)
+        if let entry = try handle.entry(id) { return entry }
         throw CloudError(.unknownItem, "Another device has removed the item meanwhile.")
     }
 
-    /// - Parameter body: Returns which item is of interest.
-    /// - Returns: It, as it is once the server has answered.
-    private func change(
-        _ conditions: [DocumentCondition], _ body: (inout DocumentDraft) throws -> DocumentID
-    ) async throws(CloudError) -> DocumentEntry? {
-        let (id, sent) = try await handle.change(conditions) { draft in
+    /// Makes a change and waits for the server's answer.
+    func change<Value>(
+        _ conditions: [DocumentCondition] = [], _ body: (inout DocumentDraft) throws -> Value
+    ) async throws(CloudError) -> Value {
+        let (value, sent) = try await handle.change(conditions) { draft in
             (try body(&draft), Set(draft.changes.compactMap { DocumentID(bytes: $0.change.item) }))
         } waiting: { documents, drafted, positions in
             (
@@ -222,7 +221,7 @@ package struct AcceptedChanges: Sendable {
             )
         }
         try await wait(for: sent)
-        return try handle.entry(id)
+        return value
     }
 
     /// A change that was handed over to be sent.

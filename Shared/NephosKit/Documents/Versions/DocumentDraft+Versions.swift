@@ -45,6 +45,12 @@ extension DocumentDraft {
         add(WireDocumentChange(item.id, .resolve(resolve)))
     }
 
+    /// Makes a former content the current one again. A conflict of the same bytes is resolved by that.
+    mutating func restore(_ content: WireDocumentContent, of item: HeldDocument) {
+        resolve(item.wire.conflicts.filter { $0.hasBytes(of: content) }.map(\.version), of: item)
+        replace(item, byBytesOf: content)
+    }
+
     /// Makes these bytes the item's content, unless it has them.
     ///
     /// - Parameter staged: Where they come from, if the container may not have them; nil: it has.

@@ -95,9 +95,7 @@ public struct DocumentVersions: Sendable {
             guard let there = try draft.documents.document(item.id) else {
                 throw CloudError(.unknownItem, "The item was removed meanwhile.", details: ["item": "\(item.id)"])
             }
-            let same = there.wire.conflicts.filter { $0.hasBytes(of: content) }.map(\.version)
-            draft.resolve(same, of: there)
-            draft.replace(there, byBytesOf: content)
+            draft.restore(content, of: there)
             return there.id
         }
     }
