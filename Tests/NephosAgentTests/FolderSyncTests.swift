@@ -257,6 +257,18 @@ import Testing
         #expect(try house[0].store.blocked(in: house[0].folder).map(\.text) == ["pipe"])
     }
 
+    /// What is blocked moves with its folder.
+    @Test func blockedFileIsListedWhereItIs() async throws {
+        let house = try await Household()
+        try house[0].makeFolder("Letters")
+        #expect(mkfifo(house[0].path + "/Letters/pipe", 0o600) == 0)
+        try await house.settle()
+        #expect(try house[0].store.blocked(in: house[0].folder).map(\.text) == ["Letters/pipe"])
+        try house[0].move("Letters", "Post")
+        try await house.settle()
+        #expect(try house[0].store.blocked(in: house[0].folder).map(\.text) == ["Post/pipe"])
+    }
+
     @Test func equalFoldersBecomeOneWithoutConflict() async throws {
         let house = try await Household(1)
         try house[0].write("Letters/a.txt", "same")

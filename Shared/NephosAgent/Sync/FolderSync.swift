@@ -417,8 +417,9 @@ package actor FolderSync {
         report.state = isFullScan && state == .syncing ? .scanning : state
         report.problem = problem ?? self.problem
         (report.isProved, report.isConnected) = (isProved, isConnected)
+        let areRowsChanged = rowCount == nil
         // A block ends with its folder.
-        for folder in rowCount == nil ? Set(blocked.keys.map(\.folder)) : []
+        for folder in areRowsChanged ? Set(blocked.keys.map(\.folder)) : []
         where (try? read({ try $0.path(of: folder) == nil })) ?? false {
             for place in blocked.keys where place.folder == folder { unblock(place) }
         }
@@ -430,14 +431,15 @@ package actor FolderSync {
         (report.blockedCount, report.conflictCount) = (blocked.count, conflicts.count)
         (report.watchedFolderCount, report.unwatchedFolderCount) = watch.coverage
         report.lastFullScan = lastFullScan
-        if var last = lastReport {
-            last.date = report.date
-            if last == report { return }
+        var last = lastReport
+        last?.date = report.date
+        if last != report {
+            lastReport = report
+            // A status that is not written is written by the next pass.
+            try? store.setReport(report, of: added.id)
         }
-        lastReport = report
-        // A status that is not written is written by the next pass.
-        try? store.setReport(report, of: added.id)
-        guard areBlocksChanged else { return }
+        // A folder of theirs may have been moved.
+        guard areBlocksChanged || areRowsChanged && !blocked.isEmpty else { return }
         let paths = blocked.compactMap { place, block in
             (try? read { try $0.path(of: place.folder) }).flatMap { $0 }.map {
                 BlockedPath(
