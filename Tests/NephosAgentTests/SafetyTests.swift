@@ -404,6 +404,9 @@ import Testing
         for result in try await tree.apply(changes, files) { _ = try result.get() }
         try await house.settle()
         #expect(try house[0].store.blocked(in: house[0].folder).map(\.text) == ["x.nosync"])
+        _ = try await tree.apply([.move(folder, in: tree.root, name: Data("y.nosync".utf8))], files)
+        try await house.settle()
+        #expect(try house[0].store.blocked(in: house[0].folder).map(\.text) == ["y.nosync"])
         _ = try await tree.apply([.trash(folder, batch: tree.makeID(), known: [folder: nil, inner: nil])], files)
         try await house.settle()
         #expect(try house[0].store.blocked(in: house[0].folder).isEmpty)

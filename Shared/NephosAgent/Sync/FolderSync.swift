@@ -352,6 +352,8 @@ package actor FolderSync {
     /// - Parameter item: The container's item that cannot be placed; nil: the local file cannot be sent.
     func block(_ place: Place, _ reason: String, of item: DocumentID? = nil) {
         unblocking.remove(place)
+        // An item is blocked at one place.
+        if let former = item.flatMap({ blockedItems[$0] }), former != place { unblock(former) }
         let block = Block(reason: reason, item: item)
         guard blocked[place] != block else { return }
         if blocked[place]?.reason != reason { note(.blocked, place, reason) }
