@@ -191,7 +191,7 @@ let package = Package(
                 name: "nephos",
                 dependencies: [
                     "NephosAgent", "NephosBackup", "NephosKit", "NephosPropertyLists", "NephosServiceKit",
-                    "NephosZeroMQ",
+                    "NephosWeb", "NephosZeroMQ",
                     "NephosBus", "NephosWire",
                     "NephosCore",
                     argumentParser, logging,
@@ -214,11 +214,16 @@ let package = Package(
                 path: "Clients/LoadTest",
                 swiftSettings: strict
             ),
-            // The door for WebDAV programs. It is a client of the services, as a device is.
+            // The door for browsers and WebDAV programs. It is a client of the services, as a device is. The console's
+            // pages are a part of the program.
             .target(
                 name: "NephosWeb",
-                dependencies: ["NephosKit", "NephosHTTP", "NephosFiles", "NephosCore", crypto, grdb, logging],
-                path: "Clients/Web/Sources", swiftSettings: strict),
+                dependencies: [
+                    "NephosKit", "NephosHTTP", "NephosFiles", "NephosPredicates", "NephosPropertyLists", "NephosCore",
+                    crypto, grdb, logging,
+                ],
+                path: "Clients/Web", exclude: ["Entry"], sources: ["Sources"],
+                resources: [.embedInCode("Pages")], swiftSettings: strict),
             .executableTarget(
                 name: "nephos-web",
                 dependencies: [

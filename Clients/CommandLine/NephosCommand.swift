@@ -15,8 +15,8 @@ struct NephosCommand: AsyncParsableCommand {
             CommandGroup(
                 name: "Your data",
                 subcommands: [
-                    AgentCommand.self, DocumentsCommand.self, KeyValueCommand.self, RecordsCommand.self,
-                    WatchCommand.self,
+                    AgentCommand.self, ConsoleCommand.self, DocumentsCommand.self, KeyValueCommand.self,
+                    RecordsCommand.self, WatchCommand.self,
                 ]),
             CommandGroup(
                 name: "This device",

@@ -502,6 +502,6 @@ import Testing
         "account app-password create": (7, 4), "account app-password list": (7, 4),
         "account app-password revoke": (7, 4),
         "account password": (7, 4), "account close": (7, 4),
-        "watch": (nil, 4), "kv mirror": (nil, 4), "sign-in": (nil, nil), "sign-out": (nil, nil),
+        "console": (nil, 4), "watch": (nil, 4), "kv mirror": (nil, 4), "sign-in": (nil, nil), "sign-out": (nil, nil),
     ]
 }

@@ -5,6 +5,7 @@ import NephosHTTP
 import NephosKit
 import NephosTestKit
 import Synchronization
+import Testing
 
 @testable import NephosWeb
 
@@ -14,7 +15,7 @@ final class WebHouse: Sendable {
     let door: WebDoor
     /// Anna's own device.
     let device: Session
-    private let folder: String
+    let folder: String
 
     init() async throws {
         cloud = try await TestCloud()
@@ -54,6 +55,15 @@ final class WebHouse: Sendable {
     /// A program that has an app password of Anna's.
     func makeProgram(_ name: String = "program") async throws -> Program {
         Program(door: door, account: "anna", password: try await device.createAppPassword(name).secret)
+    }
+
+    /// Waits until something is so.
+    func wait(_ isSo: () async throws -> Bool) async throws {
+        for _ in 0..<500 {
+            if try await isSo() { return }
+            try await Task.sleep(for: .milliseconds(10))
+        }
+        Issue.record("It did not become so.")
     }
 
     func container() async throws -> UbiquityContainer { try await device.container() }

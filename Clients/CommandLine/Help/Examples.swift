@@ -163,6 +163,7 @@ enum Examples {
         "records copy keep": ["nephos records copy keep"],
         "records copy drop": ["nephos records copy drop"],
         // Conflicts and problems
+        "console": ["nephos console", "nephos console --no-browser --port 8080"],
         "watch": ["nephos watch"],
         "why": ["nephos why", "nephos why theme"],
         "verify": ["nephos verify"],

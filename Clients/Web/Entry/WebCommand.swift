@@ -11,7 +11,8 @@ import NephosZeroMQ
 @main
 struct WebCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "nephos-web", abstract: "Serves the files of a deployment's accounts to programs for WebDAV.")
+        commandName: "nephos-web",
+        abstract: "Serves the accounts of a deployment to browsers and to programs for WebDAV.")
 
     @Option(
         help: "The deployment's folder, with the roster (default: $NEPHOS_DEPLOYMENT).", completion: .directory)
@@ -37,9 +38,10 @@ struct WebCommand: AsyncParsableCommand {
                 isSupervised: supervised
             ) { config in
                 let transport = ZeroMQTransport()
+                let configuration = try WebConfiguration(config.settings, config.logger)
                 let door = try WebDoor(
                     folder: config.dataDirectory, connection: try config.roster.innerConnectionString(),
-                    logger: config.logger
+                    hasCertificate: configuration.certificate != nil, logger: config.logger
                 ) { home, options throws(CloudError) in
                     // As services reach each other: in a container network devices' addresses lead nowhere.
                     var options = options
@@ -47,7 +49,6 @@ struct WebCommand: AsyncParsableCommand {
                     return try await Session.open(
                         home: home, transport: transport, options: options, logger: config.logger)
                 }
-                let configuration = try WebConfiguration(config.settings, config.logger)
                 let server = try WebServer(configuration, door)
                 if configuration.certificate == nil, !configuration.host.hasPrefix("127."), configuration.host != "::1"
                 {

@@ -14,7 +14,7 @@ package struct WebConfiguration: Sendable {
 
     package init() {}
 
-    private static let standardLimits = {
+    static let standardLimits = {
         var limits = HTTPLimits()
         limits.connectionsMax = 1024
         limits.connectionsOfAddressMax = 256
@@ -29,24 +29,28 @@ package struct WebConfiguration: Sendable {
     }()
 }
 
-/// The web's door: WebDAV for programs that know nothing of Nephos. It is a client of the services as any device is, and
-/// has no power of its own.
+/// The web's door: the console for browsers, and WebDAV for programs that know nothing of Nephos. It is a client of the
+/// services as any device is, and has no power of its own.
 package final class WebDoor: Sendable {
     private let sessions: WebSessions
     private let locks: DavLocks
+    private let console: ConsoleAccess
     private let sweeping: Task<Void, Never>
 
     /// - Parameters:
     ///   - folder: The data folder, which is this program's alone.
     ///   - connection: The deployment's.
+    ///   - hasCertificate: Whether browsers reach it by HTTPS, without a proxy.
     ///   - open: Opens a device's home.
     /// - Throws: ``CloudError`` `.storageFailure`.
     package init(
-        folder: String, connection: ConnectionString, logger: Logger, open: @escaping OpenSession
+        folder: String, connection: ConnectionString, hasCertificate: Bool = false, logger: Logger,
+        open: @escaping OpenSession
     ) throws(CloudError) {
         let sessions = try WebSessions(folder: folder, connection: connection, logger: logger, open: open)
         locks = try DavLocks(path: folder + "/locks.sqlite")
         self.sessions = sessions
+        console = .sessions(sessions, hasCertificate: hasCertificate)
         sweeping = Task {
             while !Task.isCancelled {
                 try? await Task.sleep(for: .seconds(300))
@@ -57,7 +61,8 @@ package final class WebDoor: Sendable {
 
     /// Answers a request, whatever it is.
     package func answer(_ request: HTTPRequest) async -> HTTPResponse {
-        if request.path == "/" || request.path == "/live" { return HTTPResponse(200, text: "Nephos") }
+        if request.path == "/live" { return HTTPResponse(200, text: "Nephos") }
+        if let answer = await ConsoleHandler(access: console, request: request).answer() { return answer }
         guard let path = DavPath(request.path) else { return HTTPResponse(404, text: "There is nothing here.") }
         do {
             let (account, password) = try Self.credentials(request)
@@ -100,7 +105,7 @@ package final class WebServer: Sendable {
         self.door = door
         server = try HTTPServer(
             host: configuration.host, port: configuration.port, limits: configuration.limits,
-            certificate: configuration.certificate, methods: DavHandler.methods
+            certificate: configuration.certificate, methods: DavHandler.methods.union([.post])
         ) { request, answer in
             Task { answer(await door.answer(request)) }
         }

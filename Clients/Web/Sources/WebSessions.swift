@@ -8,18 +8,18 @@ package import NephosKit
 /// Opens a device's home; tests open one of a cloud in their own process.
 package typealias OpenSession = @Sendable (_ home: URL, _ options: DeviceOptions) async throws(CloudError) -> Session
 
-/// The devices of those who come with an app password: each password is one device, with a home of its own in the data
-/// folder.
+/// The devices of those who come: each app password is one, and each browser that has signed in. Each has a home of its own
+/// in the data folder.
 ///
-/// The secrets in a home are sealed with a key of two halves. One is in the data folder, the other is the password, which
-/// is not kept, so one half alone is of no use. A home that was not used for ``homeRetention`` is removed; its password
-/// makes another.
+/// The secrets in a home are sealed with a key of two halves. One is in the data folder; the other is the app password or
+/// the browser's cookie, which is not kept, so one half alone is of no use. A home that was not used for ``homeRetention``
+/// is removed; an app password makes another.
 package actor WebSessions {
     /// Sessions that are open at a time. The one that was used longest ago is closed for a further one.
     package static let openMax = 200
     /// An unused session is closed after this time.
     private static let idleTime: Duration = .seconds(1800)
-    private static let homeRetention: TimeInterval = 30 * 86_400
+    static let homeRetention: TimeInterval = 30 * 86_400
     /// Sign-ins at a time. Further ones are asked to come again.
     private static let signInsMax = 8
 
@@ -93,18 +93,78 @@ package actor WebSessions {
             throw Self.wrongCredentials
         }
         let name = account.lowercased()
-        let id = Self.id(of: name, letters)
-        let user = try await user(id, name, letters, address)
+        let id = Self.id("home", name, letters)
+        let signIn = SignIn(account: name, password: letters, deviceName: "WebDAV")
+        let user = try await open(id, letters, signIn, address)
         guard await user.isSignedIn else {
             // It may have been revoked, or its home lost.
             await forget(id, removingHome: true)
-            return try await self.user(id, name, letters, address)
+            return try await open(id, letters, signIn, address)
         }
         return user
     }
 
-    private func user(
-        _ id: String, _ account: String, _ letters: String, _ address: String
+    /// The user of a browser's cookie.
+    ///
+    /// - Throws: ``CloudError`` `.notSignedIn` when the cookie is of no use any more, `.deviceRevoked` when its device was
+    ///   signed out elsewhere.
+    func user(cookie: String) async throws(CloudError) -> WebUser {
+        guard cookie.utf8.count == Self.cookieCharacters else { throw Self.notSignedIn }
+        let id = Self.id("browser", cookie)
+        guard entries[id] != nil || FileManager.default.fileExists(atPath: "\(folder)/\(id)") else {
+            throw Self.notSignedIn
+        }
+        let user = try await open(id, cookie, nil, "")
+        guard await user.isSignedIn else {
+            let isRevoked = (try? user.session.account)??.revoked == true
+            await forget(id, removingHome: true)
+            throw isRevoked ? Self.revoked : Self.notSignedIn
+        }
+        return user
+    }
+
+    /// Signs a browser in, as a device of its own, with the account's own password.
+    ///
+    /// - Parameter code: Of another device, while the password is being guessed; empty: none.
+    /// - Returns: The cookie, which is the browser's half of the key.
+    /// - Throws: ``CloudError`` as ``Session/signIn(connection:account:password:deviceName:deviceModel:policyClass:app:discardsUnsent:code:timeout:)``
+    ///   does.
+    func signIn(
+        account: String, password: String, code: String, deviceName: String, from address: String
+    ) async throws(CloudError) -> (cookie: String, user: WebUser) {
+        guard 1...256 ~= account.utf8.count, 1...4096 ~= password.utf8.count else {
+            throw CloudError(.wrongCredentials, "The account's name or the password is wrong.")
+        }
+        let cookie = SymmetricKey(size: .bits256).withUnsafeBytes { Self.hexadecimal($0) }
+        let signIn = SignIn(
+            account: account.lowercased(), password: password, code: code, deviceName: deviceName, isBrowser: true)
+        return (cookie, try await open(Self.id("browser", cookie), cookie, signIn, address))
+    }
+
+    /// Signs a browser out: its device leaves the account's list, and its home is removed.
+    func signOut(cookie: String) async {
+        guard let user = try? await user(cookie: cookie) else { return }
+        _ = try? await user.session.signOut(keepsUnsent: true)
+        await forget(Self.id("browser", cookie), removingHome: true)
+    }
+
+    /// A further use of a session that goes on for long.
+    func noteUse(cookie: String) { entries[Self.id("browser", cookie)]?.used = .now }
+
+    /// A new home's sign-in.
+    private struct SignIn {
+        var account: String
+        var password: String
+        var code = ""
+        var deviceName: String
+        var isBrowser = false
+    }
+
+    /// - Parameters:
+    ///   - secret: The client's half of the key.
+    ///   - signIn: Nil: the home is there.
+    private func open(
+        _ id: String, _ secret: String, _ signIn: SignIn?, _ address: String
     ) async throws(CloudError) -> WebUser {
         entries[id]?.used = .now
         if let entry = entries[id] { return try await entry.user.value.get() }
@@ -118,7 +178,7 @@ package actor WebSessions {
             throw CloudError(.serviceBusy, "Many sign in at this moment. Try again.", retryAfter: .seconds(2))
         }
         signIns += 1
-        let task = Task { await openUser(id, account, letters) }
+        let task = Task { await openUser(id, secret, signIn) }
         entries[id] = Entry(user: task, used: .now)
         let result = await task.value
         signIns -= 1
@@ -143,30 +203,50 @@ package actor WebSessions {
         .wrongCredentials,
         "The account's name or the app password is wrong. Create one: nephos account app-password create")
 
-    /// The home's name. The password cannot be found from it, since it has 128 random bits.
-    private static func id(of account: String, _ letters: String) -> String {
-        let digest = SHA256.hash(data: Data("nephos web home\0\(account)\0\(letters)".utf8))
-        return digest.prefix(16).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    static let notSignedIn = CloudError(.notSignedIn, "You are not signed in.")
+    static let revoked = CloudError(.deviceRevoked, "This browser was signed out on another device.")
+
+    /// The home's name. The client's half of the key cannot be found from it, since it has 128 random bits or more.
+    private static func id(_ kind: String, _ parts: String...) -> String {
+        let digest = SHA256.hash(data: Data((["nephos web \(kind)"] + parts).joined(separator: "\0").utf8))
+        return hexadecimal(digest.prefix(16))
     }
 
-    private func openUser(_ id: String, _ account: String, _ letters: String) async -> Result<WebUser, CloudError> {
+    /// An app password is for one program, and does not open the whole account.
+    private func requireOwnPassword(_ session: Session) async throws(CloudError) {
+        do throws(CloudError) { _ = try await session.appPasswords() } catch {
+            _ = try? await session.signOut(keepsUnsent: true)
+            guard error.code == .permissionFailure else { throw error }
+            throw CloudError(.wrongCredentials, "This is an app password. Sign in with the account's own password.")
+        }
+    }
+
+    private static func hexadecimal(_ bytes: some Sequence<UInt8>) -> String {
+        bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+
+    private static let cookieCharacters = 64
+
+    private func openUser(_ id: String, _ secret: String, _ signIn: SignIn?) async -> Result<WebUser, CloudError> {
         let home = URL(fileURLWithPath: folder + "/" + id, isDirectory: true)
         let isNew = !FileManager.default.fileExists(atPath: home.path)
         do throws(CloudError) {
             var options = DeviceOptions()
             options.sealingKey = HKDF<SHA256>.deriveKey(
-                inputKeyMaterial: SymmetricKey(data: Data(letters.utf8)), salt: half.withUnsafeBytes { Data($0) },
+                inputKeyMaterial: SymmetricKey(data: Data(secret.utf8)), salt: half.withUnsafeBytes { Data($0) },
                 info: Data("nephos web session".utf8), outputByteCount: 32)
             let session = try await open(home, options)
             do throws(CloudError) {
-                if try session.account?.accountName.lowercased() != account {
+                if let signIn, try session.account?.accountName.lowercased() != signIn.account {
                     try await session.signIn(
-                        connection: connection, account: account, password: letters, deviceName: "WebDAV",
-                        deviceModel: "nephos-web", policyClass: .smallDevice)
+                        connection: connection, account: signIn.account, password: signIn.password,
+                        deviceName: signIn.deviceName, deviceModel: signIn.isBrowser ? "browser" : "nephos-web",
+                        policyClass: .smallDevice, code: signIn.code)
+                    if signIn.isBrowser { try await requireOwnPassword(session) }
                     // Copies of contents are on the server; here they would only take room.
                     try session.setContentCache(maxBytes: 0)
                 }
-                return .success(try WebUser(session, account: account))
+                return .success(try WebUser(session))
             } catch {
                 session.close()
                 throw error
@@ -215,20 +295,45 @@ package actor WebSessions {
     }
 }
 
-/// A program that has signed in, which is a device of an account.
+/// A program or a browser that has signed in, which is a device of an account.
 package final class WebUser: Sendable {
     package let session: Session
     package let account: String
     let hidden = HiddenFiles()
     let recent = RecentPlaces()
 
-    init(_ session: Session, account: String) throws(CloudError) {
-        (self.session, self.account) = (session, account)
+    /// The session is the person's own, on their own machine: changes are made here at once, and sent when they can be.
+    let isOwn: Bool
+
+    package init(_ session: Session, isOwn: Bool = false) throws(CloudError) {
+        (self.session, self.isOwn) = (session, isOwn)
+        account = try session.account?.accountName.lowercased() ?? ""
     }
 
     /// Whether the device's sign-in has not ended, as far as is known.
     var isSignedIn: Bool {
         get async { (try? session.account).flatMap { $0 }.map { !$0.revoked } ?? false }
+    }
+
+    /// A container whose items are known here: they are not on a new device.
+    ///
+    /// - Throws: ``CloudError`` `.missingEntitlement` where the account has no such container.
+    func container(_ name: String) async throws(CloudError) -> UbiquityContainer {
+        let container = try await session.container(name)
+        do throws(CloudError) { _ = try container.accepted.entry(at: DocumentPath(inDocuments: [])) } catch {
+            guard error.code == .storeOutOfStep else { throw error }
+            try await container.ready(timeout: .seconds(60))
+        }
+        return container
+    }
+
+    /// A container's items, and changes of them.
+    ///
+    /// - Throws: ``CloudError`` as ``container(_:)`` does.
+    func files(_ name: String) async throws(CloudError) -> AcceptedChanges {
+        var files = try await container(name).accepted
+        if isOwn { files.patience = nil }
+        return files
     }
 
     func close() { session.close() }

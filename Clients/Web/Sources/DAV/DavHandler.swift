@@ -74,7 +74,7 @@ struct DavHandler {
     /// - Throws: ``DavRefusal`` 404 where there is no such container.
     func container(_ path: DavPath) async throws -> UbiquityContainer {
         guard let name = path.container else { throw DavRefusal(403, "Name a container: /dav/default/") }
-        do throws(CloudError) { return try await user.session.container(name) } catch {
+        do throws(CloudError) { return try await user.container(name) } catch {
             throw error.code == .missingEntitlement ? DavRefusal.notFound : error
         }
     }
@@ -85,19 +85,10 @@ struct DavHandler {
     func place(_ path: DavPath) async throws -> Place? {
         if path.isTop { return .root }
         let container = try await container(path)
-        try await requireDownloaded(container)
         if path.isContainer { return .root }
         guard let entry = try container.accepted.entry(at: path.document) else { return nil }
         // Packages and links are no part of WebDAV.
         return [.file, .folder].contains(entry.kind) ? .item(entry) : nil
-    }
-
-    /// Waits until the names of the container's items are here: they are not on a new device.
-    private func requireDownloaded(_ container: UbiquityContainer) async throws {
-        do throws(CloudError) { _ = try container.accepted.entry(at: DocumentPath(inDocuments: [])) } catch {
-            guard error.code == .storeOutOfStep else { throw error }
-            try await container.ready(timeout: .seconds(60))
-        }
     }
 
     func requireItem(_ path: DavPath) async throws -> DocumentEntry {

@@ -33,9 +33,10 @@ extension AcceptedChanges {
         var start: (name: Data, item: String) = (Data(), "")
         if let place {
             let parts = place.split(separator: ".", omittingEmptySubsequences: false)
-            guard parts.count == 2, let name = Data(base64Encoded: String(parts[0])), DocumentID(String(parts[1])) != nil
+            guard parts.count == 2, let name = Data(base64Encoded: String(parts[0])),
+                let item = DocumentID(String(parts[1]))
             else { throw CloudError(.invalidArguments, "No page ends at this place.", details: ["after": place]) }
-            start = (name, String(parts[1]))
+            start = (name, "\(item)")
         }
         return try handle.read { documents in
             let path = try documents.path(folder)

@@ -6,8 +6,8 @@ internal import NephosWire
 /// this device. For programs such as a web server, whose clients wait for the answer. Paths are by the bytes of names.
 package struct AcceptedChanges: Sendable {
     let handle: ContainerHandle
-    /// How long nothing may move while a change is sent.
-    package var patience: Duration = .seconds(30)
+    /// How long nothing may move while a change is sent; nil: it is not waited for, and is sent when it can be.
+    package var patience: Duration? = .seconds(30)
 
     // MARK: Read
 
@@ -234,7 +234,7 @@ package struct AcceptedChanges: Sendable {
     }
 
     private func wait(for sent: Sent) async throws(CloudError) {
-        guard let positions = sent.positions else { return }
+        guard let positions = sent.positions, let patience else { return }
         let changes = handle.session.local.changed.listen()
         let isSent = await withTaskGroup(of: Result<Bool, CloudError>.self) { group in
             group.addTask {
@@ -244,7 +244,7 @@ package struct AcceptedChanges: Sendable {
                     return .success(false)
                 } catch { return .failure(error) }
             }
-            group.addTask { await watchStandstill() }
+            group.addTask { await watchStandstill(patience) }
             let first = await group.next() ?? .success(false)
             group.cancelAll()
             return first
@@ -269,8 +269,8 @@ package struct AcceptedChanges: Sendable {
 
     /// Asks the device's loop, too: it knows what makes waiting vain.
     ///
-    /// - Returns: Whether everything is sent; false: nothing has moved for the time of ``patience``.
-    private func watchStandstill() async -> Result<Bool, CloudError> {
+    /// - Returns: Whether everything is sent; false: nothing has moved for this time.
+    private func watchStandstill(_ patience: Duration) async -> Result<Bool, CloudError> {
         var last: ContainerOutbox.Mark?
         var pacings = 0
         var moved = ContinuousClock.now

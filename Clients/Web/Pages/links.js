@@ -1,0 +1,64 @@
+// Share links: anyone who has the address can download the file.
+
+import { html, useState } from './preact.js';
+import { call } from './api.js';
+import { confirmAct, Dialog, FormDialog, openDialog } from './dialogs.js';
+import { date } from './format.js';
+import { useData } from './live.js';
+import { CopyButton, TablePage } from './parts.js';
+
+const day = 86_400_000;
+const lifetimes = [['Never', 0], ['After 1 day', day], ['After 7 days', 7 * day], ['After 30 days', 30 * day]];
+
+export const shareFile = (container, entry) => openDialog(ShareDialog, { container, entry });
+
+function ShareDialog({ container, entry, close }) {
+  const [lifetime, setLifetime] = useState(7 * day);
+  const [link, setLink] = useState();
+  const submit = async () => {
+    const expires = lifetime ? Date.now() + lifetime : undefined;
+    setLink((await call('files.publish', { container, item: entry.id, expires })).link);
+  };
+  if (link) {
+    return html`
+      <${Dialog} title=${`Link to ${entry.name}`} close=${close}>
+        <p>Anyone who has this address can download the file. ${link.expires ? `It expires on ${date(link.expires)}.` : 'It does not expire.'}</p>
+        <p><code class="address" tabindex="0">${link.url}</code></p>
+        <div class="buttons">
+          <${CopyButton} text=${link.url} />
+          <button type="button" class="primary" onClick=${() => close()}>Done</button>
+        </div>
+      <//>`;
+  }
+  return html`
+    <${FormDialog} title=${`Share ${entry.name}`} label="Make link" submit=${submit} close=${close}>
+      <fieldset>
+        <legend>The link expires</legend>
+        ${lifetimes.map(([label, time]) => html`
+          <label class="check-field">
+            <input type="radio" name="lifetime" checked=${lifetime === time} onChange=${() => setLifetime(time)} /> ${label}
+          </label>`)}
+      </fieldset>
+    <//>`;
+}
+
+export function LinksPage({ container }) {
+  const links = useData(() => call('files.links', { container }), [container]);
+  const remove = async (link) => {
+    const text = `The address of “${link.name}” stops working. The file stays.`;
+    const act = () => call('files.unpublish', { container, link: link.id });
+    if (await confirmAct({ title: 'Remove link', label: 'Remove', text, act })) links.reload();
+  };
+  const columns = [
+    { label: 'File', cell: (link) => html`${link.name}<div class="note address">${link.url}</div>` },
+    { label: 'Created', isWide: true, cell: (link) => date(link.created) },
+    { label: 'Expires', isWide: true, cell: (link) => date(link.expires) || 'Never' },
+  ];
+  const actions = (link) => [
+    html`<${CopyButton} text=${link.url} name=${link.name} />`,
+    { label: 'Remove', run: () => remove(link) },
+  ];
+  return html`
+    <${TablePage} title="Links" none="There are no links." loaded=${links} rowsOf=${(data) => data.links} columns=${columns}
+      actions=${actions} note="Anyone who has the address of a link can download the file. To make one, select a file and choose “Share link”." />`;
+}
