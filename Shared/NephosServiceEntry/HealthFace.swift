@@ -1,5 +1,5 @@
 internal import Foundation
-internal import NephosCore
+public import NephosCore
 internal import NephosHTTP
 internal import NephosServiceKit
 
@@ -8,7 +8,7 @@ internal import NephosServiceKit
 ///
 /// Off unless a port is set (`NEPHOS_HEALTH_PORT`, or `NEPHOS_KEYVALUE_HEALTH_PORT` and the like); at `127.0.0.1` unless
 /// `NEPHOS_HEALTH_HOST` says otherwise. Tells no names and nothing of an account; numbers, to whoever reaches it.
-enum HealthFace {
+public enum HealthFace {
     /// Longer than any group of requests takes, and the end of patience of what asks.
     private static let answerTime: Duration = .seconds(5)
 
@@ -68,7 +68,12 @@ enum HealthFace {
         }
         let given = settings.text("health_host", for: .all) ?? "127.0.0.1"
         let host = LocalPorts.isWildcard(given) ? (given.contains(":") ? "::1" : "127.0.0.1") : given
-        let answer = ask(host, port, "/ready")
+        try requireAnswer(host, port, "/ready")
+    }
+
+    /// - Throws: ``CloudError`` `.serviceUnavailable` unless an HTTP server answers there with 200.
+    public static func requireAnswer(_ host: String, _ port: Int, _ path: String) throws(CloudError) {
+        let answer = ask(host, port, path)
         guard answer?.hasPrefix("HTTP/1.1 200") == true else {
             throw CloudError(
                 .serviceUnavailable, answer == nil ? "The service does not answer." : "The service is not ready.",

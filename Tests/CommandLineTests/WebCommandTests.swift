@@ -22,11 +22,11 @@ import Testing
         try await withHousehold(["--web-port", "\(port)"]) { house in
             try await house.begin()
             let person = house.person
-            let address = "http://localhost:\(port)/dav/"
+            let address = "http://localhost:\(port)/"
             #expect(try await person.run("status").output.contains("web         \(address)"))
             let made = try await person.run("account", "app-password", "create", "phone", "--json")
             let created = try JSONDecoder().decode(Created.self, from: Data(made.output.utf8))
-            let url = "\(address)default/a.txt"
+            let url = "\(address)dav/default/a.txt"
             let wrong = try await curl("-T - '\(url)' < /dev/null", "wrong")
             #expect(wrong.status == "401")
             let put = try await curl("-X PUT --data-binary hello '\(url)'", created.password)

@@ -115,7 +115,7 @@ struct DeploymentTests {
                 directory: directory + "/all", host: nil, advertisedHost: "cloud.example", basePort: 7410,
                 transport: KeysOnly())
             let files = DeploymentFiles(directory: directory + "/all")
-            #expect(try files.handOut(to: directory + "/handed") == ServiceName.all)
+            #expect(try files.handOut(to: directory + "/handed") == ServiceName.programs)
             for service in ServiceName.all {
                 let folder = "\(directory)/handed/\(service)"
                 #expect(
@@ -125,6 +125,7 @@ struct DeploymentTests {
                 #expect(try own.roster() == made.roster)
                 #expect(try own.secrets(of: service).secretKey == files.secrets(of: service).secretKey)
             }
+            #expect(try FileManager.default.contentsOfDirectory(atPath: "\(directory)/handed/web") == ["roster.json"])
             // Again: nothing to do. What changed goes to whom it concerns.
             #expect(try files.handOut(to: directory + "/handed").isEmpty)
             try files.addMasterKey(of: .documents)
@@ -132,7 +133,7 @@ struct DeploymentTests {
             try files.removeOldMasterKeys(of: .documents)
             #expect(try files.handOut(to: directory + "/handed") == [.documents])
             try files.advertise("other.example")
-            #expect(try files.handOut(to: directory + "/handed") == ServiceName.all)
+            #expect(try files.handOut(to: directory + "/handed") == ServiceName.programs)
             // A mode that a service would refuse is put right.
             let secret = "\(directory)/handed/records/records.secret.json"
             try FileManager.default.setAttributes([.posixPermissions: 0o644], ofItemAtPath: secret)

@@ -92,7 +92,7 @@ extension DeploymentDirectory {
     var webAddress: String? {
         guard let (host, port) = try? web else { return nil }
         let name = LocalPorts.isWildcard(host) || host == "127.0.0.1" ? "localhost" : host
-        return "http://\(name.contains(":") ? "[\(name)]" : name):\(port)/dav/"
+        return "http://\(name.contains(":") ? "[\(name)]" : name):\(port)/"
     }
 
     /// Services whose supervisor is gone end by themselves within this.

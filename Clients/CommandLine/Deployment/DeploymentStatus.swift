@@ -20,7 +20,7 @@ struct DeploymentStatus: Encodable {
     }
 
     var connection: String
-    /// Where programs reach the files by WebDAV; nil: it is switched off.
+    /// Where browsers and programs for WebDAV reach it; nil: it is switched off.
     var web: String?
     /// `up`, `stopped`, or `foreign`: services answer that something else than `nephos up` runs.
     var state: String

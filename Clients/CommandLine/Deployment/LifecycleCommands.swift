@@ -23,7 +23,7 @@ struct InitCommand: ParsableCommand {
     @Option(help: "The first of thirteen ports: two for each service, one for subscriptions, two for content.")
     var port = 7400
 
-    @Option(help: "The port for WebDAV (default: --port and 80); 0 for none. Change it later: nephos settings")
+    @Option(help: "The port for browsers and WebDAV (default: --port and 80); 0 for none. Change it later: nephos settings")
     var webPort: Int?
 
     @Flag(
@@ -184,7 +184,7 @@ struct UpCommand: ParsableCommand, OwnTimeout {
     @Flag(help: "Stay in the foreground until Ctrl-C.")
     var foreground = false
 
-    @Flag(help: "Without the program for WebDAV.")
+    @Flag(help: "Without the program for browsers and WebDAV.")
     var noWeb = false
 
     @Flag(help: "With --foreground: also end when standard input ends, for programs that start a deployment.")
@@ -224,7 +224,7 @@ struct UpCommand: ParsableCommand, OwnTimeout {
             ["state": "running", "deployment": directory.path],
             text: isNew
                 ? "The five services are up. Logs: nephos logs. Stop them with: nephos down"
-                    + (noWeb ? "" : directory.webAddress.map { "\nFiles by WebDAV: \($0)" } ?? "")
+                    + (noWeb ? "" : directory.webAddress.map { "\nIn a browser: \($0)" } ?? "")
                     + Terminal.hint(nextStep(directory))
                 : "It is running already. See: nephos status")
     }
@@ -353,7 +353,7 @@ struct UpCommand: ParsableCommand, OwnTimeout {
         guard LocalPorts.isFree("tcp://\(host.contains(":") ? "[\(host)]" : host):\(port)") else {
             throw CloudError(
                 .configurationInvalid,
-                "Another program listens at the port for WebDAV. Use another one (nephos settings set NEPHOS_WEB_PORT=8080), or none (nephos up --no-web).",
+                "Another program listens at the port for browsers and WebDAV. Use another one (nephos settings set NEPHOS_WEB_PORT=8080), or none (nephos up --no-web).",
                 details: ["address": "\(host):\(port)"])
         }
     }

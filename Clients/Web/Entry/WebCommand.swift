@@ -4,6 +4,7 @@ import Logging
 import NephosCore
 import NephosHTTP
 import NephosKit
+import NephosServiceEntry
 import NephosServiceKit
 import NephosWeb
 import NephosZeroMQ
@@ -27,11 +28,19 @@ struct WebCommand: AsyncParsableCommand {
     @Flag(help: "End when standard input does, as under nephos up, and hold a place in the deployment's folder run.")
     var supervised = false
 
+    @Flag(help: "Start nothing; ask the one that runs here whether it answers. Not where it has a certificate.")
+    var isReady = false
+
     func run() async throws {
         let environment = ProcessInfo.processInfo.environment
         guard let deployment = deployment ?? environment["NEPHOS_DEPLOYMENT"],
             let data = data ?? environment["NEPHOS_DATA"]
         else { throw ValidationError("Name the folders with --deployment and --data.") }
+        guard !isReady else {
+            let configuration = try WebConfiguration(.of(.web, deployment: deployment), Logger(label: "nephos-web"))
+            let host = ["0.0.0.0": "127.0.0.1", "::": "::1"][configuration.host] ?? configuration.host
+            return try HealthFace.requireAnswer(host, configuration.port, "/live")
+        }
         do {
             try await runClient(
                 .web, deployment: deployment, data: data, logLevel: logLevel,

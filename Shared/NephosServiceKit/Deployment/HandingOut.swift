@@ -3,19 +3,19 @@ public import NephosCore
 internal import NephosFiles
 
 extension DeploymentFiles {
-    /// Gives each service a folder of its own, with the roster, the deployment's settings and that service's secrets, and
-    /// nothing else: for services that share no disk, or no user.
+    /// Gives each service, and the web's program, a folder of its own, with the roster, the deployment's settings and that
+    /// service's secrets, and nothing else: for programs that share no disk, or no user. The web's program has no secrets.
     ///
     /// Files that are up to date are not written again.
     ///
     /// - Parameter folder: Has a folder for each service, named like it; those are made.
-    /// - Returns: The services whose files changed: they have to be started again.
+    /// - Returns: The programs whose files changed: they have to be started again.
     /// - Throws: ``CloudError`` `.configurationInvalid` for what cannot be read or written; `.constraintViolation` where a
     ///   service has a master key that this deployment does not have.
     public func handOut(to folder: String) throws(CloudError) -> [ServiceName] {
         let (roster, settings) = (try roster(), try settings())
         var changed: [ServiceName] = []
-        for service in ServiceName.all {
+        for service in ServiceName.programs {
             let own = DeploymentFiles(directory: "\(folder)/\(service)")
             do {
                 try FileManager.default.createDirectory(
@@ -25,15 +25,17 @@ extension DeploymentFiles {
                     .configurationInvalid, "A folder to hand out to cannot be made. Check its owner and space.",
                     details: ["folder": own.directory])
             }
-            try requireKeys(of: own, service)
-            let isNew = [
-                try copy(to: own.secretsPath(of: service), from: secretsPath(of: service), mode: 0o600),
-                try copySettings(settings, to: own, of: service),
-                // Last, since it is what tells that the folder is complete.
-                try copy(to: own.rosterPath, from: rosterPath, mode: 0o644),
-            ].contains(true)
+            let hasSecrets = service != .web
+            if hasSecrets { try requireKeys(of: own, service) }
+            var isNew = false
+            if hasSecrets {
+                isNew = try copy(to: own.secretsPath(of: service), from: secretsPath(of: service), mode: 0o600)
+            }
+            if try copySettings(settings, to: own, of: service) { isNew = true }
+            // Last, since it is what tells that the folder is complete.
+            if try copy(to: own.rosterPath, from: rosterPath, mode: 0o644) { isNew = true }
             // What is wrong with them is said here, and not by each service's end.
-            _ = try own.secrets(of: service)
+            if hasSecrets { _ = try own.secrets(of: service) }
             guard try own.roster() == roster else {
                 throw CloudError(
                     .constraintViolation, "The deployment was changed while it was handed out. Do it again.")

@@ -7,7 +7,7 @@ internal import NephosHTTP
 enum ConsoleAccess: Sendable {
     /// Each browser signs in.
     case sessions(WebSessions, hasCertificate: Bool)
-    /// One home's, on the person's own machine. Whoever has the secret is in.
+    /// One home's, on the person's own machine. The secret lets a browser in.
     case own(WebUser, secret: String, port: Int)
 
     /// Browsers send a cookie to all ports of a host, so each console on a machine has a cookie of its own.

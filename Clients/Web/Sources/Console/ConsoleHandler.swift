@@ -146,7 +146,7 @@ struct ConsoleHandler {
     private static let jsonType = (name: "Content-Type", value: "application/json; charset=utf-8")
 }
 
-/// What a browser is called in the list of devices: `Firefox on Linux`.
+/// A browser's name in the list of devices: `Firefox on Linux`.
 struct BrowserName {
     let text: String
 

@@ -298,7 +298,7 @@ enum FileCalls {
         var item: String
         var name: String
         var size: UInt64
-        /// Only of a link that was just made: nobody keeps it.
+        /// Only of a link that was just made: it is not kept.
         var url: String?
         var created: UInt64
         var expires: UInt64
@@ -396,7 +396,7 @@ struct FileRow: Encodable {
 }
 
 extension WebUser {
-    /// What the account's devices are called, also those that have signed out.
+    /// The names of the account's devices, also of those that have signed out.
     func deviceNames() async -> [DeviceID: String] {
         let devices = (try? await session.devices(withSignedOut: true, timeout: .seconds(2))) ?? []
         return Dictionary(devices.map { ($0.id, $0.name) }) { first, _ in first }

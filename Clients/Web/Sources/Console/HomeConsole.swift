@@ -5,7 +5,7 @@ internal import NephosHTTP
 package import NephosKit
 internal import Synchronization
 
-/// The console of one home, on the machine that has it: a person's own files and values, also offline.
+/// The console of one home, on the machine that has it: a person's own files and values, with or without a network.
 ///
 /// It listens on this machine alone. The address that opens it works once; from then on the browser's cookie does.
 package final class HomeConsole: Sendable {

@@ -2,7 +2,7 @@ internal import Foundation
 internal import NephosCore
 internal import NephosKit
 
-/// The calls of the page that says what waits, and why.
+/// The calls of the page of sync status: pending and rejected changes with their reasons.
 enum StateCalls {
     static let methods: [String: ConsoleMethod] = [
         "state.list": ConsoleMethod(list), "state.dismiss": ConsoleMethod(dismiss),

@@ -5,8 +5,8 @@ internal import NephosFiles
 internal import NephosHTTP
 internal import NephosKit
 
-/// Uploads of the pages, a piece at a time. What has come lies in the session's home, so an upload goes on after either
-/// side was restarted. Nobody else sees anything of it before it is whole and on the server.
+/// Uploads of the pages, a piece at a time. The pieces lie in the session's home, so an upload goes on after either side was
+/// restarted. Other devices see the file once it is whole and on the server.
 enum UploadCalls {
     static let methods: [String: ConsoleMethod] = [
         "upload.begin": ConsoleMethod(begin), "upload.finish": ConsoleMethod(finish),
@@ -86,7 +86,7 @@ enum UploadCalls {
         return Item(entry: FileRow(entry))
     }
 
-    /// - Parameter there: What has the name.
+    /// - Parameter there: The item that has the name.
     private static func conditions(
         of there: DocumentEntry?, _ replaces: String?
     ) throws(CloudError) -> [DocumentCondition] {
@@ -140,7 +140,7 @@ struct Upload {
         var name: String
         var size: UInt64
         var modified: Int64?
-        /// What it became.
+        /// The item that it became.
         var done: Done?
     }
 
@@ -154,7 +154,7 @@ struct Upload {
     /// A piece's bytes.
     private static let pieceBytesMax: UInt64 = 8 << 20
     private static let writeBytes = 512 << 10
-    /// One that nobody goes on with is removed after this time.
+    /// An unfinished one is removed after this time without a request.
     private static let retention: TimeInterval = 7 * 86_400
 
     static let unknown = CloudError(.unknownItem, "There is no such upload. Begin it again.")
@@ -232,7 +232,7 @@ struct Upload {
         return size
     }
 
-    /// Appends a piece. What comes before the connection fails stays.
+    /// Appends a piece. If the connection fails, the bytes before that stay.
     func append(_ body: HTTPRequestBody?, at offset: UInt64, max: UInt64) async throws -> UInt64 {
         let file = try FileHandle(forWritingTo: URL(fileURLWithPath: bytes))
         defer { try? file.close() }
@@ -288,7 +288,7 @@ struct Upload {
                 .storageFailure, "The server has no room for the upload, or its disk failed. Try again later.")
     }
 
-    /// Runs what waits for the disk away from the tasks' threads.
+    /// Runs disk access away from the tasks' threads.
     private static func elsewhere<Value: Sendable>(_ body: @escaping @Sendable () throws -> Value) async throws -> Value
     {
         try await withCheckedThrowingContinuation { continuation in

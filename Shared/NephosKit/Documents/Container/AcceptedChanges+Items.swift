@@ -13,7 +13,7 @@ extension AcceptedChanges {
         package var cursor: Int64
     }
 
-    /// What has changed in a folder.
+    /// Changes in a folder.
     package struct FolderChanges: Sendable {
         /// Items that are in the folder now.
         package var entries: [DocumentEntry]
@@ -51,7 +51,7 @@ extension AcceptedChanges {
 
     /// The items that have changed after a cursor.
     ///
-    /// - Returns: Nil: this is not known so far back. Read the folder anew.
+    /// - Returns: Nil: this is not known so far back. Read the folder again.
     /// - Throws: ``CloudError`` as ``page(of:after:limit:)`` does.
     package func changed(after cursor: Int64, in folder: DocumentID) throws(CloudError) -> FolderChanges? {
         try handle.read { documents in
@@ -151,7 +151,7 @@ extension AcceptedChanges {
         }
     }
 
-    /// Removes a batch for good.
+    /// Removes a batch permanently.
     ///
     /// - Throws: ``CloudError`` as ``DocumentTrash/remove(_:)`` does.
     package func erase(batch: DocumentID) async throws(CloudError) {
