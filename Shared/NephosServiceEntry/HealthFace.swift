@@ -3,11 +3,10 @@ public import NephosCore
 internal import NephosHTTP
 internal import NephosServiceKit
 
-/// What a service says of itself over HTTP, to whoever starts it again or sends it requests: `/live` and `/ready`; and
-/// to whoever watches over it: `/metrics`, for Prometheus.
+/// A service's health over HTTP: `/live` and `/ready` for a supervisor or a proxy, and `/metrics` for Prometheus.
 ///
 /// Off unless a port is set (`NEPHOS_HEALTH_PORT`, or `NEPHOS_KEYVALUE_HEALTH_PORT` and the like); at `127.0.0.1` unless
-/// `NEPHOS_HEALTH_HOST` says otherwise. Tells no names and nothing of an account; numbers, to whoever reaches it.
+/// `NEPHOS_HEALTH_HOST` is set. It shows no names and nothing of an account, only numbers, without a password.
 public enum HealthFace {
     /// Longer than any group of requests takes, and the end of patience of what asks.
     private static let answerTime: Duration = .seconds(5)

@@ -23,7 +23,7 @@ struct InitCommand: ParsableCommand {
     @Option(help: "The first of thirteen ports: two for each service, one for subscriptions, two for content.")
     var port = 7400
 
-    @Option(help: "The port for browsers and WebDAV (default: --port and 80); 0 for none. Change it later: nephos settings")
+    @Option(help: "The web's port (default: --port and 80); 0 for none. Change it later: nephos settings")
     var webPort: Int?
 
     @Flag(
