@@ -192,7 +192,7 @@ function Page({ session, route, container }) {
   if (page === 'devices') return html`<${DevicesPage} session=${session} />`;
   if (page === 'storage') return html`<${StoragePage} />`;
   if (page === 'activity') return html`<${ActivityPage} />`;
-  if (page === 'waiting') return html`<${StatePage} container=${container} />`;
+  if (page === 'waiting') return html`<${StatePage} />`;
   return html`<div class="page"><h1>This page does not exist</h1><p><a href=${pageHref('files', container)}>Go to the files</a></p></div>`;
 }
 

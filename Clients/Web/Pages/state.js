@@ -4,11 +4,13 @@ import { html } from './preact.js';
 import { call } from './api.js';
 import { clock, counted, date, dateOrClock } from './format.js';
 import { useData } from './live.js';
-import { Heading, Loaded } from './parts.js';
+import { attempt, Heading, Loaded } from './parts.js';
 
 const stateNames = { waiting: 'Pending', uploading: 'Uploading', downloading: 'Downloading', paused: 'Paused', refused: 'Rejected', rejected: 'Rejected' };
 
-export function StatePage({ container }) {
+const serviceNames = { keyvalue: 'Key-values', documents: 'Files', records: 'Records' };
+
+export function StatePage() {
   const state = useData(() => call('state.list'), []);
   return html`
     <div class="page">
@@ -16,7 +18,7 @@ export function StatePage({ container }) {
       <${Loaded} ...${state}>
         ${(data) => html`
           <p role="status">${summary(data.scopes)}</p>
-          ${data.scopes.map((scope) => html`<${Scope} key=${scope.id} scope=${scope} container=${container} />`)}`}
+          ${data.scopes.map((scope) => html`<${Scope} key=${`${scope.app} ${scope.service} ${scope.name}`} scope=${scope} reload=${state.reload} />`)}`}
       <//>
     </div>`;
 }
@@ -26,24 +28,29 @@ function summary(scopes) {
   return late ? `${counted(late, 'part')} of ${scopes.length} not in sync.` : 'Everything is in sync.';
 }
 
-function Scope({ scope, container }) {
-  const { name, inSync, isConnected, fetched, problem, pending, rejected, conflicts } = scope;
+function Scope({ scope, reload }) {
+  const { app, service, name, title, inSync, isConnected, fetched, problem, pending, rejected, conflicts } = scope;
+  const dismiss = async () => {
+    await call('state.dismiss', { app, service, name });
+    reload();
+  };
   return html`
     <section class="card">
       <div class="heading">
-        <h2>${name}</h2>
+        <h2>${[serviceNames[service] ?? service, title, app].filter(Boolean).join(', ')}</h2>
         <span class=${inSync ? 'badge good' : 'badge'}>${inSync ? 'In sync' : 'Not in sync'}</span>
       </div>
       <p class="quiet">${isConnected ? 'Connected' : 'Not connected'}${fetched && `, last fetched ${dateOrClock(fetched)}`}</p>
       ${problem && html`<p class="failure">${problem}</p>`}
-      ${conflicts > 0 && html`<p>${counted(conflicts, 'conflict')}. <a href=${`#/conflicts/${encodeURIComponent(container)}`}>Show conflicts</a></p>`}
+      ${conflicts > 0 && html`<p>${counted(conflicts, 'conflict')}.${service === 'documents' && html` <a href=${`#/conflicts/${encodeURIComponent(name)}`}>Show conflicts</a>`}</p>`}
       ${pending.length > 0 && html`<h3>Pending</h3><ul class="plain">${pending.map((item) => html`<${Pending} item=${item} />`)}</ul>`}
       ${rejected.length > 0 && html`
         <h3>Rejected</h3>
         <ul class="plain">
           ${rejected.map((item) => html`
             <li><strong>${item.name}</strong><div>${item.message}</div>${item.time && html`<div class="note">${date(item.time)}</div>`}</li>`)}
-        </ul>`}
+        </ul>
+        <button type="button" onClick=${() => attempt(dismiss)}>Dismiss rejected changes</button>`}
     </section>`;
 }
 

@@ -162,21 +162,21 @@ async function send(upload, abort) {
     upload.isSent = true;
   }
   try {
-    const { entry } = await call('upload.finish', { upload: upload.id, replaces: upload.replaces });
+    const { entry } = await call('upload.finish', { upload: upload.id, name, replaces: upload.replaces });
     return entry;
   } catch (error) {
     if (!(error instanceof CallError) || error.isTemporary) throw error;
-    upload.isSent = false;
-    if (error.code !== 'alreadyExists') throw error;
-    // Another device has made the file meanwhile.
+    if (error.code !== 'alreadyExists') {
+      upload.isSent = false;
+      throw error;
+    }
+    // Another device has made the file meanwhile. What was sent is kept for another name.
     upload.replaces = undefined;
     upload.names.set(name, { name, kind: 'file', version: error.details.version });
     if (!(await applyChoice(upload, error.details.version, abort))) {
       call('upload.cancel', { upload: upload.id }).catch(() => {});
       return undefined;
     }
-    if (upload.name === name) upload.isSent = true;
-    else call('upload.cancel', { upload: upload.id }).catch(() => {});
     return send(upload, abort);
   }
 }

@@ -53,6 +53,8 @@ enum UploadCalls {
         var upload: String
         /// The version of the file that it takes the place of, as the page shows it.
         var replaces: String?
+        /// Another name than the one that it was begun with.
+        var name: String?
     }
 
     private struct Item: Encodable {
@@ -74,7 +76,7 @@ enum UploadCalls {
                 .constraintViolation, "Not all of the file has come.", details: ["offset": "\(try upload.size())"])
         }
         let files = try await user.files(note.container)
-        let path = try files.path(named: Data(note.name.utf8), in: ConsoleJSON.id(note.folder))
+        let path = try files.path(named: Data((arguments.name ?? note.name).utf8), in: ConsoleJSON.id(note.folder))
         let conditions = try conditions(of: files.entry(at: path), arguments.replaces)
         let writer = try container.streams.makeWriter(at: path)
         defer { writer.cancel() }
