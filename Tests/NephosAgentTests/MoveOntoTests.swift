@@ -37,6 +37,29 @@ import Testing
         #expect(try await house[0].container.trash.list().isEmpty)
     }
 
+    /// Items that came for a folder which had no row yet come once another row gets its id: two devices had made it.
+    @Test func itemsOfAFolderThatGetsAnotherIdCome() async throws {
+        let house = try await Household()
+        try house[0].makeFolder("here")
+        try await house.settle()
+        let tree = house[1].container.tree()
+        let (folder, link) = (tree.makeID(), tree.makeID())
+        let files = try tree.stageFiles()
+        let target = try files.copyLink(to: Array("a/b".utf8))
+        // Its name keeps it from being placed.
+        let changes: [ContainerTree.Change] = [
+            .makeFolder(folder, in: tree.root, name: Data("x.nosync".utf8)),
+            .make(link, in: folder, name: Data("link".utf8), target),
+        ]
+        for result in try await tree.apply(changes, files) { _ = try result.get() }
+        try await house.settle()
+        #expect(try house[0].tree() == ["here": "folder"])
+        let sync = try house[0].sync
+        try await sync.rename(house[0].id(of: "here"), to: folder)
+        _ = try await sync.pass()
+        #expect(try house[0].tree()["here/link"] == "link to a/b")
+    }
+
     /// `rm -r dist; mv build dist`, as build programs do.
     @Test func folderTakesTheNameOfOneThatWasDeleted() async throws {
         let house = try await Household()

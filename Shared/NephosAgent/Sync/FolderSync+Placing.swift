@@ -89,7 +89,6 @@ extension FolderSync {
         if wanted == nil, other.kind == .folder, item.kind == .folder, try read({ try $0.item(item.id) }) == nil {
             // The folder was deleted and made again. Its contents are compared, and need not move.
             remote.insert(try read { try $0.children(of: other.id).map(\.id) })
-            remote.compare(item.id, isDeep: false)
             try rename(other.id, to: item.id)
             return true
         }

@@ -425,7 +425,6 @@ extension FolderSync {
             try rename(id, to: outcome.item)
             unblock(Place(folder: row.parent, name: row.name))
             remote.insert(children)
-            remote.compare(outcome.item)
         case .failure(let error): block(Place(folder: row.parent, name: row.name), error.message)
         }
     }

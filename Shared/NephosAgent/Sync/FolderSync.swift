@@ -298,10 +298,12 @@ package actor FolderSync {
         return try root.folder.folder(path)
     }
 
-    /// Gives an item's row to another id, which has none.
+    /// Gives an item's row to another id, which has none. The new id's contents are compared: items of it that were not
+    /// placed while it had no row come with it.
     func rename(_ old: DocumentID, to new: DocumentID) throws(CloudError) {
         try write { try $0.rename(old, to: new) }
         renamed[old] = new
+        remote.compare(new)
         watch.rename(old, to: new)
         dirty.rename(old, to: new)
         later.rename(old, to: new)
