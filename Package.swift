@@ -227,8 +227,8 @@ let package = Package(
             .executableTarget(
                 name: "nephos-web",
                 dependencies: [
-                    "NephosWeb", "NephosServiceEntry", "NephosServiceKit", "NephosZeroMQ", "NephosHTTP", "NephosKit",
-                    "NephosCore", argumentParser, logging,
+                    "NephosWeb", "NephosServiceEntry", "NephosServiceKit", "NephosZeroMQ", "NephosBus", "NephosHTTP",
+                    "NephosKit", "NephosCore", argumentParser, logging,
                 ],
                 path: "Clients/Web/Entry", swiftSettings: strict),
             example("notes", "Notes"),

@@ -71,6 +71,63 @@ import Testing
         }
     }
 
+    /// The console of a home, also without the server.
+    @Test func theConsoleOfAHomeIsOpenedOnce() async throws {
+        try await withHousehold { house in
+            try await house.begin()
+            let person = house.person
+            #expect(try await person.run("kv", "set", "theme", "dark").status == 0)
+            #expect(try await person.run("down").status == 0)
+            let console = try person.start(["console", "--no-browser", "--json"])
+            try await eventually("it listens") { console.output.contains("address") }
+            let said = try JSONDecoder().decode([String: String].self, from: Data(console.output.utf8))
+            let address = try #require(said["address"])
+            let origin = try #require(address.split(separator: "/open").first)
+            let jar = house.folder + "/cookies"
+            func ask(_ arguments: String) async throws -> String {
+                try await person.run(shell: "curl -s -w ' %{http_code}' -b '\(jar)' -c '\(jar)' \(arguments)").output
+            }
+            let call = "-X POST -H 'Content-Type: application/json' -H 'X-Nephos: 1' -d"
+            #expect(try await ask("\(call) '{}' \(origin)/api/session").hasSuffix(" 401"))
+            #expect(try await ask("'\(origin)/open?key=wrong'").hasSuffix(" 403"))
+            #expect(try await ask("'\(address)'").hasSuffix(" 303"))
+            #expect(try await ask("'\(address)'").hasSuffix(" 403"), "It works once.")
+            let session = try await ask("\(call) '{}' \(origin)/api/session")
+            #expect(session.contains("\"local\":true") && session.contains("\"account\":\"ann\""), "\(session)")
+            let set = try await ask(
+                "\(call) '{\"key\":\"a\",\"type\":\"string\",\"value\":\"b\"}' \(origin)/api/keys.set")
+            #expect(set.hasSuffix(" 200"), "\(set)")
+            let state = try await ask("\(call) '{}' \(origin)/api/state.list")
+            #expect(state.contains("\"names\":[\"a\"]"), "It waits to be sent: \(state)")
+            console.signal(SIGINT)
+            _ = await console.outcome()
+            #expect(try await person.run("kv", "get", "a").output.contains("b"))
+        }
+    }
+
+    /// A browser more is no thread more.
+    @Test func sessionsShareThreads() async throws {
+        let port = try Web.freePort()
+        try await withHousehold(["--web-port", "\(port)"]) { house in
+            try await house.begin()
+            let web = try house.holder(.web)
+            let password = try #require(house.person.environment["NEPHOS_PASSWORD"])
+            func sessions(_ count: Int) async throws -> Int {
+                for _ in 0..<count {
+                    let arguments = "{\"account\":\"\(Household.accountName)\",\"password\":\"\(password)\"}"
+                    let answer = try await house.person.run(
+                        shell: "curl -s -w ' %{http_code}' -H 'Content-Type: application/json' -H 'X-Nephos: 1' "
+                            + "-d '\(arguments)' http://localhost:\(port)/api/sign-in")
+                    #expect(answer.output.hasSuffix(" 200"), "\(answer.output)")
+                }
+                return try FileManager.default.contentsOfDirectory(atPath: "/proc/\(web)/task").count
+            }
+            let few = try await sessions(4)
+            let more = try await sessions(8)
+            #expect(more <= few + 2, "\(few) \(more)")
+        }
+    }
+
     @Test func aTakenPortIsNamed() async throws {
         let (descriptor, port) = try Web.listen()
         defer { close(descriptor) }

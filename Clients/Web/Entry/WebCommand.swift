@@ -1,6 +1,7 @@
 import ArgumentParser
 import Foundation
 import Logging
+import NephosBus
 import NephosCore
 import NephosHTTP
 import NephosKit
@@ -46,7 +47,8 @@ struct WebCommand: AsyncParsableCommand {
                 .web, deployment: deployment, data: data, logLevel: logLevel,
                 isSupervised: supervised
             ) { config in
-                let transport = ZeroMQTransport()
+                let processors = ProcessInfo.processInfo.activeProcessorCount
+                let transport = SharedLoops(ZeroMQTransport(), count: min(max(processors / 2, 1), 4))
                 let configuration = try WebConfiguration(config.settings, config.logger)
                 let door = try WebDoor(
                     folder: config.dataDirectory, connection: try config.roster.innerConnectionString(),
@@ -54,6 +56,7 @@ struct WebCommand: AsyncParsableCommand {
                 ) { home, options throws(CloudError) in
                     // As services reach each other: in a container network devices' addresses lead nowhere.
                     var options = options
+                    options.isAlone = true
                     options.addresses = config.roster.services.map(SessionRecord.Service.init)
                     return try await Session.open(
                         home: home, transport: transport, options: options, logger: config.logger)

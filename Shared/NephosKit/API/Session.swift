@@ -66,8 +66,8 @@ public final class Session: Sendable {
         let secrets = SecretFile(home: home, sealingKey: options?.sealingKey, fault: options?.fault)
         fault = options?.fault
         var options = options ?? DeviceOptions()
-        if options.foreignPoll == nil { options.foreignPoll = .milliseconds(250) }
-        if options.makeWay == nil, !options.isOffline, transport is ZeroMQTransport {
+        if options.foreignPoll == nil, !options.isAlone { options.foreignPoll = .milliseconds(250) }
+        if options.makeWay == nil, !options.isAlone, !options.isOffline, transport is ZeroMQTransport {
             options.makeWay = { UnixHomeWay(home: home, loop: $0) }
         }
         self.local = local

@@ -26,6 +26,8 @@ package struct DeviceOptions: Sendable {
     package var isImpatient = false
     /// How long one request to a service may take before it counts as failed.
     package var timeout: Duration = .seconds(10)
+    /// No other process uses this home, so none is looked for.
+    package var isAlone = false
     /// How often to look for what other processes of this home have written; nil: there are none.
     package var foreignPoll: Duration?
     /// Pushes in flight per store.
