@@ -298,6 +298,22 @@ import Testing
         #expect(try house[0].store.report(of: house[0].folder)?.itemCount == 0)
     }
 
+    /// Its contents were changed while no agent ran, or in the moment before.
+    @Test func folderThatWasParkedInAKillIsScanned() async throws {
+        let house = try await Household()
+        for name in ["a.txt", "b.txt"] { try house[0].write("Letters/" + name, name) }
+        try await house.settle()
+        let (id, path) = (try await house[0].id(of: "Letters"), house[0].path)
+        try FileManager.default.moveItem(atPath: path + "/Letters", toPath: path + "/.nephos/parked/\(id)")
+        try FileManager.default.removeItem(atPath: path + "/.nephos/parked/\(id)/b.txt")
+        try house[0].write(".nephos/parked/\(id)/c.txt", "new")
+        try await house[0].restart()
+        let tree = try await house.expectEqual()
+        #expect(tree == ["Letters": "folder", "Letters/a.txt": "a.txt", "Letters/c.txt": "new"])
+        try house[0].write("Letters/d.txt", "d")
+        #expect(try await house.expectEqual()["Letters/d.txt"] == "d")
+    }
+
     @Test func slowDeletionIsHeldToo() async throws {
         var options = AgentOptions()
         options.deleteDelay = .zero

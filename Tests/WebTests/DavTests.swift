@@ -44,6 +44,21 @@ import Testing
         #expect(try await program("GET", "/a.txt").text == "a")
     }
 
+    /// Behind a proxy everybody may come from one address.
+    @Test func whoHasSignedInBeforeDoesNotWaitForThoseWhoGuess() async throws {
+        let house = try await WebHouse()
+        let (program, other) = (try await house.makeProgram(), try await house.makeProgram("other"))
+        #expect(try await program("PUT", "/a.txt", "a").status == 201)
+        for number in 0..<20 {
+            let wrong = Program(
+                door: house.door, account: "nobody\(number)", password: String(repeating: "7", count: 26))
+            #expect(try await wrong("GET", "/a.txt").status == 401)
+        }
+        #expect(try await other("GET", "/a.txt").status == 429)
+        await house.door.closeSessions()
+        #expect(try await program("GET", "/a.txt").text == "a")
+    }
+
     @Test func aRevokedPasswordLetsNobodyIn() async throws {
         let house = try await WebHouse()
         let made = try await house.device.createAppPassword("phone")

@@ -61,6 +61,13 @@ package final class WebDoor: Sendable {
 
     /// Answers a request, whatever it is.
     package func answer(_ request: HTTPRequest) async -> HTTPResponse {
+        var request = request
+        // A proxy on this machine says whose request it is.
+        if ["127.0.0.1", "::1"].contains(request.address),
+            let client = request.header("X-Forwarded-For")?.split(separator: ",").last
+        {
+            request.address = client.trimmingCharacters(in: .whitespaces)
+        }
         if request.path == "/live" { return HTTPResponse(200, text: "Nephos") }
         if let answer = await ConsoleHandler(access: console, request: request).answer() { return answer }
         guard let path = DavPath(request.path) else { return HTTPResponse(404, text: "There is nothing here.") }
@@ -71,6 +78,9 @@ package final class WebDoor: Sendable {
             return await DavHandler(user: user, locks: locks, request: request, path: path).answer()
         } catch { return CloudError(wrapping: error).response }
     }
+
+    /// Closes all sessions; the next requests open them again.
+    func closeSessions() async { await sessions.close() }
 
     /// Closes all sessions.
     package func close() async {

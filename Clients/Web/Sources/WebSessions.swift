@@ -169,7 +169,11 @@ package actor WebSessions {
         entries[id]?.used = .now
         if let entry = entries[id] { return try await entry.user.value.get() }
         if let time = refused[id], .now - time < .seconds(60) { throw Self.wrongCredentials }
-        if let failed = failures[address], failed.count >= Self.failuresMax, .now - failed.since < .seconds(60) {
+        // Those with a home have signed in before, and do not wait for those who guess from the same address.
+        let isKnown = FileManager.default.fileExists(atPath: "\(folder)/\(id)")
+        if !isKnown, let failed = failures[address], failed.count >= Self.failuresMax,
+            .now - failed.since < .seconds(60)
+        {
             throw CloudError(
                 .requestRateLimited, "Too many wrong passwords came from this address. Try again in a minute.",
                 retryAfter: .seconds(60))

@@ -343,6 +343,8 @@ extension FolderSync {
                     continue
                 }
                 remote.insert(row.id)
+                // A scan from the root does not reach it.
+                if row.kind == .folder { dirty.insert(row.id, isDeep: true) }
                 guard row.parent != SyncedItem.parkingLot || row.name != name else { continue }
                 (row.parent, row.name) = (SyncedItem.parkingLot, name)
                 try write { try $0.put(row) }
