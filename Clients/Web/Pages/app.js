@@ -11,6 +11,7 @@ import { KeysPage } from './keys.js';
 import { LinksPage } from './links.js';
 import { closeLive, liveState, openLive } from './live.js';
 import { attempt, Failure, IconButton, showToast, Toasts } from './parts.js';
+import { RecordsPage } from './records.js';
 import { pageHref, parseRoute } from './routes.js';
 import { SignIn } from './sign-in.js';
 import { StatePage } from './state.js';
@@ -27,6 +28,7 @@ const pages = {
   conflicts: { label: 'Conflicts', icon: 'conflict', ofContainer: true },
   links: { label: 'Links', icon: 'link', ofContainer: true },
   keys: { label: 'Key-values', icon: 'key' },
+  records: { label: 'Records', icon: 'records', ofContainer: true },
   devices: { label: 'Devices', icon: 'device' },
   storage: { label: 'Storage', icon: 'storage' },
   activity: { label: 'Activity', icon: 'activity' },
@@ -152,7 +154,7 @@ function Navigation({ session, section, container }) {
     <nav aria-label="Pages">
       ${session.containers.length > 1 && html`
         <select aria-label="Container" onChange=${change}>
-          ${session.containers.map((name) => html`<option selected=${name === container}>${name}</option>`)}
+          ${session.containers.map((name) => html`<option value=${name} selected=${name === container}>${name}</option>`)}
         </select>`}
       <ul>
         ${Object.entries(pages).map(([id, page]) => html`
@@ -189,6 +191,7 @@ function Page({ session, route, container }) {
   if (page === 'conflicts') return html`<${ConflictsPage} container=${container} />`;
   if (page === 'links') return html`<${LinksPage} container=${container} />`;
   if (page === 'keys') return html`<${KeysPage} />`;
+  if (page === 'records') return html`<${RecordsPage} container=${container} path=${path} />`;
   if (page === 'devices') return html`<${DevicesPage} session=${session} />`;
   if (page === 'storage') return html`<${StoragePage} />`;
   if (page === 'activity') return html`<${ActivityPage} />`;

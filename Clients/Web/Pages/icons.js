@@ -10,6 +10,7 @@ const paths = {
   trash: 'M2.5 4h11M6 4V2h4v2M4 4l.7 10.5h6.6L12 4M6.8 6.8v5M9.2 6.8v5',
   conflict: 'M8 1.8 15 14H1zM8 6.4v3.8M8 11.6v.9',
   key: 'M2 3h12M2 8h12M2 13h12M5.5 3v10',
+  records: 'M2 2.5h12v11H2zM2 6h12M2 9.7h12M6.3 6v7.5',
   device: 'M2 2.5h12v8.5H2zM5.5 14h5M8 11v3',
   storage: 'M2 3.6c0-2.4 12-2.4 12 0v8.8c0 2.4-12 2.4-12 0zM2 3.6c0 2.4 12 2.4 12 0M2 8c0 2.4 12 2.4 12 0',
   activity: 'M8 1.5a6.5 6.5 0 1 0 .01 0zM8 4.5V8l2.5 1.8',

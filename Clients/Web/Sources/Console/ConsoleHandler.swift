@@ -33,6 +33,7 @@ struct ConsoleHandler {
             let cookie = cookie ?? ""
             return ConsoleEvents.response(try await user()) { await access.noteUse(cookie: cookie) }
         case (.get, "content"), (.head, "content"): return try await ConsoleContent.response(user(), request)
+        case (.get, "asset"): return try await ConsoleAsset.response(user(), request)
         case (.put, "upload"):
             try requireOwn()
             return try await Self.response(UploadCalls.put(user(), request))

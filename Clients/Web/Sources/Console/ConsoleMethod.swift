@@ -23,8 +23,10 @@ struct ConsoleMethod: Sendable {
 
     /// All of them, by name.
     static let all: [String: ConsoleMethod] =
-        [FileCalls.methods, UploadCalls.methods, AccountCalls.methods, KeyCalls.methods, StateCalls.methods]
-        .reduce(into: [:]) { all, methods in all.merge(methods) { $1 } }
+        [
+            FileCalls.methods, UploadCalls.methods, AccountCalls.methods, KeyCalls.methods, RecordCalls.methods,
+            StateCalls.methods,
+        ].reduce(into: [:]) { all, methods in all.merge(methods) { $1 } }
 }
 
 /// An answer that says nothing but that it is done.

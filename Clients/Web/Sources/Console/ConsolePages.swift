@@ -43,6 +43,8 @@ enum ConsolePages {
             "/parts.js": Page(PackageResources.parts_js, script),
             "/preact.js": Page(PackageResources.preact_js, script),
             "/preview.js": Page(PackageResources.preview_js, script),
+            "/record-dialog.js": Page(PackageResources.record_dialog_js, script),
+            "/records.js": Page(PackageResources.records_js, script),
             "/routes.js": Page(PackageResources.routes_js, script),
             "/sign-in.js": Page(PackageResources.sign_in_js, script),
             "/state.js": Page(PackageResources.state_js, script),
