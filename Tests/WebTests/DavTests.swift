@@ -44,7 +44,7 @@ import Testing
         #expect(try await program("GET", "/a.txt").text == "a")
     }
 
-    /// Behind a proxy everybody may come from one address.
+    /// Behind a proxy all clients may have one address.
     @Test func whoHasSignedInBeforeDoesNotWaitForThoseWhoGuess() async throws {
         let house = try await WebHouse()
         let (program, other) = (try await house.makeProgram(), try await house.makeProgram("other"))
