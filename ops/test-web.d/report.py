@@ -24,7 +24,7 @@ class Report:
             yield
         except Exception as error:
             text = getattr(error, "msg", None) or str(error) or type(error).__name__
-            failure = text.strip().split("\n  (Session")[0][:600]
+            failure = text.strip().split("\n  (Session")[0][:2000]
         took = time.monotonic() - start
         print(f"{'FAIL' if failure else 'ok  '} {name} ({took:.1f} s)", flush=True)
         if failure:
