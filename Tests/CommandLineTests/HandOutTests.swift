@@ -36,7 +36,7 @@ import Testing
             #expect(again.changed == "")
             let moved = try await start("other.example")
             #expect(moved.connection == made.connection.replacing("cloud.example", with: "other.example"))
-            #expect(moved.changed == "identity keyvalue documents records notifications")
+            #expect(moved.changed == "identity keyvalue documents records notifications web")
             #expect(try handed.secrets(of: .keyValue).secretKey == key)
             #expect(try handed.roster().entry(of: .keyValue).publicRequests == "tcp://other.example:7402")
             // Where it is not said it stays.
