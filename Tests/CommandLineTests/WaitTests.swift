@@ -10,7 +10,8 @@ import Testing
         #expect(leaves.count > 30)
         // They are about what is here, and ask nobody.
         let local = [
-            "whoami", "completions", "console", "docs evict", "docs cache", "docs pause", "backup verify", "backup list",
+            "whoami", "completions", "console", "docs evict", "docs cache", "docs pause", "backup verify",
+            "backup list",
             "agent add", "agent list", "agent remove", "agent status", "agent allow", "agent restore",
             "agent pause", "agent resume", "agent policy", "agent check",
         ]
