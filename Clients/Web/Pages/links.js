@@ -8,7 +8,7 @@ import { useData } from './live.js';
 import { CopyButton, TablePage } from './parts.js';
 
 const day = 86_400_000;
-const lifetimes = [['Never', 0], ['After 1 day', day], ['After 7 days', 7 * day], ['After 30 days', 30 * day]];
+const lifetimes = [['After 1 day', day], ['After 7 days', 7 * day], ['After 30 days', 30 * day]];
 
 export const shareFile = (container, entry) => openDialog(ShareDialog, { container, entry });
 
@@ -16,8 +16,7 @@ function ShareDialog({ container, entry, close }) {
   const [lifetime, setLifetime] = useState(7 * day);
   const [link, setLink] = useState();
   const submit = async () => {
-    const expires = lifetime ? Date.now() + lifetime : undefined;
-    setLink((await call('files.publish', { container, item: entry.id, expires })).link);
+    setLink((await call('files.publish', { container, item: entry.id, expires: lifetime })).link);
   };
   if (link) {
     return html`
