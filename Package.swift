@@ -219,7 +219,8 @@ let package = Package(
             .target(
                 name: "NephosWeb",
                 dependencies: [
-                    "NephosKit", "NephosHTTP", "NephosFiles", "NephosPredicates", "NephosPropertyLists", "NephosCore",
+                    "NephosKit", "NephosHTTP", "NephosFiles", "NephosPredicates", "NephosPropertyLists", "NephosWire",
+                    "NephosCore",
                     crypto, grdb, logging,
                 ],
                 path: "Clients/Web", exclude: ["Entry"], sources: ["Sources"],

@@ -57,9 +57,10 @@ final class WebHouse: Sendable {
         Program(door: door, account: "anna", password: try await device.createAppPassword(name).secret)
     }
 
-    /// Waits until something is so.
+    /// Waits until something is so, while what is on its way arrives.
     func wait(_ isSo: () async throws -> Bool) async throws {
         for _ in 0..<500 {
+            try await cloud.settle()
             if try await isSo() { return }
             try await Task.sleep(for: .milliseconds(10))
         }

@@ -1,5 +1,6 @@
 internal import GRDB
 public import NephosCore
+package import NephosWire
 
 /// A key-value store that is the same on all of an account's devices, shaped
 /// like `NSUbiquitousKeyValueStore`.
@@ -36,6 +37,11 @@ public final class KeyValueStore: KeyValueWriting, SyncedStore {
     ///
     /// - Throws: ``CloudError`` `.storageFailure`.
     public func values() throws(CloudError) -> [ItemName: PropertyValue] { try session.local.dictionary(app: app) }
+
+    /// The same, with the writes that set them.
+    ///
+    /// - Throws: ``CloudError`` `.storageFailure`.
+    package func items() throws(CloudError) -> [ItemName: KeyValueItem] { try session.local.items(app: app) }
 
     /// The value; nil: there is none, or it cannot be read. `read(_:)` returns which of the two.
     public func object(forKey key: String) -> PropertyValue? { (try? read(key))?.value }

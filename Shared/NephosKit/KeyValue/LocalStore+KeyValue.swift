@@ -101,7 +101,11 @@ extension LocalStore {
     func texts(app: AppID) throws(CloudError) -> [String: PropertyValue] { try read { try store(of: app, $0).texts() } }
 
     func dictionary(app: AppID) throws(CloudError) -> [ItemName: PropertyValue] {
-        try read { try store(of: app, $0).visibleItems().compactMapValues(\.value) }
+        try items(app: app).compactMapValues(\.value)
+    }
+
+    func items(app: AppID) throws(CloudError) -> [ItemName: KeyValueItem] {
+        try read { try store(of: app, $0).visibleItems() }
     }
 
     /// Accepts writes, all or none: durable when this returns, and sent when

@@ -2,6 +2,7 @@ internal import Foundation
 internal import NephosCore
 internal import NephosKit
 internal import NephosPropertyLists
+internal import NephosWire
 
 /// The calls of the page of key-values: those of the app that signed in.
 enum KeyCalls {
@@ -27,14 +28,14 @@ enum KeyCalls {
     }
 
     private static func list(_ user: WebUser, _ arguments: List) async throws -> Listed {
-        let values = try await store(user).values()
+        let items = try await store(user).items().filter { $0.value.value != nil }
         let limit = min(max(arguments.limit ?? pageMax, 1), pageMax)
-        var names = values.keys.sorted()
+        var names = items.keys.sorted()
         if let after = arguments.after { names.removeAll { $0 <= ItemName(after) } }
         let page = names.prefix(limit)
         return Listed(
             keys: page.compactMap { name in
-                values[name].map { KeyRow(name, TypedText($0), shownMax: shownMax) }
+                items[name].flatMap { KeyRow($0, shownMax: shownMax) }
             }, next: names.count > limit ? page.last?.rawValue : nil)
     }
 
@@ -47,11 +48,14 @@ enum KeyCalls {
     }
 
     private static func get(_ user: WebUser, _ arguments: OfKey) async throws -> Key {
-        let name = ItemName(arguments.key)
-        guard let value = try await store(user).read(name).value else {
-            throw CloudError(.unknownItem, "There is no such key.", details: ["key": arguments.key])
+        try key(ItemName(arguments.key), try await store(user))
+    }
+
+    private static func key(_ name: ItemName, _ store: KeyValueStore) throws -> Key {
+        guard let row = try store.items()[name].flatMap({ KeyRow($0) }) else {
+            throw CloudError(.unknownItem, "There is no such key.", details: ["key": name.rawValue])
         }
-        return Key(key: KeyRow(name, TypedText(value)))
+        return Key(key: row)
     }
 
     private struct Set: Decodable {
@@ -65,7 +69,7 @@ enum KeyCalls {
         let store = try await store(user)
         try store.set(value, forKey: arguments.key)
         if !user.isOwn { try await waitUntilSent(arguments.key, store) }
-        return Key(key: KeyRow(ItemName(arguments.key), TypedText(value)))
+        return try key(ItemName(arguments.key), store)
     }
 
     private static func delete(_ user: WebUser, _ arguments: OfKey) async throws -> ConsoleDone {
@@ -77,29 +81,42 @@ enum KeyCalls {
 
     private struct History: Encodable {
         struct Version: Encodable {
-            /// When it was replaced.
-            var time: UInt64
-            /// Whose write replaced it.
+            /// When it was written.
+            var time: Int64
+            /// The device that wrote it.
             var deviceName: String?
             /// Nil: the key did not exist.
             var type: String?
             var value: String?
             /// Another device replaced it without having seen it.
             var isConflict: Bool?
+            var isCurrent: Bool?
+
+            init(_ item: KeyValueItem, _ names: [DeviceID: String]) {
+                let typed = item.value.map { TypedText($0) }
+                (time, deviceName) = (Int64(item.timestamp.time.milliseconds), names[item.deviceID])
+                (type, value) = (typed?.type, typed?.text)
+            }
         }
         var versions: [Version]
     }
 
     private static func history(_ user: WebUser, _ arguments: OfKey) async throws -> History {
-        let entries = try await store(user).history(forKey: arguments.key, limit: 100)
+        let store = try await store(user)
+        let entries = try await store.history(forKey: arguments.key, limit: 100)
         let names = await user.deviceNames()
+        let current = try store.items()[ItemName(arguments.key)].map { item in
+            var version = History.Version(item, names)
+            version.isCurrent = true
+            return version
+        }
         return History(
-            versions: entries.map { entry in
-                let typed = entry.item.value.map { TypedText($0) }
-                return History.Version(
-                    time: entry.recorded.milliseconds, deviceName: names[entry.winnerDevice], type: typed?.type,
-                    value: typed?.text, isConflict: entry.lostConflict ? true : nil)
-            })
+            versions: [current].compactMap { $0 }
+                + entries.map { entry in
+                    var version = History.Version(entry.item, names)
+                    version.isConflict = entry.lostConflict ? true : nil
+                    return version
+                })
     }
 
     private static func store(_ user: WebUser) async throws -> KeyValueStore {
@@ -123,11 +140,17 @@ struct KeyRow: Encodable {
     var name: String
     var type: String
     var value: String
+    /// Bytes of data.
+    var size: Int?
     /// The value goes on.
     var isCut: Bool?
+    var modified: Int64
 
-    init(_ name: ItemName, _ typed: TypedText, shownMax: Int = .max) {
-        (self.name, type) = (name.rawValue, typed.type)
+    /// - Returns: Nil: the key was deleted.
+    init?(_ item: KeyValueItem, shownMax: Int = .max) {
+        guard let typed = item.value.map({ TypedText($0) }) else { return nil }
+        (name, type, modified) = (item.key.rawValue, typed.type, Int64(item.timestamp.time.milliseconds))
+        if type == "data" { size = Data(base64Encoded: typed.text)?.count }
         isCut = typed.text.utf8.count > shownMax ? true : nil
         value = isCut == nil ? typed.text : String(typed.text.prefix(shownMax))
     }
