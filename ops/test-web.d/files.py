@@ -525,5 +525,7 @@ def long_list(stage):
     for letters, name in (("aa", "aaa.txt"), ("file 2345", "file 2345.txt")):
         with check(f"Typed letters go to the name that begins with them: {letters}"):
             keyboard.grid()
+            # Letters that follow each other within 0.7 s are one word.
+            time.sleep(0.8)
             keyboard.keys(letters)
             browser.wait(lambda: browser.js("return testing.title(document.querySelector('.row.active'))") == name, "the row", 2)

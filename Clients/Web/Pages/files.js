@@ -96,9 +96,9 @@ export function FilesPage({ container, where }) {
     <div class="page files" ref=${page}>
       <${Trail} container=${container} trail=${list.trail} />
       <${Toolbar} label=${chosen.length ? 'Selected items' : 'Folder'} actions=${actions} isNarrow=${isNarrow}>
-        ${chosen.length
-          ? html`<span class="selected" role="status">${counted(chosen.length, 'item')} selected</span>`
-          : html`<${SearchField} container=${container} />`}
+        ${chosen.length > 0 && html`<span class=${isNarrow ? 'unseen' : 'selected'} role="status">${counted(chosen.length, 'item')} selected</span>`}
+        ${/* On a narrow page it stays, so that the rows do not move under a second click. */
+          (isNarrow || !chosen.length) && html`<${SearchField} container=${container} />`}
       <//>
       <input type="file" multiple hidden class="choose-files" aria-label="Files to upload" onChange=${upload} />
       <input type="file" webkitdirectory hidden class="choose-folder" aria-label="Folder to upload" onChange=${upload} />

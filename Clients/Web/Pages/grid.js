@@ -114,7 +114,7 @@ export function Grid({ label, rows, columns, isNarrow, selection, onOpen, onKey,
     if (event.altKey) return false;
     if (event.key in moves) {
       activate(moves[event.key], event.shiftKey ? 'range' : hasControl ? 'move' : 'one');
-    } else if (event.key === ' ') {
+    } else if (event.key === ' ' && Date.now() - typed.current.time >= typingPause) {
       activate(activeIndex, 'toggle');
     } else if (event.key === 'Enter' && rows[activeIndex]) {
       onOpen(rows[activeIndex]);

@@ -60,13 +60,17 @@ function expectBeat() {
   timer = setTimeout(() => liveState.set({ ...liveState.get(), isConnected: false }), beatsMissingMax);
 }
 
+function tellListeners() {
+  for (const listener of [...listeners]) listener();
+}
+
 function receive({ type, data }) {
   if (!onEnded) return;
   if (type === 'beat') {
     liveState.set({ isConnected: true, lastBeat: Date.now() });
     expectBeat();
   } else if (type === 'changed') {
-    for (const listener of [...listeners]) listener();
+    tellListeners();
   } else if (type === 'ended') {
     onEnded(data);
   } else {
@@ -104,6 +108,9 @@ export function useChanged(action) {
     return () => listeners.delete(listener);
   }, []);
 }
+
+// Changes of the account itself raise no event: a page that was in the background asks again when it is shown.
+addEventListener('visibilitychange', () => document.hidden || tellListeners());
 
 // Loads data when `inputs` change, and again after each live change.
 // Returns {data, error, reload, setData}; old data stays while new data loads.

@@ -37,6 +37,7 @@ async function load(entry, address, signal) {
   const type = entry.kind === 'file' ? shownType(entry) : undefined;
   if (!type) return { note: describe(entry) };
   if (type === 'text') {
+    if (entry.size === 0) return { text: '' };
     const response = await fetchContent(address, { bytesMax: textMax, signal });
     const content = (await response.arrayBuffer()).slice(0, textMax);
     const text = new TextDecoder().decode(content);

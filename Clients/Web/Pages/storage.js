@@ -96,7 +96,9 @@ export function ActivityPage() {
         ${(data) => {
           const next = older ? older.next : data.next;
           return html`
-            <${Table} caption="Activity, newest first" columns=${columns} rows=${[...data.entries, ...(older?.entries ?? [])]} rowKey=${(row) => row.number} />
+            <div tabindex="0" role="region" aria-label="Activity">
+              <${Table} caption="Activity, newest first" columns=${columns} rows=${[...data.entries, ...(older?.entries ?? [])]} rowKey=${(row) => row.number} />
+            </div>
             <${Failure} error=${more.error} />
             ${next && html`<button type="button" disabled=${more.isBusy} onClick=${() => more.run(next)}>Load more</button>`}`;
         }}
