@@ -79,8 +79,8 @@ extension Session {
         return (copy, chunks)
     }
 
-    /// Runs what reads and writes files where it keeps nobody waiting.
-    static func elsewhere<Value: Sendable>(
+    /// Runs disk access away from the threads of tasks.
+    package static func elsewhere<Value: Sendable>(
         _ body: @escaping @Sendable () throws -> Value
     ) async -> Result<Value, any Error> {
         await withCheckedContinuation { continuation in

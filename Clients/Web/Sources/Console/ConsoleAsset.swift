@@ -7,15 +7,9 @@ internal import NephosKit
 enum ConsoleAsset {
     private static let pieceBytes = 512 << 10
 
-    private struct Place: RecordPlaceArguments {
-        var container: String?
-        var database: String?
-        var zone: String?
-    }
-
     static func response(_ user: WebUser, _ request: HTTPRequest) async throws -> HTTPResponse {
         let query = Query(request)
-        let place = Place(container: query["container"], database: query["database"], zone: query["zone"])
+        let place = RecordCalls.Place(container: query["container"], database: query["database"], zone: query["zone"])
         guard let name = query["record"], let field = query["field"] else {
             throw CloudError(.invalidArguments, "Name the record and the field: ?record=NAME&field=NAME")
         }
@@ -56,10 +50,6 @@ enum ConsoleAsset {
     }
 
     private static func read(_ file: FileHandle) async throws -> [UInt8] {
-        try await withCheckedThrowingContinuation { continuation in
-            DispatchQueue.global().async {
-                continuation.resume(with: Result { [UInt8](try file.read(upToCount: pieceBytes) ?? Data()) })
-            }
-        }
+        try await Session.elsewhere { [UInt8](try file.read(upToCount: pieceBytes) ?? Data()) }.get()
     }
 }

@@ -15,7 +15,7 @@ struct ConsoleHandler {
     let access: ConsoleAccess
     let request: HTTPRequest
 
-    /// - Returns: Nil: the address is none of the console's.
+    /// - Returns: Nil: the console has no such address.
     func answer() async -> HTTPResponse? {
         if let page = ConsolePages.page(request) { return page }
         guard request.path.hasPrefix("/api/") else { return nil }
@@ -62,9 +62,9 @@ struct ConsoleHandler {
 
     private static let foreign = CloudError(.permissionFailure, "Only the console's own pages may ask for this.")
 
-    // MARK: Who asks
+    // MARK: Sign-in
 
-    /// The cookie of the sign-in; nil: there is none.
+    /// The sign-in's cookie, if the request has one.
     private var cookie: String? {
         request.values(of: "Cookie").flatMap { $0.split(separator: ";") }
             .map { $0.trimmingCharacters(in: .whitespaces) }
@@ -141,7 +141,9 @@ struct ConsoleHandler {
         let body = (try? ConsoleJSON.encode(Answer(error: failure))) ?? Data()
         // The pages sign in by themselves; a browser would ask for a name and a password.
         let headers = plain.headers.filter { !["content-type", "www-authenticate"].contains($0.name.lowercased()) }
-        return HTTPResponse(plain.status, headers: headers + [jsonType], .bytes([UInt8](body)))
+        // WebDAV has another number for it.
+        let status = error.code == .alreadyExists ? 409 : plain.status
+        return HTTPResponse(status, headers: headers + [jsonType], .bytes([UInt8](body)))
     }
 
     private static let jsonType = (name: "Content-Type", value: "application/json; charset=utf-8")

@@ -35,9 +35,10 @@ enum UploadCalls {
         let note = Upload.Note(
             container: arguments.container, folder: try ConsoleJSON.id(arguments.folder).description,
             name: arguments.name, size: arguments.size, modified: arguments.modified)
-        // Before gigabytes have come.
         let path = try container.accepted.path(named: Data(note.name.utf8), in: ConsoleJSON.id(note.folder))
-        if let storage = try? await user.session.storage(timeout: .seconds(2)),
+        // Before gigabytes have come.
+        if note.size > Upload.pieceBytesMax, !user.isOwn,
+            let storage = try? await user.session.storage(timeout: .seconds(2)),
             note.size > storage.planBytes - min(storage.planBytes, storage.usedBytes)
         {
             throw CloudError(
@@ -106,10 +107,8 @@ enum UploadCalls {
     }
 
     private static func cancel(_ user: WebUser, _ arguments: Cancel) async throws -> ConsoleDone {
-        let upload = try Upload(user, id: arguments.upload)
-        let lock = try upload.lock()
-        defer { withExtendedLifetime(lock) {} }
-        upload.remove()
+        // A request that still writes does so to a file without a name.
+        try Upload(user, id: arguments.upload).remove()
         return ConsoleDone()
     }
 
@@ -154,7 +153,7 @@ struct Upload {
     /// Uploads of a session that are begun at a time.
     private static let countMax = 1000
     /// A piece's bytes.
-    private static let pieceBytesMax: UInt64 = 8 << 20
+    static let pieceBytesMax: UInt64 = 8 << 20
     private static let writeBytes = 512 << 10
     /// An unfinished one is removed after this time without a request.
     private static let retention: TimeInterval = 7 * 86_400
@@ -253,12 +252,12 @@ struct Upload {
                 throw CloudError(.invalidArguments, "The piece is longer than the file, or than 8 MiB.")
             }
             let whole = Data(piece)
-            try await Self.elsewhere { try file.write(contentsOf: whole) }
+            try await Session.elsewhere { try file.write(contentsOf: whole) }.get()
             end += UInt64(piece.count)
             piece = []
             if some.isEmpty { break }
         }
-        try await Self.elsewhere { try file.synchronize() }
+        try await Session.elsewhere { try file.synchronize() }.get()
         return end
     }
 
@@ -266,7 +265,7 @@ struct Upload {
         let file = try FileHandle(forReadingFrom: URL(fileURLWithPath: bytes))
         defer { try? file.close() }
         while true {
-            let piece = try await Self.elsewhere { try file.read(upToCount: Self.writeBytes) ?? Data() }
+            let piece = try await Session.elsewhere { try file.read(upToCount: Self.writeBytes) ?? Data() }.get()
             guard !piece.isEmpty else { return }
             try await writer.write(piece)
         }
@@ -288,14 +287,6 @@ struct Upload {
         error as? CloudError
             ?? CloudError(
                 .storageFailure, "The server has no room for the upload, or its disk failed. Try again later.")
-    }
-
-    /// Runs disk access away from the tasks' threads.
-    private static func elsewhere<Value: Sendable>(_ body: @escaping @Sendable () throws -> Value) async throws -> Value
-    {
-        try await withCheckedThrowingContinuation { continuation in
-            DispatchQueue.global().async { continuation.resume(with: Result { try body() }) }
-        }
     }
 }
 
