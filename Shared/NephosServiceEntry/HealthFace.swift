@@ -65,13 +65,13 @@ public enum HealthFace {
             throw settings.invalid(
                 "health_port", "It is the port that is asked whether the service is ready.", for: .all)
         }
-        let given = settings.text("health_host", for: .all) ?? "127.0.0.1"
-        let host = LocalPorts.isWildcard(given) ? (given.contains(":") ? "::1" : "127.0.0.1") : given
-        try requireAnswer(host, port, "/ready")
+        try requireAnswer(settings.text("health_host", for: .all) ?? "127.0.0.1", port, "/ready")
     }
 
-    /// - Throws: ``CloudError`` `.serviceUnavailable` unless an HTTP server answers there with 200.
-    public static func requireAnswer(_ host: String, _ port: Int, _ path: String) throws(CloudError) {
+    /// - Parameter given: Where it listens, which may be all addresses.
+    /// - Throws: ``CloudError`` `.serviceUnavailable` unless an HTTP server of this machine answers there with 200.
+    public static func requireAnswer(_ given: String, _ port: Int, _ path: String) throws(CloudError) {
+        let host = LocalPorts.isWildcard(given) ? (given.contains(":") ? "::1" : "127.0.0.1") : given
         let answer = ask(host, port, path)
         guard answer?.hasPrefix("HTTP/1.1 200") == true else {
             throw CloudError(

@@ -39,8 +39,7 @@ struct WebCommand: AsyncParsableCommand {
         else { throw ValidationError("Name the folders with --deployment and --data.") }
         guard !isReady else {
             let configuration = try WebConfiguration(.of(.web, deployment: deployment), Logger(label: "nephos-web"))
-            let host = ["0.0.0.0": "127.0.0.1", "::": "::1"][configuration.host] ?? configuration.host
-            return try HealthFace.requireAnswer(host, configuration.port, "/live")
+            return try HealthFace.requireAnswer(configuration.host, configuration.port, "/live")
         }
         do {
             try await runClient(

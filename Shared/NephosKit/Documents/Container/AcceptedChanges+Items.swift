@@ -141,11 +141,7 @@ extension AcceptedChanges {
     ///
     /// - Throws: ``CloudError`` `.unknownItem` when there is no such batch.
     package func restore(batch: DocumentID) async throws(CloudError) -> [DocumentEntry] {
-        let items = try await change { draft in
-            let items = try draft.documents.batch(batch)
-            for item in items { draft.add(WireDocumentChange(item.id, .restore(.renaming))) }
-            return items.map(\.id)
-        }
+        let items = try await change { draft in try draft.restore(batch: batch) }
         return try handle.read { documents in
             try items.compactMap { try documents.document($0).flatMap { try documents.entry($0) } }
         }
@@ -155,14 +151,7 @@ extension AcceptedChanges {
     ///
     /// - Throws: ``CloudError`` as ``DocumentTrash/remove(_:)`` does.
     package func erase(batch: DocumentID) async throws(CloudError) {
-        try await change { draft in
-            var remove = WireRemoveItem()
-            remove.batch = batch.wire
-            for item in try draft.documents.batch(batch) {
-                try draft.documents.requireNoneHeld(in: item)
-                draft.add(WireDocumentChange(item.id, .remove(remove)))
-            }
-        }
+        try await change { draft in try draft.remove(batch: batch) }
     }
 
     /// Makes a former version the current one, or chooses one of those in conflict. The others stay among the versions.

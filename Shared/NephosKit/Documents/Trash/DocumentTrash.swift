@@ -47,9 +47,7 @@ public struct DocumentTrash: Sendable {
     @discardableResult
     public func restore(_ batch: DocumentID? = nil) async throws(CloudError) -> [DocumentEntry] {
         return try await handle.change { draft in
-            let items = try draft.documents.batch(batch)
-            for item in items { draft.add(WireDocumentChange(item.id, .restore(.renaming))) }
-            return items.map(\.id)
+            try draft.restore(batch: batch)
         } reading: { documents, ids in
             try ids.compactMap { try documents.document($0).flatMap { try documents.entry($0) } }
         }
@@ -93,14 +91,7 @@ public struct DocumentTrash: Sendable {
     /// - Throws: ``CloudError`` `.unknownItem` when there is no such batch; `.constraintViolation` when a file of it is
     ///   paused and has a change that was not sent.
     public func remove(_ batch: DocumentID) async throws(CloudError) {
-        try await handle.change { draft in
-            var remove = WireRemoveItem()
-            remove.batch = batch.wire
-            for item in try draft.documents.batch(batch) {
-                try draft.documents.requireNoneHeld(in: item)
-                draft.add(WireDocumentChange(item.id, .remove(remove)))
-            }
-        }
+        try await handle.change { draft in try draft.remove(batch: batch) }
     }
 
     /// See ``UbiquityContainer/trash(_:conditions:)``.
@@ -136,6 +127,27 @@ public struct DocumentTrash: Sendable {
             }
             try draft.trash(item, batch: batch)
             return batch
+        }
+    }
+}
+
+extension DocumentDraft {
+    /// Takes a batch out of the trash.
+    ///
+    /// - Returns: Its items.
+    mutating func restore(batch: DocumentID?) throws -> [DocumentID] {
+        let items = try documents.batch(batch)
+        for item in items { add(WireDocumentChange(item.id, .restore(.renaming))) }
+        return items.map(\.id)
+    }
+
+    /// Removes a batch permanently.
+    mutating func remove(batch: DocumentID) throws {
+        var remove = WireRemoveItem()
+        remove.batch = batch.wire
+        for item in try documents.batch(batch) {
+            try documents.requireNoneHeld(in: item)
+            add(WireDocumentChange(item.id, .remove(remove)))
         }
     }
 }
