@@ -28,6 +28,7 @@ struct ConsoleCommand: AsyncParsableCommand {
             try output.print(
                 ["address": console.address], text: "Open this address in a browser:\n\(console.address)")
             if !noBrowser, !output.json { startBrowser(console.address) }
+            defer { withExtendedLifetime(console) {} }
             while true { try await Task.sleep(for: .seconds(3600)) }
         }
     }

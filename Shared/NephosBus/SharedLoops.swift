@@ -78,7 +78,7 @@ public final class SharedLoops: Transport {
 
         func stop() {
             guard !hasStopped.exchange(true, ordering: .acquiringAndReleasing) else { return }
-            // What was given to the loop before runs first.
+            // Work that the loop was given before runs first.
             try? run { _ in }
             onStop()
         }

@@ -257,7 +257,7 @@ import Testing
         #expect(try house[0].store.blocked(in: house[0].folder).map(\.text) == ["pipe"])
     }
 
-    /// What is blocked moves with its folder.
+    /// The list follows a folder that is moved.
     @Test func blockedFileIsListedWhereItIs() async throws {
         let house = try await Household()
         try house[0].makeFolder("Letters")

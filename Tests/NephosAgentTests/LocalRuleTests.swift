@@ -104,7 +104,7 @@ import Testing
 struct LaterPlacesTests {
     private let place = Place(folder: .documents, name: FileName("a.txt".utf8))
 
-    /// Whatever has become of its folder, a place is not waited for once its time has come.
+    /// A place is looked at once when its time has come, also if its folder is gone.
     @Test func placeIsTakenOnce() {
         var later = LaterPlaces()
         later.noteFailed(place, .now)

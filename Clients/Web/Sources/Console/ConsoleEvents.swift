@@ -47,7 +47,7 @@ enum ConsoleEvents {
             self.user = user
             let (events, continuation) = AsyncStream.makeStream(of: Event.self)
             let (bells, waiting) = (user.session.changes(), Waiting())
-            // Whatever has changed before.
+            // There may have been changes before the stream began.
             continuation.yield(.changed)
             (self.events, self.waiting) = (events, waiting)
             tasks = [

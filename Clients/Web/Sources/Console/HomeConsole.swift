@@ -30,11 +30,6 @@ package final class HomeConsole: Sendable {
         door.port.store(server.port, ordering: .relaxed)
         address = "http://127.0.0.1:\(server.port)/open?key=\(door.key)"
     }
-
-    /// Answers what it has, and ends.
-    package func stop() async {
-        await withCheckedContinuation { continuation in server.stop { continuation.resume() } }
-    }
 }
 
 /// Lets a browser in that has the key, once.

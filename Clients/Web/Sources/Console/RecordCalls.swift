@@ -85,17 +85,16 @@ enum RecordCalls {
         for try await page in database.pages(matching: query, in: arguments.zoneName, size: batchCount) {
             count += page.count
             for record in page {
-                for (name, value) in record.fields {
-                    found[record.type, default: [:]][name, default: []].insert(value.typeName)
-                }
-                found[record.type, default: [:]].merge([:]) { $1 }
+                var fields = found[record.type] ?? [:]
+                for (name, value) in record.fields { fields[name, default: []].insert(value.typeName) }
+                found[record.type] = fields
             }
         }
         let isPartial = count == sampleMax
         if isPartial {
             for index in (try? await database.indexes.list(timeout: .seconds(2))) ?? [] {
                 for field in index.fields.map(\.name) where !field.hasPrefix("_") {
-                    found[index.type, default: [:]][field, default: []].formUnion([])
+                    found[index.type, default: [:]][field] = found[index.type]?[field] ?? []
                 }
             }
         }
@@ -263,7 +262,7 @@ enum RecordCalls {
 protocol RecordPlaceArguments: Decodable, Sendable, SendableMetatype {
     /// Nil: the app's first.
     var container: String? { get }
-    /// `private`, also where nothing is said, or `public`.
+    /// `private` (also if it is nil) or `public`.
     var database: String? { get }
     /// Nil: the default zone.
     var zone: String? { get }
@@ -288,7 +287,7 @@ extension WebUser {
         let database = try await records(arguments)
         guard !database.isPublic else { return database }
         do throws(CloudError) {
-            // Any name does.
+            // Any name will do.
             _ = try await database.record(RecordID("none", zone: arguments.zoneName), from: .localOnly)
         } catch {
             guard error.code == .storeOutOfStep else { throw error }
