@@ -9,7 +9,8 @@ struct ConsoleCommand: AsyncParsableCommand {
         commandName: "console", abstract: "Show this device's data in a browser, until Ctrl-C.",
         discussion: """
             It shows files, values, devices and what waits to be sent, also without a network. It listens on this \
-            machine alone. The address works once; run the command again for another.
+            machine alone. The address works once; run the command again for another. Exit code 4: no account is \
+            signed in on this device, or not any more.
             """)
 
     @Option(help: "The port (default: one that is free).") var port = 0
@@ -23,14 +24,22 @@ struct ConsoleCommand: AsyncParsableCommand {
 
     func run() async throws {
         try await device.withSession { session in
-            _ = try session.requireAccount()
+            try requireAccess(session)
             let console = try HomeConsole(session, port: port)
             try output.print(
                 ["address": console.address], text: "Open this address in a browser:\n\(console.address)")
             if !noBrowser, !output.json { startBrowser(console.address) }
             defer { withExtendedLifetime(console) {} }
-            while true { try await Task.sleep(for: .seconds(3600)) }
+            while true {
+                try await Task.sleep(for: .seconds(1))
+                try requireAccess(session)
+            }
         }
+    }
+
+    /// - Throws: ``CloudError`` `.notSignedIn`, also of a sign-out meanwhile; `.deviceRevoked`.
+    private func requireAccess(_ session: Session) throws(CloudError) {
+        if let ending = try session.requireAccount().ending { throw ending }
     }
 
     /// On a desktop. Elsewhere the printed address is enough.

@@ -249,6 +249,32 @@ import Testing
         #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == nil)
     }
 
+    /// An account that is full of browsers takes another device; one that is full of devices does not.
+    @Test(arguments: [("browser", true), ("Desk", false)])
+    func aNewDeviceTakesThePlaceOfTheBrowserThatWasSeenLongestAgo(model: String, hasRoom: Bool) throws {
+        let house = try IdentityHouse()
+        try house.createAccount("ada")
+        let desk = try house.newKey()
+        _ = try house.signIn("ada", by: desk)
+        var keys: [PublicKey] = []
+        for _ in 1..<EnrolmentRule.devicesMax {
+            house.skip(.seconds(1))
+            keys.append(try house.newKey())
+            var request = house.signInRequest("ada")
+            request.deviceModel = model
+            let _: WireSignInReply = try house.call(request, by: keys.last!)
+        }
+        #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == .limitExceeded, "All were seen today.")
+        house.skip(EnrolmentRule.browserRest)
+        #expect(code { _ = try house.signIn("ada", by: house.newKey()) } == (hasRoom ? nil : .limitExceeded))
+        func state(of key: PublicKey) throws -> DeviceRecord.State? {
+            try DeviceStore(transaction: house.transaction()).enrolments(of: key).first?.state
+        }
+        #expect(try state(of: desk) == .active)
+        #expect(try state(of: keys[0]) == (hasRoom ? .signedOut : .active))
+        #expect(try state(of: keys[1]) == .active)
+    }
+
     @Test func aPasswordThatIsReplacedWhileItIsCheckedLetsNobodyIn() throws {
         let house = try IdentityHouse()
         try house.createAccount("ada")

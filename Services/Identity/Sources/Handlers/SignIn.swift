@@ -128,14 +128,15 @@ extension IdentityService {
         let app = try requireApp(request.appID, transaction)
         let enrolments = try devices.enrolments(of: context.peer.publicKey)
         guard
-            case .enrol(let known, let ending) = EnrolmentRule.decide(
+            case .enrol(let known, var ending) = EnrolmentRule.decide(
                 enrolments: enrolments, account: account.id, appPassword: verified.attempt.appPassword?.id ?? "")
         else { throw enrolments.first(where: \.state.isLockedOut)?.ending ?? Self.deviceRevoked }
 
         if known == nil {
-            try EnrolmentRule.checkRoom(active: devices.activeCount(of: account.id))
             try EnrolmentRule.checkPace(
                 recent: devices.count(of: account.id, enrolledWithin: .seconds(3600), before: context.now))
+            let active = try devices.active(of: account.id)
+            if let browser = try EnrolmentRule.makeRoom(among: active, at: context.now) { ending.append(browser) }
         }
 
         // Decided; from here on it writes.

@@ -8,6 +8,8 @@ enum EnrolmentRule {
     static let signedOutMax = 100
     /// For how long all are known that were seen: longer than any access token lives.
     static let signedOutRetention: Duration = .seconds(2 * 86_400)
+    /// A browser that was not seen for this long may end for a new device.
+    static let browserRest: Duration = .seconds(86_400)
     /// New devices of one account in an hour: each leaves something behind, in every service.
     static let enrolmentsPerHour = 300
 
@@ -18,14 +20,20 @@ enum EnrolmentRule {
         case enrol(DeviceRecord?, ending: [DeviceRecord])
     }
 
-    /// - Parameter active: Those of the account, without this one.
+    /// Which device has to end so that a new one has room: of the browsers the one that was seen longest ago, since few
+    /// people sign out of a browser. Nil: there is room.
+    ///
+    /// - Parameter active: The account's active devices.
     /// - Throws: ``CloudError`` `.limitExceeded`: revoke a device, or sign one out.
-    static func checkRoom(active: Int) throws(CloudError) {
-        guard active < devicesMax else {
+    static func makeRoom(among active: [DeviceRecord], at now: Timestamp) throws(CloudError) -> DeviceRecord? {
+        guard active.count >= devicesMax else { return nil }
+        let resting = active.filter { $0.model == "browser" && $0.lastSeen < now.advanced(by: .zero - browserRest) }
+        guard let oldest = resting.min(by: { $0.lastSeen < $1.lastSeen }) else {
             throw CloudError(
                 .limitExceeded, "The account has as many devices as it may. Revoke one. See: nephos devices",
                 details: ["devices_max": "\(devicesMax)"])
         }
+        return oldest
     }
 
     /// - Parameter recent: Devices that the account has enrolled in the last hour.

@@ -74,8 +74,8 @@ struct DeviceStore {
         SELECT \(columns) FROM devices WHERE account_id = ?1 AND (enrolled_at, device_id) > (?2, ?3)
         ORDER BY enrolled_at, device_id LIMIT ?4
         """)
-    private static let countActive = SQL(
-        "SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND state = \(DeviceRecord.State.active.rawValue)")
+    private static let selectActive = SQL(
+        "SELECT \(columns) FROM devices WHERE account_id = ?1 AND state = \(DeviceRecord.State.active.rawValue)")
     private static let countSince = SQL(
         "SELECT COUNT(*) FROM devices WHERE account_id = ?1 AND enrolled_at > ?2 AND enrolled_at <= ?3")
     private static let selectOldest = SQL(
@@ -122,9 +122,9 @@ struct DeviceStore {
             ], Self.record)
     }
 
-    /// How many of the account's devices are active.
-    func activeCount(of account: AccountID) throws -> Int {
-        try transaction.first(Self.countActive, [.text(account.rawValue)]) { Int($0.integer(0)) } ?? 0
+    /// The account's active devices, in no order.
+    func active(of account: AccountID) throws -> [DeviceRecord] {
+        try transaction.all(Self.selectActive, [.text(account.rawValue)], Self.record)
     }
 
     /// How many of the account's devices were enrolled in the time before now, whatever became of them. (Not those that
