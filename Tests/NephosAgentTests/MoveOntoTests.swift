@@ -60,6 +60,23 @@ import Testing
         #expect(try house[0].tree()["here/link"] == "link to a/b")
     }
 
+    /// Each device moves one of two folders into the other. The later move is undone, and what was put into its folder
+    /// meanwhile is found.
+    @Test func fileInAFolderWhoseMoveIsUndoneIsFound() async throws {
+        let house = try await Household()
+        for name in ["a", "b"] { try house[0].write(name + "/file", name) }
+        try await house.expectEqual()
+        try house[0].move("a", "b/a")
+        for _ in 0..<5 {
+            try await house[0].sync.pass()
+            try await house.cloud.settle()
+        }
+        try house[1].move("b", "a/b")
+        try house[1].write("a/b/new.txt", "new")
+        let tree = try await house.expectEqual()
+        #expect(tree["b/a/file"] == "a" && tree["b/new.txt"] == "new", "\(tree)")
+    }
+
     /// `rm -r dist; mv build dist`, as build programs do.
     @Test func folderTakesTheNameOfOneThatWasDeleted() async throws {
         let house = try await Household()

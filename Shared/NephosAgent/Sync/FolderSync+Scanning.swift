@@ -138,7 +138,7 @@ extension FolderSync {
                 !blocker.stamp.isFile(facts), try standing(of: row) != .same
             else {
                 waitingMoves[id] = nil
-                dirty.insert(row.place)
+                dirty.insert(row.place, isDeep: true)
                 continue
             }
             waitingMoves[id]?.item = row
@@ -158,7 +158,7 @@ extension FolderSync {
             guard let folder = try open(id) else { return }
             if let row, let place, try !row.stamp.isFile(folder.facts()) {
                 // Another folder has the name: the look at the parent decides.
-                return dirty.insert(place)
+                return dirty.insert(place, isDeep: true)
             }
             // Before the names are read, so that no change falls between.
             watch.watch(folder, as: id)
@@ -167,7 +167,8 @@ extension FolderSync {
         } catch let failure as FileFailure {
             guard let place else { throw Self.unreadable(failure) }
             if failure.isAbsence || failure.number == ENOTDIR || failure.number == ELOOP {
-                dirty.insert(place)
+                // Should it be back by then, this look is made up for.
+                dirty.insert(place, isDeep: true)
             } else {
                 block(place, "The folder cannot be read, so nothing in it is synced: \(failure.reason).")
                 later.noteFailed(place, .now)

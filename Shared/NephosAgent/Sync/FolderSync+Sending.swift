@@ -405,6 +405,8 @@ extension FolderSync {
             (item.parent, item.name) = (place.folder, place.name)
             try write { try $0.put(item) }
             remote.insert(item.id)
+            // Looks at its contents that came before may not have found it.
+            if item.kind == .folder { dirty.insert(item.id, isDeep: true) }
         default: block(place, error.message)
         }
     }

@@ -38,7 +38,10 @@ struct DirtyFolders: Sendable {
         looks[folder] = look
     }
 
-    mutating func insert(_ place: Place) { insert(place.folder, DirtyNames(names: [place.name])) }
+    /// - Parameter isDeep: Whether everything in the folder of this name is looked at, if it is one.
+    mutating func insert(_ place: Place, isDeep: Bool = false) {
+        insert(place.folder, DirtyNames(names: [place.name]), isDeep: isDeep)
+    }
 
     /// The newest first: a tree is walked in depth, so that few folders are left at a time.
     mutating func popLast() -> Look? {
