@@ -164,7 +164,7 @@ let package = Package(
             [
                 "NephosServiceKit", "NephosKit", "NephosStorage", "NephosBus", "NephosWire", "NephosCore",
                 "NephosIdentity", "NephosKeyValue",
-                "NephosNotifications", "NephosDocuments", "NephosHTTP", "NephosBulk", "NephosContent", "NephosChunks",
+                "NephosNotifications", "NephosDocuments", "NephosBulk", "NephosContent", "NephosChunks",
                 logging, protobuf,
             ]),
         // What an app's tests import: a face of TestKit that shows nothing but NephosKit.
@@ -177,7 +177,6 @@ let package = Package(
         + service(
             "Documents", product: "nephos-documents",
             [
-                "NephosHTTP",
                 "NephosBulk", "NephosContent", "NephosPredicates", "NephosStorage", "NephosBus", "NephosWire", crypto,
                 protobuf,
             ],
@@ -220,7 +219,7 @@ let package = Package(
                 name: "NephosWeb",
                 dependencies: [
                     "NephosKit", "NephosHTTP", "NephosFiles", "NephosPredicates", "NephosPropertyLists", "NephosWire",
-                    "NephosCore",
+                    "NephosBus", "NephosCore",
                     crypto, grdb, logging,
                 ],
                 path: "Clients/Web", exclude: ["Entry"], sources: ["Sources"],
@@ -299,7 +298,7 @@ let package = Package(
                 [
                     "NephosDocuments", "NephosSimulation", "NephosServiceKit", "NephosKit", "NephosBulk",
                     "NephosContent", "NephosChunks",
-                    "NephosHTTP", "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
+                    "NephosStorage", "NephosBus", "NephosWire", "NephosCore", protobuf,
                 ]),
             tests(
                 "BackupTests",

@@ -4,7 +4,6 @@ package import NephosBus
 package import NephosContent
 package import NephosCore
 internal import NephosDocuments
-package import NephosHTTP
 internal import NephosIdentity
 internal import NephosKeyValue
 package import NephosKit
@@ -57,7 +56,6 @@ package final class TestCloud {
     /// Databases in memory are found by their names in the whole process of the test.
     private static let homeCount = Atomic<Int>(0)
     private(set) var hosts: [ServiceName: ServiceHost] = [:]
-    private var documents: DocumentsService?
     private let subscriberQueueMax: Int
     private let budgets: BudgetConfiguration
     private let factories: [ServiceName: ServiceFactory]
@@ -206,14 +204,12 @@ package final class TestCloud {
                 bound.value.late = LateTurns(on: loop, upTo: delay, seed: seed ^ 0x1a7e)
             }
             let service = try factory(seed)
-            made.value.documents = service as? DocumentsService
             made.value.host = try ServiceHost(
                 loop: loop, service: service,
                 roster: roster, secrets: secrets,
                 engine: bound.value, budgets: budgets, logger: logger, generator: SplitMix64(seed: seed))
         }
         hosts[service] = made.value.host
-        if service == .documents { documents = made.value.documents }
         running.insert(service)
         disk.isInUse = true
     }
@@ -226,13 +222,7 @@ package final class TestCloud {
 
     private final class HostHolder {
         var host: ServiceHost?
-        var documents: DocumentsService?
     }
-
-    /// The answers of documents over HTTP, without the sockets.
-    ///
-    /// - Returns: Nil: it publishes nothing.
-    package var publishedContents: HTTPHandler? { documents?.answering }
 
     /// A copy of a service's disk as it is now.
     package func copyStorage(of service: ServiceName) throws -> StorageCopy {
@@ -259,8 +249,7 @@ package final class TestCloud {
             var configuration = DocumentsConfiguration()
             if let bytes = content.streamBytesMax { configuration.streamBytesMax = bytes }
             if let linksMax = content.linksMax {
-                var publishing = DocumentsConfiguration.Publishing(port: 0)
-                publishing.url = "http://cloud.test"
+                var publishing = DocumentsConfiguration.Publishing(url: "http://cloud.test")
                 publishing.linksMax = linksMax
                 configuration.publishing = publishing
             }

@@ -235,9 +235,8 @@ import Testing
     ]
 
     @Test func whatACommandDidAndCouldNotSayIs74() async throws {
-        let publishPort = try Web.freePort()
-        try await withHousehold { house in
-            try await house.begin(["NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(publishPort)"])
+        try await withHousehold(["--web-port", "\(try Web.freePort())"]) { house in
+            try await house.begin()
             let person = house.person
             for preparation in [
                 ["app", "create", "TEST.app", "--container", "TEST.c"], ["account", "create", "other"],

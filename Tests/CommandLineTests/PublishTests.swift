@@ -6,8 +6,8 @@ import Testing
 @Suite struct PublishTests {
     @Test func aFileIsPublishedFetchedListedAndEnded() async throws {
         let port = try Web.freePort()
-        try await withHousehold { house in
-            try await house.begin(["NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(port)"])
+        try await withHousehold(["--web-port", "\(port)"]) { house in
+            try await house.begin()
             let (person, file) = (house.person, house.folder + "/report é.bin")
             let bytes = Data((0..<1_500_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) })
             try bytes.write(to: URL(fileURLWithPath: file))
@@ -18,11 +18,31 @@ import Testing
             #expect(made.status == 0, "\(made)")
             let link = try #require(try JSONSerialization.jsonObject(with: Data(made.output.utf8)) as? [String: Any])
             let url = try #require(link["url"] as? String)
-            #expect(url.hasPrefix("http://127.0.0.1:\(port)/p/") && url.hasSuffix("/report%20%C3%A9.bin"), "\(url)")
+            #expect(url.hasPrefix("http://localhost:\(port)/p/") && url.hasSuffix("/report%20%C3%A9.bin"), "\(url)")
             let whole = try await Web.get(url)
             #expect(whole.status == "200" && whole.body == bytes)
             let part = try await Web.get(url, "Range: bytes=700000-700009")
             #expect(part.status == "206" && part.body == bytes[700_000..<700_010])
+            #expect(try await Web.get(url, "Range: bytes=1500000-").status == "416")
+            let headers = try await person.run(shell: "curl -sI '\(url)' | tr -d '\\r'").output
+            for header in [
+                "Content-Disposition: attachment; filename*=UTF-8''report%20%C3%A9.bin", "Content-Length: 1500000",
+                "Content-Security-Policy: sandbox; default-src 'none'", "X-Content-Type-Options: nosniff",
+            ] {
+                #expect(headers.contains("\n\(header)\n"), "\(headers)")
+            }
+            let tag = try #require(headers.firstMatch(of: /ETag: (.*)/)?.1)
+            #expect(try await Web.get(url, "If-None-Match: \(tag)").status == "304")
+            // What there never was is answered as what has ended.
+            let never = try await Web.get("http://localhost:\(port)/p/\(String(repeating: "a", count: 27))/x")
+            #expect(never.status == "404")
+            for path in ["/p/", "/p", "/p/a", "/p//a", "/p/%00", "/p/\(String(repeating: "a", count: 5000))"] {
+                let other = try await Web.get("http://localhost:\(port)\(path)")
+                #expect(other == never || path == "/p", "\(path)")
+            }
+            #expect(
+                try await person.run(shell: "curl -s -o /dev/null -w '%{http_code}' -X PUT -d x '\(url)'").output
+                    == "405")
 
             #expect(try await person.run("docs", "rm", "report é.bin").status == 0)
             #expect(try await Web.get(url).body == bytes)
@@ -42,33 +62,9 @@ import Testing
         }
     }
 
-    @Test func aFileIsPublishedOverTLSWithACertificateThatIsGiven() async throws {
-        let port = try Web.freePort()
-        let certificates = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .appending(path: "Certificates")
-        try await withHousehold { house in
-            let (chain, key) = (certificates.appending(path: "first.pem").path, house.folder + "/key.pem")
-            let bytes = try Data(contentsOf: certificates.appending(path: "first.key"))
-            #expect(
-                FileManager.default.createFile(atPath: key, contents: bytes, attributes: [.posixPermissions: 0o600]))
-            try await house.begin([
-                "NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(port)", "NEPHOS_DOCUMENTS_PUBLISH_CERTIFICATE": chain,
-                "NEPHOS_DOCUMENTS_PUBLISH_KEY": key,
-            ])
-            let (person, file) = (house.person, house.folder + "/a.txt")
-            try Data("hello".utf8).write(to: URL(fileURLWithPath: file))
-            #expect(try await person.run("docs", "put", file).status == 0)
-            let made = try await person.run("docs", "publish", "a.txt")
-            let url = try #require(made.output.split(whereSeparator: \.isWhitespace).first { $0.hasPrefix("https://") })
-            #expect(url.hasPrefix("https://127.0.0.1:\(port)/p/"), "\(made)")
-            let got = try await person.run(shell: "curl -s --cacert '\(chain)' '\(url)'")
-            #expect(got.status == 0 && got.output == "hello", "\(got)")
-        }
-    }
-
     @Test func aContentThatIsLostIsNotPublished() async throws {
-        try await withHousehold { house in
-            try await house.begin(["NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(try Web.freePort())"])
+        try await withHousehold(["--web-port", "\(try Web.freePort())"]) { house in
+            try await house.begin()
             let (person, file) = (house.person, house.folder + "/long")
             try Data((0..<600_000).map { UInt8(truncatingIfNeeded: $0 &* $0 >> 7) }).write(
                 to: URL(fileURLWithPath: file))
@@ -94,17 +90,15 @@ import Testing
 
     /// What is wrong with it is said by the command that starts it, as of any other setting.
     @Test func aCertificateThatCannotBeUsedIsAWrongConfiguration() async throws {
-        try await withHousehold { house in
+        let port = try Web.freePort()
+        try await withHousehold(["--web-port", "\(port)"]) { house in
             let (chain, key) = (house.folder + "/chain.pem", house.folder + "/key.pem")
             var nephos = house.nephos
-            nephos.environment.merge([
-                "NEPHOS_DOCUMENTS_PUBLISH_PORT": "\(try Web.freePort())",
-                "NEPHOS_DOCUMENTS_PUBLISH_CERTIFICATE": chain, "NEPHOS_DOCUMENTS_PUBLISH_KEY": key,
-            ]) { $1 }
+            nephos.environment.merge(["NEPHOS_WEB_CERTIFICATE": chain, "NEPHOS_WEB_KEY": key]) { $1 }
             let absent = try await nephos.run("up")
             #expect(absent.status == 8 && absent.errors.contains("file: \(chain)"), "\(absent)")
             #expect(
-                absent.errors.contains("cannot be read") && absent.errors.contains("service: documents"), "\(absent)")
+                absent.errors.contains("cannot be read") && absent.errors.contains("service: web"), "\(absent)")
             for file in [chain, key] {
                 #expect(
                     FileManager.default.createFile(
@@ -123,7 +117,7 @@ import Testing
             try Data("a".utf8).write(to: URL(fileURLWithPath: file))
             #expect(try await house.person.run("docs", "put", file).status == 0)
             let refused = try await house.person.run("docs", "publish", "a")
-            #expect(refused.status == 4 && refused.errors.contains("NEPHOS_DOCUMENTS_PUBLISH_PORT"), "\(refused)")
+            #expect(refused.status == 4 && refused.errors.contains("NEPHOS_WEB_PORT"), "\(refused)")
         }
     }
 }

@@ -132,10 +132,10 @@ import Testing
         let link = try here.publish(here.makeFile("a"), seconds: 7 * 86_400)
         setClocks(ahead: .seconds(40 * 86_400))
         house.cloud.network.run(for: .seconds(400))
-        #expect(try house.get(link).status == 404)
+        #expect(try house.get(link).isGone)
         setClocks(ahead: .zero)
         house.cloud.network.run(for: .seconds(400))
-        #expect(try house.get(link).status == 200)
+        #expect(try house.get(link).isFound)
     }
 
     /// What a person removes goes at once, whatever the clock does.

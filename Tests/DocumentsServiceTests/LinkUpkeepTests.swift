@@ -65,7 +65,7 @@ import Testing
         #expect(try used(devices[0]) == 15 && used(devices[1]) == 5)
         // To revoke one needs no key.
         #expect(try devices[0].revoke(revoked))
-        #expect(try house.get(revoked).status == 404)
+        #expect(try house.get(revoked).isGone)
         try write("UPDATE owner_keys SET wrapped = ?2 WHERE owner = ?1", [owner, .blob(try #require(wrapped))])
         try restart()
         wait(.seconds(330))

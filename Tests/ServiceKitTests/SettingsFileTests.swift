@@ -41,9 +41,9 @@ import Testing
 
     @Test func everyNameHasItsServices() {
         #expect(SettingNames.services(of: "NEPHOS_HEALTH_PORT") == ServiceName.all)
-        #expect(SettingNames.services(of: "NEPHOS_DOCUMENTS_PUBLISH_PORT") == [.documents])
+        #expect(SettingNames.services(of: "NEPHOS_DOCUMENTS_PUBLISH_URL") == [.documents])
         #expect(SettingNames.services(of: "NEPHOS_KEYVALUE_BUDGET_CAPACITY") == [.keyValue])
-        #expect(SettingNames.services(of: "NEPHOS_KEYVALUE_PUBLISH_PORT").isEmpty)
+        #expect(SettingNames.services(of: "NEPHOS_KEYVALUE_PUBLISH_URL").isEmpty)
         #expect(SettingNames.all.allSatisfy { !SettingNames.services(of: $0).isEmpty })
         #expect(Set(SettingNames.all).count == SettingNames.all.count)
     }

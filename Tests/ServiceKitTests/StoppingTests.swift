@@ -40,18 +40,6 @@ struct StoppingTests {
         }
     }
 
-    /// Whoever stops it waits no longer than that.
-    @Test func whatIsNotSettledIsNotWaitedForWithoutEnd() throws {
-        let house = try TestHouse()
-        house.identity.isSettled = false
-        var hasStopped = false
-        house.identityHost.stop(because: "SIGTERM", within: .seconds(3)) { hasStopped = true }
-        house.bus.run(for: .seconds(2.9))
-        #expect(!hasStopped)
-        house.bus.run(for: .milliseconds(200))
-        #expect(hasStopped)
-    }
-
     @Test func aFailureIsLoggedWithItsRequestAndInAFollowerWithItsCause() throws {
         let log = KeptLog()
         let house = try TestHouse(withFollower: true, logger: log.logger())

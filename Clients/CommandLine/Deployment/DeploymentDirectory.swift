@@ -81,19 +81,11 @@ extension DeploymentDirectory {
 
     /// Where the web's program listens; nil: it is switched off.
     var web: (host: String, port: Int)? {
-        get throws(CloudError) {
-            let settings = try Settings.of(.web, deployment: path)
-            let port = try settings.integer("port", default: 0, in: 0...65_535)
-            return port == 0 ? nil : (settings.text("host") ?? "127.0.0.1", port)
-        }
+        get throws(CloudError) { try Settings.of(.web, deployment: path).web() }
     }
 
     /// Its address on this machine.
-    var webAddress: String? {
-        guard let (host, port) = try? web else { return nil }
-        let name = LocalPorts.isWildcard(host) || host == "127.0.0.1" ? "localhost" : host
-        return "http://\(name.contains(":") ? "[\(name)]" : name):\(port)/"
-    }
+    var webAddress: String? { (try? Settings.of(.web, deployment: path).webAddress()) ?? nil }
 
     /// Services whose supervisor is gone end by themselves within this.
     private static let farewell = Supervisor.grace + .seconds(3)

@@ -6,7 +6,7 @@ import NephosServiceKit
 struct SettingsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "settings",
-        abstract: "Show or change settings, such as ports for metrics and published links.",
+        abstract: "Show or change settings, such as ports for metrics and the web.",
         discussion: """
             The file "settings" in the deployment's folder holds them, so they survive nephos down and up. \
             docs/settings.md explains each name. An environment variable of the same name takes precedence \

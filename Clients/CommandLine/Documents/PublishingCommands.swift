@@ -39,7 +39,7 @@ extension DocumentsCommand {
                 The link shows the file as it is now, even if it changes later. It works until it expires or you \
                 end it with nephos docs unpublish. It is shown once and stored nowhere. The command waits until \
                 the server has the content. Exit code 2: there is no such file. Exit code 4: this deployment \
-                publishes no links; its operator can turn them on.
+                has no links; its operator can turn them on.
                 """)
 
         @Argument(help: "The file.") var path: DocumentArgument

@@ -49,9 +49,11 @@ struct WebCommand: AsyncParsableCommand {
                 let processors = ProcessInfo.processInfo.activeProcessorCount
                 let transport = SharedLoops(ZeroMQTransport(), count: min(max(processors / 2, 1), 4))
                 let configuration = try WebConfiguration(config.settings, config.logger)
+                let documents = SessionRecord.Service(try config.roster.entry(of: .documents))
+                let links = try LinkClient(documents: documents, transport: transport)
                 let door = try WebDoor(
                     folder: config.dataDirectory, connection: try config.roster.innerConnectionString(),
-                    hasCertificate: configuration.certificate != nil, logger: config.logger
+                    hasCertificate: configuration.certificate != nil, links: links, logger: config.logger
                 ) { home, options throws(CloudError) in
                     // As services reach each other: in a container network devices' addresses lead nowhere.
                     var options = options

@@ -10,13 +10,21 @@ import { CopyButton, TablePage } from './parts.js';
 const day = 86_400_000;
 const lifetimes = [['After 1 day', day], ['After 7 days', 7 * day], ['After 30 days', 30 * day]];
 
+// The server may only know its address on its own machine. This page may have been reached by a better one.
+const addressForOthers = (url) => {
+  const { hostname, pathname } = new URL(url);
+  const isBetter = !['localhost', '127.0.0.1'].includes(location.hostname);
+  return hostname === 'localhost' && isBetter ? location.origin + pathname : url;
+};
+
 export const shareFile = (container, entry) => openDialog(ShareDialog, { container, entry });
 
 function ShareDialog({ container, entry, close }) {
   const [lifetime, setLifetime] = useState(7 * day);
   const [link, setLink] = useState();
   const submit = async () => {
-    setLink((await call('files.publish', { container, item: entry.id, expires: lifetime })).link);
+    const made = (await call('files.publish', { container, item: entry.id, expires: lifetime })).link;
+    setLink({ ...made, url: addressForOthers(made.url) });
   };
   if (link) {
     return html`

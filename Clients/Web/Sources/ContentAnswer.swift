@@ -2,6 +2,7 @@ internal import Foundation
 internal import NephosCore
 internal import NephosHTTP
 internal import NephosKit
+internal import NephosWire
 
 /// The answer to a request for a file's content, or for parts of it.
 ///
@@ -21,11 +22,27 @@ struct ContentAnswer {
         self.version = version
     }
 
+    /// - Returns: Nil: what documents has said of the link cannot be true.
+    init?(_ link: WireReadLinkReply) {
+        guard let version = DocumentID(bytes: link.version) else { return nil }
+        (item, self.version, name, size) = (version, version, link.name, link.length)
+    }
+
     /// The content of a request's version.
     var tag: String { "\"\(version)\"" }
     var type: String { ContentTypes.type(of: .file, named: name) ?? "application/octet-stream" }
 
     func response(to request: HTTPRequest, from container: UbiquityContainer) async throws -> HTTPResponse {
+        try await response(to: request) { range in
+            let pieces = Pieces(try await container.streams.read(item, range: range, version: version))
+            return HTTPBodyStream { try await pieces.next() }
+        }
+    }
+
+    /// - Parameter reading: Begins to read a part.
+    func response(
+        to request: HTTPRequest, reading: (Range<UInt64>) async throws -> HTTPBodyStream
+    ) async throws -> HTTPResponse {
         var headers = headers
         let range: Range<UInt64>
         var status = 200
@@ -43,9 +60,7 @@ struct ContentAnswer {
         guard request.method != .head, length > 0 else {
             return HTTPResponse(status, headers: headers, .source(NoBody(), length: length))
         }
-        let pieces = Pieces(try await container.streams.read(item, range: range, version: version))
-        return HTTPResponse(
-            status, headers: headers, .source(HTTPBodyStream { try await pieces.next() }, length: length))
+        return HTTPResponse(status, headers: headers, .source(try await reading(range), length: length))
     }
 
     private var headers: [(name: String, value: String)] {

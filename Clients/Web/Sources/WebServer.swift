@@ -36,20 +36,24 @@ package final class WebDoor: Sendable {
     private let locks: DavLocks
     private let console: ConsoleAccess
     private let sweeping: Task<Void, Never>
+    private let links: LinkClient?
 
     /// - Parameters:
     ///   - folder: The data folder, which is this program's alone.
     ///   - connection: The deployment's.
     ///   - hasCertificate: Whether browsers reach it by HTTPS, without a proxy.
+    ///   - links: Answers links to published files; nil: there are none.
     ///   - open: Opens a device's home.
     /// - Throws: ``CloudError`` `.storageFailure`.
     package init(
-        folder: String, connection: ConnectionString, hasCertificate: Bool = false, logger: Logger,
+        folder: String, connection: ConnectionString, hasCertificate: Bool = false, links: LinkClient? = nil,
+        logger: Logger,
         open: @escaping OpenSession
     ) throws(CloudError) {
         let sessions = try WebSessions(folder: folder, connection: connection, logger: logger, open: open)
         locks = try DavLocks(path: folder + "/locks.sqlite")
         self.sessions = sessions
+        self.links = links
         console = .sessions(sessions, hasCertificate: hasCertificate)
         sweeping = Task {
             while !Task.isCancelled {
@@ -69,6 +73,7 @@ package final class WebDoor: Sendable {
             request.address = client.trimmingCharacters(in: .whitespaces)
         }
         if request.path == "/live" { return HTTPResponse(200, text: "Nephos") }
+        if let links, let answer = await LinkHandler(links: links, request: request).answer() { return answer }
         if let answer = await ConsoleHandler(access: console, request: request).answer() { return answer }
         guard let path = DavPath(request.path) else { return HTTPResponse(404, text: "There is nothing here.") }
         do {
@@ -86,6 +91,7 @@ package final class WebDoor: Sendable {
     package func close() async {
         sweeping.cancel()
         await sessions.close()
+        links?.close()
     }
 
     /// The name and the password of HTTP's basic authentication.

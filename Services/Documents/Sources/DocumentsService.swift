@@ -3,7 +3,6 @@ public import NephosBulk
 public import NephosBus
 internal import NephosContent
 public import NephosCore
-package import NephosHTTP
 public import NephosServiceKit
 public import NephosStorage
 internal import NephosWire
@@ -35,19 +34,13 @@ public final class DocumentsService: CloudService {
             [unowned self] in try endSome(in: $0, &$1)
         })
 
-    /// Links to contents over HTTP; nil where nothing is published, and before the start.
+    /// What links give; nil where nothing is published, and before the start.
     private var published: PublishedContents?
     /// Which links are looked at next.
     var linkWalk = LinkWalk()
     private(set) lazy var linkUpkeep = SteppedWork("Removing links", every: .seconds(300)) { [unowned self] in
         try endLinks(in: $0)
     }
-
-    /// A link has ended, and that is on disk.
-    func noteEndedLink() { published?.noteEnded() }
-
-    /// Answers whoever has a link, on any thread; nil: nothing is published.
-    package var answering: HTTPHandler? { published?.handler }
 
     public init(_ transfers: Transfers, _ configuration: DocumentsConfiguration = DocumentsConfiguration()) {
         self.transfers = transfers
@@ -74,6 +67,10 @@ public final class DocumentsService: CloudService {
             finish: finish)
         router.write(WirePublishItem.self, idsAge: false) { [unowned self] in try publishItem($0, $1, $2) }
         router.read(WireListLinks.self, reserves: Self.linksReserve) { [unowned self] in try listLinks($0, $1, $2) }
+        router.direct(WireReadLink.self, access: .anyone) { [unowned self] request, _, answer in
+            guard let published else { throw CloudError.nothingPublished }
+            published.read(request) { answer($0, 0) }
+        }
         router.write(WireRevokeLink.self, idsAge: false, makesRoom: true) { [unowned self] in
             try revokeLink($0, $1, $2)
         }
@@ -94,17 +91,10 @@ public final class DocumentsService: CloudService {
         endings.start(host)
         // Also where nothing is published any more.
         linkUpkeep.start(host)
-        guard let publishing = configuration.publishing else { return }
-        let published = PublishedContents(host, transfers, waitingMax: publishing.limits.connectionsMax)
-        self.published = published
-        if publishing.port > 0 { try published.listen(publishing) }
+        if configuration.publishing != nil { published = PublishedContents(host, transfers) }
     }
 
-    public func stopsSoon() { published?.stopsSoon() }
-    public var isSettled: Bool { published?.isSettled ?? true }
-
     public func stop() {
-        published?.stop()
         published = nil
         transfers.stop()
     }

@@ -61,6 +61,9 @@ public struct Settings: Sendable {
             reader.scoped(to: "nephos"), of: service, names: Set(values.keys).union(others.keys).sorted())
     }
 
+    /// The settings of another program of the deployment, which were given beside these.
+    func of(_ service: ServiceName) -> Settings { Settings(reader, of: service, names: names) }
+
     // MARK: Values
 
     /// A text, or nil where none is said.

@@ -21,8 +21,6 @@ public protocol CloudService: AnyObject {
     /// Called on the loop when the service will stop, once what it has been asked is answered: it takes nothing new at
     /// sockets of its own, and tells those who wait for news.
     func stopsSoon()
-    /// Whether what is under way at such sockets is done.
-    var isSettled: Bool { get }
     /// Called on the loop when the host closes: closes the sockets that the service opened by itself.
     func stop()
     /// How the caller reads the scope, and follows it, if it may: of its own account, of another, of an app.
@@ -79,7 +77,6 @@ extension CloudService {
     public var eventsCarryItems: Bool { name == .identity }
     public func start(_ host: any ServiceRuntime) throws {}
     public func stopsSoon() {}
-    public var isSettled: Bool { true }
     public func stop() {}
     public func presenter(
         of scope: ScopeName, for caller: Caller, in transaction: any HandlerTransaction

@@ -36,7 +36,7 @@ extension ServiceHost {
         }
         func look() {
             guard !isClosed else { return completion() }
-            guard runner.unanswered > 0 || !service.isSettled, loop.monotonicNow - start < limit else { return end() }
+            guard runner.unanswered > 0, loop.monotonicNow - start < limit else { return end() }
             loop.schedule(after: Self.lookPause) { look() }
         }
         look()

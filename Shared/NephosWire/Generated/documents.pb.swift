@@ -1214,7 +1214,7 @@ public nonisolated struct WireListVersionsReply: Sendable {
   public init() {}
 }
 
-/// Makes a link to a content as it is now: whoever has its address gets these bytes over HTTP, until it expires or is
+/// Makes a link to a content as it is now: whoever has its address gets these bytes from the web, until it expires or is
 /// revoked, whatever becomes of the item. Refused with PERMISSION_FAILURE where the deployment publishes nothing.
 public nonisolated struct WirePublishItem: Sendable {
   // SwiftProtobuf.Message conformance is added in an extension below. See the
@@ -1346,6 +1346,46 @@ public nonisolated struct WireRevokeLinkReply: Sendable {
 
   /// Whether there was one.
   public var wasThere: Bool = false
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+/// Reads a part of what a link gives, for whoever has its secret: also without an account. Refused with UNKNOWN_ITEM where
+/// there is no such link, whether there never was one or it has ended.
+public nonisolated struct WireReadLink: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var secret: String = String()
+
+  public var offset: UInt64 = 0
+
+  /// Bytes; 0: what the link is of, and no content. More than 2 MiB are not given at once.
+  public var length: UInt64 = 0
+
+  public var unknownFields = SwiftProtobuf.UnknownStorage()
+
+  public init() {}
+}
+
+public nonisolated struct WireReadLinkReply: Sendable {
+  // SwiftProtobuf.Message conformance is added in an extension below. See the
+  // `Message` and `Message+*Additions` files in the SwiftProtobuf library for
+  // methods supported on all messages.
+
+  public var version: Data = Data()
+
+  /// The item's name when it was published.
+  public var name: Data = Data()
+
+  /// Bytes of content in all.
+  public var length: UInt64 = 0
+
+  /// From the offset on; shorter than was asked for where the content ends before, or at 2 MiB.
+  public var content: Data = Data()
 
   public var unknownFields = SwiftProtobuf.UnknownStorage()
 
@@ -3699,6 +3739,91 @@ nonisolated extension WireRevokeLinkReply: SwiftProtobuf.Message, SwiftProtobuf.
 
   public static func ==(lhs: WireRevokeLinkReply, rhs: WireRevokeLinkReply) -> Bool {
     if lhs.wasThere != rhs.wasThere {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireReadLink: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ReadLink"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}secret\0\u{1}offset\0\u{1}length\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularStringField(value: &self.secret) }()
+      case 2: try { try decoder.decodeSingularUInt64Field(value: &self.offset) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.length) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.secret.isEmpty {
+      try visitor.visitSingularStringField(value: self.secret, fieldNumber: 1)
+    }
+    if self.offset != 0 {
+      try visitor.visitSingularUInt64Field(value: self.offset, fieldNumber: 2)
+    }
+    if self.length != 0 {
+      try visitor.visitSingularUInt64Field(value: self.length, fieldNumber: 3)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireReadLink, rhs: WireReadLink) -> Bool {
+    if lhs.secret != rhs.secret {return false}
+    if lhs.offset != rhs.offset {return false}
+    if lhs.length != rhs.length {return false}
+    if lhs.unknownFields != rhs.unknownFields {return false}
+    return true
+  }
+}
+
+nonisolated extension WireReadLinkReply: SwiftProtobuf.Message, SwiftProtobuf._MessageImplementationBase, SwiftProtobuf._ProtoNameProviding {
+  public static let protoMessageName: String = _protobuf_package + ".ReadLinkReply"
+  public static let _protobuf_nameMap = SwiftProtobuf._NameMap(bytecode: "\0\u{1}version\0\u{1}name\0\u{1}length\0\u{1}content\0")
+
+  public mutating func decodeMessage<D: SwiftProtobuf.Decoder>(decoder: inout D) throws {
+    while let fieldNumber = try decoder.nextFieldNumber() {
+      // The use of inline closures is to circumvent an issue where the compiler
+      // allocates stack space for every case branch when no optimizations are
+      // enabled. https://github.com/apple/swift-protobuf/issues/1034
+      switch fieldNumber {
+      case 1: try { try decoder.decodeSingularBytesField(value: &self.version) }()
+      case 2: try { try decoder.decodeSingularBytesField(value: &self.name) }()
+      case 3: try { try decoder.decodeSingularUInt64Field(value: &self.length) }()
+      case 4: try { try decoder.decodeSingularBytesField(value: &self.content) }()
+      default: break
+      }
+    }
+  }
+
+  public func traverse<V: SwiftProtobuf.Visitor>(visitor: inout V) throws {
+    if !self.version.isEmpty {
+      try visitor.visitSingularBytesField(value: self.version, fieldNumber: 1)
+    }
+    if !self.name.isEmpty {
+      try visitor.visitSingularBytesField(value: self.name, fieldNumber: 2)
+    }
+    if self.length != 0 {
+      try visitor.visitSingularUInt64Field(value: self.length, fieldNumber: 3)
+    }
+    if !self.content.isEmpty {
+      try visitor.visitSingularBytesField(value: self.content, fieldNumber: 4)
+    }
+    try unknownFields.traverse(visitor: &visitor)
+  }
+
+  public static func ==(lhs: WireReadLinkReply, rhs: WireReadLinkReply) -> Bool {
+    if lhs.version != rhs.version {return false}
+    if lhs.name != rhs.name {return false}
+    if lhs.length != rhs.length {return false}
+    if lhs.content != rhs.content {return false}
     if lhs.unknownFields != rhs.unknownFields {return false}
     return true
   }

@@ -24,8 +24,6 @@ final class NotebookService: CloudService {
     var eventBytes = 0
     /// What `WhoAmI` costs besides.
     var rows = 0
-    /// What a stop waits for.
-    var isSettled = true
     /// Handling an event throws while this is set.
     var refusesEvents = false
 

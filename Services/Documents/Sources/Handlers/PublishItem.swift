@@ -137,10 +137,7 @@ extension DocumentsService {
         guard let link = try LinkRows.find(id, of: container.scope, in: transaction) else { return reply }
         reply.wasThere = link.expires > context.now
         if try !remove(link, in: container) { try LinkRows.end(link, in: transaction) }
-        transaction.afterCommit { [weak self] in
-            self?.noteEndedLink()
-            self?.transfers.removeSoon()
-        }
+        transaction.afterCommit { [weak self] in self?.transfers.removeSoon() }
         return reply
     }
 
@@ -189,6 +186,6 @@ extension Data {
 extension CloudError {
     static let nothingPublished = CloudError(
         .permissionFailure,
-        "This deployment publishes nothing. Its operator can let it: NEPHOS_DOCUMENTS_PUBLISH_PORT=PORT in the environment of the documents service, or of nephos up.",
-        details: ["key": "NEPHOS_DOCUMENTS_PUBLISH_PORT"])
+        "This deployment has no links to files. Its operator can switch them on: they need the web (NEPHOS_WEB_PORT), and NEPHOS_DOCUMENTS_PUBLISH_LINKS_MAX above 0.",
+        details: ["key": "NEPHOS_WEB_PORT"])
 }
