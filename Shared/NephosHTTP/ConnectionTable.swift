@@ -109,4 +109,13 @@ struct Address: Hashable {
             bytes = []
         }
     }
+
+    /// For tables of what addresses do.
+    var text: String { bytes.map { String($0, radix: 16) }.joined(separator: ".") }
+}
+
+extension HTTPRequest {
+    /// Whose limits the request counts for: the address, or of IPv6 its network of 64 bits, which a subscriber has as a
+    /// whole.
+    public var network: String { Address(ip: address).text }
 }

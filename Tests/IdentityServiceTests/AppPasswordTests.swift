@@ -151,6 +151,37 @@ import Testing
         #expect(code { _ = try house.signIn("ada", secret, by: house.newKey()) } == nil)
     }
 
+    /// Else its program would sign in again at once.
+    @Test func itIsRevokedWithADeviceOfIt() throws {
+        let (password, secret) = try create()
+        let program = try house.newKey()
+        let signedIn = try house.signIn("ada", secret, by: program)
+        let other = try create("Laptop")
+        var request = WireRevokeDevice()
+        request.deviceID = signedIn.device.deviceID
+        let _: WireRevokeDeviceReply = try house.call(request, by: key, token: token)
+        #expect(try list() == [other.password])
+        #expect(code { _ = try house.signIn("ada", secret, by: house.newKey()) } == .wrongCredentials, "\(password)")
+        #expect(code { _ = try house.signIn("ada", other.secret, by: house.newKey()) } == nil)
+    }
+
+    /// Request ids are no secrets.
+    @Test func anotherAccountsRepeatGetsNoSecret() throws {
+        let id = house.newOperation()
+        let made = try create(id: id)
+        try house.createAccount("mallory")
+        let thief = try house.newKey()
+        let token = try house.signIn("mallory", by: thief).accessToken.token
+        var request = WireCreateAppPassword()
+        request.name = "Phone"
+        request.scope = .webdav
+        #expect(
+            code {
+                let _: WireCreateAppPasswordReply = try house.call(request, by: thief, token: token, id: id)
+            } == .invalidArguments)
+        #expect(try list() == [made.password])
+    }
+
     @Test func itIsOfOneAccount() throws {
         let (password, secret) = try create()
         try house.createAccount("bob")

@@ -53,7 +53,8 @@ struct WebCommand: AsyncParsableCommand {
                 let links = try LinkClient(documents: documents, transport: transport)
                 let door = try WebDoor(
                     folder: config.dataDirectory, connection: try config.roster.innerConnectionString(),
-                    hasCertificate: configuration.certificate != nil, links: links, logger: config.logger
+                    hasCertificate: configuration.certificate != nil, isBehindProxy: configuration.isBehindProxy,
+                    links: links, logger: config.logger
                 ) { home, options throws(CloudError) in
                     // As services reach each other: in a container network devices' addresses lead nowhere.
                     var options = options
@@ -63,8 +64,7 @@ struct WebCommand: AsyncParsableCommand {
                         home: home, transport: transport, options: options, logger: config.logger)
                 }
                 let server = try WebServer(configuration, door)
-                if configuration.certificate == nil, !configuration.host.hasPrefix("127."), configuration.host != "::1"
-                {
+                if configuration.certificate == nil, !configuration.isLocal, !configuration.isBehindProxy {
                     config.logger.warning(
                         "Others reach this address, and it has no certificate: passwords travel in clear text. Put a proxy with TLS before it.",
                         metadata: ["host": "\(configuration.host)"])
@@ -85,11 +85,13 @@ extension SessionRecord.Service {
 }
 
 extension WebConfiguration {
-    /// The settings `NEPHOS_WEB_HOST`, `NEPHOS_WEB_PORT`, `NEPHOS_WEB_CERTIFICATE` and `NEPHOS_WEB_KEY`.
+    /// The settings `NEPHOS_WEB_HOST`, `NEPHOS_WEB_PORT`, `NEPHOS_WEB_BEHIND_PROXY`, `NEPHOS_WEB_CERTIFICATE` and
+    /// `NEPHOS_WEB_KEY`.
     fileprivate init(_ settings: Settings, _ logger: Logger) throws(CloudError) {
         self.init()
         host = settings.text("host") ?? host
         port = try settings.integer("port", default: port, in: 1...65_535)
+        isBehindProxy = try settings.integer("behind_proxy", default: 0, in: 0...1) == 1
         switch (settings.text("certificate"), settings.text("key")) {
         case (let chain?, let key?):
             certificate = try HTTPCertificate(chainFile: chain, keyFile: key) { problem in

@@ -24,6 +24,13 @@ const unexpected = () => new CallError('internalError', 'The server gave an unex
 // Ends of the sign-in. The shell replaces this function.
 export const signIn = { onEnd: () => {} };
 
+// Which device this page is for. The browser's cookie may be another account's by now: then the server answers as if nobody
+// were signed in.
+let page = '1';
+export const setPage = (session) => {
+  page = session?.device?.id || '1';
+};
+
 const signInEnds = new Set(['notSignedIn', 'deviceRevoked']);
 
 function errorFrom(status, body) {
@@ -41,7 +48,7 @@ export async function call(name, body = {}) {
   try {
     response = await fetch(`/api/${name}`, {
       method: 'POST',
-      headers: { 'Content-Type': 'application/json', 'X-Nephos': '1' },
+      headers: { 'Content-Type': 'application/json', 'X-Nephos': page },
       body: JSON.stringify(body),
     });
   } catch {
@@ -95,7 +102,7 @@ export function sendPiece(upload, offset, piece, { signal, onProgress }) {
     const abort = () => request.abort();
     signal.addEventListener('abort', abort);
     request.open('PUT', `/api/upload?${new URLSearchParams({ id: upload, offset })}`);
-    request.setRequestHeader('X-Nephos', '1');
+    request.setRequestHeader('X-Nephos', page);
     request.responseType = 'json';
     request.upload.onprogress = (event) => onProgress(event.loaded);
     request.onloadend = () => {

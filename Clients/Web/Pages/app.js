@@ -2,7 +2,7 @@
 
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from './preact.js';
 import { DevicesPage } from './account.js';
-import { call, signIn } from './api.js';
+import { call, setPage, signIn } from './api.js';
 import { closeAllDialogs, confirmAct, Dialogs } from './dialogs.js';
 import { FilesPage, SearchPage } from './files.js';
 import { clock, dateOrClock } from './format.js';
@@ -63,6 +63,7 @@ function App() {
 
   const end = (text, isSignOut) => {
     closeLive(isSignOut);
+    setPage();
     dropUploads();
     closeAllDialogs();
     setNotice(text);
@@ -72,6 +73,7 @@ function App() {
     setError(undefined);
     setNotice('');
     setSession(next);
+    setPage(next);
     openLive(({ message }) => end(message));
   };
   const load = async () => {

@@ -10,9 +10,15 @@ package struct WebConfiguration: Sendable {
     package var port = 7480
     /// Nil: plain HTTP, for this machine or behind a proxy.
     package var certificate: HTTPCertificate?
+    /// Whether only a proxy reaches it, wherever that is. Then `X-Forwarded-For` says whose each request is; else it does so
+    /// for connections of this machine.
+    package var isBehindProxy = false
     package var limits = WebConfiguration.standardLimits
 
     package init() {}
+
+    /// Whether only this machine reaches it.
+    package var isLocal: Bool { host.hasPrefix("127.") || host == "::1" }
 
     static let standardLimits = {
         var limits = HTTPLimits()
@@ -32,28 +38,31 @@ package struct WebConfiguration: Sendable {
 /// The web's door: the console for browsers, and WebDAV for programs that know nothing of Nephos. It is a client of the
 /// services as any device is, and has no power of its own.
 package final class WebDoor: Sendable {
-    private let sessions: WebSessions
+    let sessions: WebSessions
     private let locks: DavLocks
     private let console: ConsoleAccess
     private let sweeping: Task<Void, Never>
+    private let isBehindProxy: Bool
     private let links: LinkClient?
 
     /// - Parameters:
     ///   - folder: The data folder, which is this program's alone.
     ///   - connection: The deployment's.
     ///   - hasCertificate: Whether browsers reach it by HTTPS, without a proxy.
+    ///   - isBehindProxy: See ``WebConfiguration/isBehindProxy``.
     ///   - links: Answers links to published files; nil: there are none.
     ///   - open: Opens a device's home.
     /// - Throws: ``CloudError`` `.storageFailure`.
     package init(
-        folder: String, connection: ConnectionString, hasCertificate: Bool = false, links: LinkClient? = nil,
-        logger: Logger,
+        folder: String, connection: ConnectionString, hasCertificate: Bool = false, isBehindProxy: Bool = false,
+        links: LinkClient? = nil, logger: Logger,
         open: @escaping OpenSession
     ) throws(CloudError) {
         let sessions = try WebSessions(folder: folder, connection: connection, logger: logger, open: open)
         locks = try DavLocks(path: folder + "/locks.sqlite")
         self.sessions = sessions
         self.links = links
+        self.isBehindProxy = isBehindProxy
         console = .sessions(sessions, hasCertificate: hasCertificate)
         sweeping = Task {
             while !Task.isCancelled {
@@ -66,8 +75,7 @@ package final class WebDoor: Sendable {
     /// Answers a request, whatever it is.
     package func answer(_ request: HTTPRequest) async -> HTTPResponse {
         var request = request
-        // A proxy on this machine says whose request it is.
-        if ["127.0.0.1", "::1"].contains(request.address),
+        if isBehindProxy || ["127.0.0.1", "::1"].contains(request.address),
             let client = request.header("X-Forwarded-For")?.split(separator: ",").last
         {
             request.address = client.trimmingCharacters(in: .whitespaces)
@@ -79,7 +87,7 @@ package final class WebDoor: Sendable {
         do {
             let (account, password) = try Self.credentials(request)
             let user = try await sessions.user(
-                account: account, password: password, from: request.address)
+                account: account, password: password, from: request.network)
             return await DavHandler(user: user, locks: locks, request: request, path: path).answer()
         } catch { return CloudError(wrapping: error).response }
     }
@@ -119,8 +127,13 @@ package final class WebServer: Sendable {
     /// - Throws: ``CloudError`` `.configurationInvalid` where it cannot listen there.
     package init(_ configuration: WebConfiguration, _ door: WebDoor) throws(CloudError) {
         self.door = door
+        var limits = configuration.limits
+        // Behind a proxy everybody comes from its address.
+        if configuration.isBehindProxy || configuration.isLocal {
+            limits.connectionsOfAddressMax = limits.connectionsMax
+        }
         server = try HTTPServer(
-            host: configuration.host, port: configuration.port, limits: configuration.limits,
+            host: configuration.host, port: configuration.port, limits: limits,
             certificate: configuration.certificate, methods: DavHandler.methods.union([.post])
         ) { request, answer in
             Task { answer(await door.answer(request)) }

@@ -18,10 +18,11 @@ package actor WebSessions {
     /// Sessions that are open at a time. The one that was used longest ago is closed for a further one.
     package static let openMax = 200
     /// An unused session is closed after this time.
-    private static let idleTime: Duration = .seconds(1800)
+    static let idleTime: Duration = .seconds(1800)
     static let homeRetention: TimeInterval = 30 * 86_400
-    /// Sign-ins at a time. Further ones are asked to come again.
-    private static let signInsMax = 8
+    /// Sign-ins at a time, in all and of one address. Further ones are asked to come again.
+    private static let signInsMax = 16
+    private static let signInsOfAddressMax = 4
 
     private let folder: String
     private let half: SymmetricKey
@@ -29,7 +30,10 @@ package actor WebSessions {
     private let open: OpenSession
     private let logger: Logger
     private var entries: [String: Entry] = [:]
-    private var signIns = 0
+    /// Closed sessions that requests may still use: a home is open once at a time.
+    private var closing: [String: Closing] = [:]
+    /// Sign-ins under way, by address.
+    private var signIns: [String: Int] = [:]
     /// Passwords that were wrong a moment ago: a program that repeats one does not have the account's owner wait.
     private var refused: [String: ContinuousClock.Instant] = [:]
     /// Failed sign-ins of each address within a minute.
@@ -40,6 +44,12 @@ package actor WebSessions {
     private struct Entry {
         var user: Task<Result<WebUser, CloudError>, Never>
         var used: ContinuousClock.Instant
+        /// Once it is open.
+        weak var opened: WebUser?
+    }
+
+    private struct Closing {
+        weak var user: WebUser?
     }
 
     /// - Parameters:
@@ -168,6 +178,10 @@ package actor WebSessions {
     ) async throws(CloudError) -> WebUser {
         entries[id]?.used = .now
         if let entry = entries[id] { return try await entry.user.value.get() }
+        if let user = closing.removeValue(forKey: id)?.user {
+            entries[id] = Entry(user: Task { .success(user) }, used: .now, opened: user)
+            return user
+        }
         if let time = refused[id], .now - time < .seconds(60) { throw Self.wrongCredentials }
         // Those with a home have signed in before, and do not wait for those who guess from the same address.
         let isKnown = FileManager.default.fileExists(atPath: "\(folder)/\(id)")
@@ -178,26 +192,38 @@ package actor WebSessions {
                 .requestRateLimited, "Too many wrong passwords came from this address. Try again in a minute.",
                 retryAfter: .seconds(60))
         }
-        guard signIns < Self.signInsMax else {
-            throw CloudError(.serviceBusy, "Many sign in at this moment. Try again.", retryAfter: .seconds(2))
+        if !isKnown {
+            let own = signIns[address] ?? 0
+            guard own < Self.signInsOfAddressMax, signIns.values.reduce(0, +) < Self.signInsMax else {
+                throw CloudError(.serviceBusy, "Many sign in at this moment. Try again.", retryAfter: .seconds(2))
+            }
+            signIns[address] = own + 1
         }
-        signIns += 1
         let task = Task { await openUser(id, secret, signIn) }
         entries[id] = Entry(user: task, used: .now)
         let result = await task.value
-        signIns -= 1
-        if case .failure(let error) = result {
+        if !isKnown { signIns[address] = signIns[address].flatMap { $0 > 1 ? $0 - 1 : nil } }
+        switch result {
+        case .success(let user): entries[id]?.opened = user
+        case .failure(let error):
             await forget(id, removingHome: false)
-            if error.code == .wrongCredentials { noteFailure(id, address) }
+            if error.code == .wrongCredentials { noteRefusal(id) }
+            // Identity answers the others while somebody guesses.
+            if !isKnown, [.wrongCredentials, .requestRateLimited, .serviceBusy].contains(error.code) {
+                noteFailure(address)
+            }
         }
         closeIdle()
         return try result.get()
     }
 
-    private func noteFailure(_ id: String, _ address: String) {
-        let now = ContinuousClock.now
+    private func noteRefusal(_ id: String) {
         if refused.count >= 1000 { refused = [:] }
-        refused[id] = now
+        refused[id] = .now
+    }
+
+    private func noteFailure(_ address: String) {
+        let now = ContinuousClock.now
         if failures.count >= 1000 { failures = failures.filter { now - $0.value.since < .seconds(60) } }
         let former = failures[address].flatMap { now - $0.since < .seconds(60) ? $0 : nil }
         failures[address] = ((former?.count ?? 0) + 1, former?.since ?? now)
@@ -265,25 +291,31 @@ package actor WebSessions {
 
     private func forget(_ id: String, removingHome: Bool) async {
         guard let entry = entries.removeValue(forKey: id) else { return }
+        let removed = "\(folder)/\(id)-\(UUID().uuidString)"
+        // At once: another request may make the home again meanwhile.
+        if removingHome { try? FileManager.default.moveItem(atPath: "\(folder)/\(id)", toPath: removed) }
         if case .success(let user) = await entry.user.value { user.close() }
-        if removingHome { try? FileManager.default.removeItem(atPath: folder + "/" + id) }
+        if removingHome { try? FileManager.default.removeItem(atPath: removed) }
     }
 
-    private func closeIdle() {
+    /// Closes sessions that were not used for a time, and those above ``openMax``.
+    func closeIdle(after time: Duration = WebSessions.idleTime) {
         let now = ContinuousClock.now
         var byUse = entries.sorted { $0.value.used < $1.value.used }.map { ($0.key, $0.value.used) }
-        while let (id, used) = byUse.first, byUse.count > Self.openMax || now - used > Self.idleTime {
+        while let (id, used) = byUse.first, byUse.count > Self.openMax || now - used > time {
             byUse.removeFirst()
             // A session that is still read from ends after that.
-            entries[id] = nil
+            if let user = entries.removeValue(forKey: id)?.opened { closing[id] = Closing(user: user) }
         }
+        closing = closing.filter { $0.value.user != nil }
     }
 
     /// Closes unused sessions, and removes homes that were not used for long. To be called from time to time.
     package func sweep() async {
         closeIdle()
         let manager = FileManager.default
-        for name in (try? manager.contentsOfDirectory(atPath: folder)) ?? [] where entries[name] == nil {
+        for name in (try? manager.contentsOfDirectory(atPath: folder)) ?? []
+        where entries[name] == nil && closing[name] == nil {
             let database = "\(folder)/\(name)/device.sqlite-wal"
             let used = [database, "\(folder)/\(name)"].compactMap {
                 (try? manager.attributesOfItem(atPath: $0))?[.modificationDate] as? Date

@@ -29,12 +29,14 @@ package struct DocumentPath: Hashable {
 
     /// - Throws: ``CloudError`` `.invalidArguments` for a name that no item can have, or too many.
     func requireNames() throws(CloudError) {
-        for name in names { try Self.check(name, of: text) }
+        // First: a request may have any number of names.
         guard names.count <= DocumentLimits.depthMax else {
             throw CloudError(
                 .invalidArguments, "Folders lie too deep within each other.",
                 details: ["depth_max": "\(DocumentLimits.depthMax)"])
         }
+        let text = text
+        for name in names { try Self.check(name, of: text) }
     }
 
     /// What a name ends in that stays on its device, with all that is in it.

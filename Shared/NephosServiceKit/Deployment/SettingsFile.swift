@@ -139,7 +139,7 @@ public enum SettingNames {
         .notifications: [
             "HEARTBEAT_MILLISECONDS", "CONNECTIONS_MAX", "CONNECTIONS_PER_DEVICE_MAX", "SUBSCRIBER_QUEUE_MAX",
         ],
-        .web: ["PORT", "HOST", "CERTIFICATE", "KEY"],
+        .web: ["PORT", "HOST", "BEHIND_PROXY", "CERTIFICATE", "KEY"],
     ]
 
     /// The services that read a setting; empty for a name that no service knows.

@@ -45,6 +45,8 @@ enum ConsoleEvents {
 
         init(_ user: WebUser) {
             self.user = user
+            // A session hears of its end with what it follows, and pages such as that of devices follow nothing.
+            _ = try? user.session.keyValueStore()
             let (events, continuation) = AsyncStream.makeStream(of: Event.self)
             let (bells, waiting) = (user.session.changes(), Waiting())
             // There may have been changes before the stream began.

@@ -9,7 +9,8 @@ internal import NephosKit
 /// each request has to come from these pages (`Sec-Fetch-Site`), with a header that no form can set where it changes
 /// something.
 struct ConsoleHandler {
-    /// No form of another site can set it.
+    /// No form of another site can set it. Its value is the id of the device that the page is for, and `1` before the page
+    /// knows that.
     private static let header = "X-Nephos"
 
     let access: ConsoleAccess
@@ -57,7 +58,7 @@ struct ConsoleHandler {
     }
 
     private func requireOwn() throws(CloudError) {
-        guard request.header(Self.header) == "1" else { throw Self.foreign }
+        guard request.header(Self.header)?.isEmpty == false else { throw Self.foreign }
     }
 
     private static let foreign = CloudError(.permissionFailure, "Only the console's own pages may ask for this.")
@@ -74,7 +75,12 @@ struct ConsoleHandler {
 
     private func user() async throws(CloudError) -> WebUser {
         guard let cookie else { throw WebSessions.notSignedIn }
-        return try await access.user(cookie: cookie)
+        let user = try await access.user(cookie: cookie)
+        // Another account may have signed in to this browser since.
+        if let page = request.header(Self.header), page != "1", page != (try user.session.account)?.deviceID.rawValue {
+            throw WebSessions.notSignedIn
+        }
+        return user
     }
 
     private struct SignIn: Decodable {
@@ -92,7 +98,7 @@ struct ConsoleHandler {
         do throws(CloudError) {
             (cookie, user) = try await sessions.signIn(
                 account: arguments.account, password: arguments.password, code: arguments.code ?? "",
-                deviceName: name, from: request.address)
+                deviceName: name, from: request.network)
         } catch {
             var error = error
             // While somebody guesses the password, a code of another device lets its owner in.

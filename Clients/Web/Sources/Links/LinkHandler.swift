@@ -22,11 +22,11 @@ struct LinkHandler {
         let secret = request.path.dropFirst(Self.path.count).prefix { $0 != "/" }
         guard let secret = LinkSecret(secret)?.text else { return Self.unknown }
         do {
-            guard let content = ContentAnswer(try await links.read(secret, 0..<0, for: request.address)) else {
+            guard let content = ContentAnswer(try await links.read(secret, 0..<0, for: request.network)) else {
                 throw CloudError(.internalError, "What is known of the link cannot be true.")
             }
             return try await content.response(to: request) { range in
-                let pieces = Pieces(links, secret, range, for: request.address)
+                let pieces = Pieces(links, secret, range, for: request.network)
                 return HTTPBodyStream { try await pieces.next() }
             }
         } catch {

@@ -23,6 +23,10 @@ extension IdentityService {
             id: secret.id, account: subject.account.id, name: request.name, scope: scope, hash: secret.hash,
             created: context.now)
         if let made = try store.password(secret.id) {
+            // Whoever knows the id of another account's request does not get its secret.
+            guard made.account == subject.account.id else {
+                throw CloudError(.invalidArguments, "The request's id is another's.", details: ["argument": "id"])
+            }
             password = made
         } else {
             let others = try store.passwords(of: subject.account.id)
@@ -65,7 +69,16 @@ extension IdentityService {
             throw CloudError(
                 .unknownItem, "The account has no such app password. See: nephos account app-password list")
         }
-        try store.remove(password.id)
+        try revoke(password, by: subject, context, transaction)
+        return WireRevokeAppPasswordReply()
+    }
+
+    /// Removes an app password, and ends its devices.
+    func revoke(
+        _ password: AppPassword, by subject: Subject, _ context: RequestContext,
+        _ transaction: any HandlerTransaction
+    ) throws {
+        try AppPasswordStore(transaction: transaction).remove(password.id)
         let devices = try DeviceStore(transaction: transaction).devices(of: password.account)
         let ended = try devices.filter { $0.appPassword == password.id && $0.state == .active }.map { device in
             var device = device
@@ -76,6 +89,5 @@ extension IdentityService {
             .appPasswordRevoked, of: password.account, by: subject.actor, at: context.now,
             details: ["name": password.name])
         try DirectoryEvents.publish(ended, operation: context.id, by: subject.device?.id, in: transaction)
-        return WireRevokeAppPasswordReply()
     }
 }

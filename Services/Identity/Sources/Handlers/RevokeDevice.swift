@@ -3,8 +3,8 @@ internal import NephosServiceKit
 internal import NephosStorage
 internal import NephosWire
 
-// Locks a device of the caller's account out for good, its key included. The
-// event ends its requests and subscriptions at every service.
+// Locks a device of the caller's account out for good, its key included, and revokes the app password that it has signed in
+// with: else its program would sign in again. The event ends its requests and subscriptions at every service.
 extension IdentityService {
     func revokeDevice(
         _ request: WireRevokeDevice, _ context: RequestContext, _ transaction: any HandlerTransaction
@@ -19,6 +19,9 @@ extension IdentityService {
                 details: ["device": device.name, "device_id": device.id.rawValue])
             try DirectoryEvents.publish(
                 [.device(device)], operation: context.id, by: subject.device?.id, in: transaction)
+            if let password = try AppPasswordStore(transaction: transaction).password(device.appPassword) {
+                try revoke(password, by: subject, context, transaction)
+            }
         }
         var reply = WireRevokeDeviceReply()
         reply.device = try told(device, transaction)
