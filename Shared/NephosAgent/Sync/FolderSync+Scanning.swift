@@ -255,7 +255,7 @@ extension FolderSync {
                     waitingMoves[known.id] = WaitingMove(
                         item: known, place: place, facts: facts, isChanged: isChanged, blocker: item.id)
                 }
-                return later.noteFailed(place, .now)
+                return later.noteFailed(place, .now, isWaiting: true)
             }
             batch.append(.displace(item))
         }
@@ -291,7 +291,7 @@ extension FolderSync {
         case .move(let item, let isChanged):
             vanished[item.id] = nil
             batch.append(.move(item, to: place, facts, isChanged: isChanged))
-        case .wait: later.noteFailed(place, .now)
+        case .wait: later.noteFailed(place, .now, isWaiting: true)
         }
     }
 

@@ -73,6 +73,8 @@ struct LaterPlaces: Sendable {
     /// A file that is written without end is read after this time all the same.
     private static let calmMax = Duration.seconds(10)
     private static let retryMax = Duration.seconds(60)
+    /// The same for a place that waits for other work of this agent, which is done soon.
+    private static let waitMax = Duration.seconds(4)
     private var waits: [Place: Wait] = [:]
     /// The pauses of those that were taken last, for those that fail again.
     private var taken: [Place: Duration] = [:]
@@ -92,9 +94,11 @@ struct LaterPlaces: Sendable {
     }
 
     /// A look failed; the pause doubles each time.
-    mutating func noteFailed(_ place: Place, _ now: ContinuousClock.Instant) {
+    ///
+    /// - Parameter isWaiting: Whether nothing is wrong, and other work of this agent comes first.
+    mutating func noteFailed(_ place: Place, _ now: ContinuousClock.Instant, isWaiting: Bool = false) {
         let last = waits[place]?.interval ?? taken[place]
-        let interval = last.map { min($0 * 2, Self.retryMax) } ?? Self.calm
+        let interval = last.map { min($0 * 2, isWaiting ? Self.waitMax : Self.retryMax) } ?? Self.calm
         waits[place] = Wait(first: now, due: now + interval, interval: interval, notBefore: now + interval)
     }
 
