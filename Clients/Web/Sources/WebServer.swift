@@ -31,6 +31,8 @@ package struct WebConfiguration: Sendable {
         // A long content has to get to the documents service before its request is answered.
         limits.answerTime = .seconds(600)
         limits.idleTime = .seconds(60)
+        // Pages that are open have a live stream, which does not end by itself.
+        limits.graceTime = .seconds(2)
         return limits
     }()
 }
