@@ -28,10 +28,16 @@ struct ConsoleCommand: AsyncParsableCommand {
             let console = try HomeConsole(session, port: port)
             try output.print(
                 ["address": console.address], text: "Open this address in a browser:\n\(console.address)")
-            if !noBrowser, !output.json { startBrowser(console.address) }
-            defer { withExtendedLifetime(console) {} }
+            let page = noBrowser || output.json ? nil : BrowserPage(address: console.address)
+            if let page { Interrupt.first { page.remove() } }
+            defer {
+                page?.remove()
+                withExtendedLifetime(console) {}
+            }
+            page?.open()
             while true {
                 try await Task.sleep(for: .seconds(1))
+                if console.isOpened { page?.remove() }
                 try requireAccess(session)
             }
         }
@@ -41,18 +47,49 @@ struct ConsoleCommand: AsyncParsableCommand {
     private func requireAccess(_ session: Session) throws(CloudError) {
         if let ending = try session.requireAccount().ending { throw ending }
     }
+}
 
-    /// On a desktop. Elsewhere the printed address is enough.
-    private func startBrowser(_ address: String) {
+/// A page that leads a browser to an address, in a folder of this user alone: other users of the machine can read a
+/// program's arguments, and so would read the address.
+struct BrowserPage: Sendable {
+    private let folder: String
+    private var path: String { folder + "/console.html" }
+
+    /// - Returns: Nil: there is no desktop, or no room. Then the printed address is enough.
+    init?(address: String) {
         let environment = ProcessInfo.processInfo.environment
-        guard environment["DISPLAY"] != nil || environment["WAYLAND_DISPLAY"] != nil, isatty(STDOUT_FILENO) == 1 else {
-            return
+        guard environment["DISPLAY"] != nil || environment["WAYLAND_DISPLAY"] != nil, isatty(STDOUT_FILENO) == 1,
+            let page = BrowserPage(address: address, in: NSHomeDirectory())
+        else { return nil }
+        self = page
+    }
+
+    /// - Parameter parent: Not `/tmp`, and no hidden folder: browsers that are installed as snaps cannot read those.
+    init?(address: String, in parent: String) {
+        // The folder's mode is 0700.
+        guard let folder = (parent + "/nephos-console-XXXXXX").withCString({ template -> String? in
+            guard let copy = strdup(template) else { return nil }
+            defer { free(copy) }
+            return mkdtemp(copy).map { String(cString: $0) }
+        }) else { return nil }
+        self.folder = folder
+        let text = "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=\(address)\">\n"
+        let isMade = FileManager.default.createFile(
+            atPath: path, contents: Data(text.utf8), attributes: [.posixPermissions: 0o600])
+        guard isMade else {
+            remove()
+            return nil
         }
+    }
+
+    func open() {
         let process = Process()
         process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-        process.arguments = ["xdg-open", address]
+        process.arguments = ["xdg-open", path]
         process.standardOutput = FileHandle.nullDevice
         process.standardError = FileHandle.nullDevice
         try? process.run()
     }
+
+    func remove() { try? FileManager.default.removeItem(atPath: folder) }
 }

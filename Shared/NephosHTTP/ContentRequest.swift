@@ -6,7 +6,7 @@ extension HTTPRequest {
     ///   - length: Its bytes.
     /// - Returns: Nil: the client has the content, which is answered with 304.
     public func range(of tag: String, length: UInt64) -> ByteRange? {
-        if let known = header("If-None-Match"), Self.list(known, has: tag) { return nil }
+        if let known = list("If-None-Match"), Self.list(known, has: tag) { return nil }
         // A part of another content is of no use to the client. With several headers it is unclear which was meant.
         let known = values(of: "If-Range")
         guard method == .get, known.isEmpty || known == [tag] else { return .whole }

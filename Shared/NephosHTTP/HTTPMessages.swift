@@ -44,6 +44,12 @@ public struct HTTPRequest: Sendable {
         return values.count == 1 ? values[0] : nil
     }
 
+    /// The header's list, which may come in several lines (RFC 9110, 5.3); nil: there is none.
+    public func list(_ name: String) -> String? {
+        let values = values(of: name)
+        return values.isEmpty ? nil : values.joined(separator: ", ")
+    }
+
     /// All values of the header, in their order.
     public func values(of name: String) -> [String] {
         headers.filter { $0.name.lowercased() == name.lowercased() }.map(\.value)

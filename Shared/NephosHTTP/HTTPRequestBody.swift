@@ -7,7 +7,7 @@ public struct HTTPRequestBody: Sendable {
     public let length: UInt64?
     private let ask: @Sendable (@escaping Completion) -> Void
 
-    typealias Completion = @Sendable (Result<[UInt8], any Error>) -> Void
+    package typealias Completion = @Sendable (Result<[UInt8], any Error>) -> Void
 
     /// The body ended early: the connection was closed, it was too long or too slow, or the request was answered before.
     public struct Ended: Error {
@@ -17,7 +17,7 @@ public struct HTTPRequestBody: Sendable {
         public init(isTooLong: Bool = false) { self.isTooLong = isTooLong }
     }
 
-    init(length: UInt64?, ask: @escaping @Sendable (@escaping Completion) -> Void) {
+    package init(length: UInt64?, ask: @escaping @Sendable (@escaping Completion) -> Void) {
         self.length = length
         self.ask = ask
     }

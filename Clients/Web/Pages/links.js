@@ -57,15 +57,12 @@ export function LinksPage({ container }) {
     if (await confirmAct({ title: 'Remove link', label: 'Remove', text, act })) links.reload();
   };
   const columns = [
-    { label: 'File', cell: (link) => html`${link.name}<div class="note address">${link.url}</div>` },
+    { label: 'File', cell: (link) => link.name },
     { label: 'Created', isWide: true, cell: (link) => date(link.created) },
     { label: 'Expires', isWide: true, cell: (link) => date(link.expires) || 'Never' },
   ];
-  const actions = (link) => [
-    html`<${CopyButton} text=${link.url} name=${link.name} />`,
-    { label: 'Remove', run: () => remove(link) },
-  ];
+  const actions = (link) => [{ label: 'Remove', run: () => remove(link) }];
   return html`
     <${TablePage} title="Links" none="There are no links." loaded=${links} rowsOf=${(data) => data.links} columns=${columns}
-      actions=${actions} note="Anyone who has the address of a link can download the file. To make one, select a file and choose “Share link”." />`;
+      actions=${actions} note="Anyone who has the address of a link can download the file. An address is shown only once. To make a link, select a file and choose “Share link”." />`;
 }

@@ -43,19 +43,25 @@ struct ConsoleHandler {
             guard request.header("Content-Type")?.lowercased().hasPrefix("application/json") == true else {
                 throw CloudError(.invalidArguments, "A call is JSON: Content-Type: application/json")
             }
-            let body = Data(try await request.body?.all(max: ConsoleMethod.bodyBytesMax) ?? [])
             switch name {
-            case "sign-in": return try await signIn(ConsoleJSON.decode(body))
+            case "sign-in": return try await signIn(ConsoleJSON.decode(body(max: Self.signInBytesMax)))
             case "sign-out": return try await signOut()
             default:
                 guard let method = ConsoleMethod.all[name] else {
                     throw CloudError(.unknownMethod, "There is no such call.", details: ["name": name])
                 }
-                return Self.response(try await method.run(user(), body))
+                // Before the body, which may be long.
+                let user = try await user()
+                return Self.response(try await method.run(user, body(max: ConsoleMethod.bodyBytesMax)))
             }
         default: throw CloudError(.unknownMethod, "There is no such call.", details: ["name": name])
         }
     }
+
+    /// A name, a password and a code.
+    private static let signInBytesMax = 16 << 10
+
+    private func body(max: Int) async throws -> Data { Data(try await request.body?.all(max: max) ?? []) }
 
     private func requireOwn() throws(CloudError) {
         guard request.header(Self.header)?.isEmpty == false else { throw Self.foreign }
@@ -101,8 +107,10 @@ struct ConsoleHandler {
                 deviceName: name, from: request.network)
         } catch {
             var error = error
-            // While somebody guesses the password, a code of another device lets its owner in.
-            if error.code == .requestRateLimited { error.details["code_needed"] = "1" }
+            // While the password is being guessed, a code of another device lets the account's owner in.
+            if error.code == .requestRateLimited, error.details["limit"] == "sign_in_attempts" {
+                error.details["code_needed"] = "1"
+            }
             throw error
         }
         var response = Self.response(try ConsoleJSON.encode(try AccountCalls.session(of: user)))
@@ -147,8 +155,13 @@ struct ConsoleHandler {
         let body = (try? ConsoleJSON.encode(Answer(error: failure))) ?? Data()
         // The pages sign in by themselves; a browser would ask for a name and a password.
         let headers = plain.headers.filter { !["content-type", "www-authenticate"].contains($0.name.lowercased()) }
-        // WebDAV has another number for it.
-        let status = error.code == .alreadyExists ? 409 : plain.status
+        // WebDAV has other numbers for these.
+        let status =
+            switch error.code {
+            case .alreadyExists: 409
+            case .unknownMethod: 404
+            default: plain.status
+            }
         return HTTPResponse(status, headers: headers + [jsonType], .bytes([UInt8](body)))
     }
 

@@ -22,12 +22,16 @@ enum UploadCalls {
         var modified: Int64?
         /// Names the file and its place for the page, so that an interrupted upload is found again.
         var key: String
+        /// Whether bytes that are here already are dropped.
+        var again: Bool?
     }
 
     private struct Begun: Encodable {
         var upload: String
         /// Bytes that are here already.
         var offset: UInt64
+        /// Of those bytes (``Upload/digest()``). The page begins again where its file has others; nil: none are here.
+        var digest: String?
     }
 
     private static func begin(_ user: WebUser, _ arguments: Begin) async throws -> Begun {
@@ -36,18 +40,20 @@ enum UploadCalls {
             container: arguments.container, folder: try ConsoleJSON.id(arguments.folder).description,
             name: arguments.name, size: arguments.size, modified: arguments.modified)
         let path = try container.accepted.path(named: Data(note.name.utf8), in: ConsoleJSON.id(note.folder))
-        // Before gigabytes have come.
-        if note.size > Upload.pieceBytesMax, !user.isOwn,
-            let storage = try? await user.session.storage(timeout: .seconds(2)),
-            note.size > storage.planBytes - min(storage.planBytes, storage.usedBytes)
-        {
-            throw CloudError(
-                .quotaExceeded, "The file is larger than the room that is left on your plan.",
-                details: ["path": path.text, "bytes": "\(note.size)"])
-        }
         let upload = Upload(user, key: arguments.key, note)
-        let offset = try upload.begin(note)
-        return Begun(upload: upload.id, offset: offset)
+        let offset = try upload.begin(note, dropsBytes: arguments.again == true)
+        // Before gigabytes have come, and after it is noted: of two that begin at once each counts the other.
+        let bytes = upload.unfinishedBytes()
+        if bytes > Upload.pieceBytesMax, !user.isOwn,
+            let storage = try? await user.session.storage(timeout: .seconds(2)),
+            bytes > storage.planBytes - min(storage.planBytes, storage.usedBytes)
+        {
+            if offset == 0 { upload.remove() }
+            throw CloudError(
+                .quotaExceeded, "The file, with the uploads that are not finished, is larger than the room on your plan.",
+                details: ["path": path.text, "bytes": "\(note.size)", "unfinished_bytes": "\(bytes)"])
+        }
+        return Begun(upload: upload.id, offset: offset, digest: offset == 0 ? nil : try await upload.digest())
     }
 
     private struct Finish: Decodable {
@@ -78,15 +84,37 @@ enum UploadCalls {
         }
         let files = try await user.files(note.container)
         let path = try files.path(named: Data((arguments.name ?? note.name).utf8), in: ConsoleJSON.id(note.folder))
-        let conditions = try conditions(of: files.entry(at: path), arguments.replaces)
+        let there = try files.entry(at: path)
+        if let entry = try await putBefore(upload, note, there, in: container, of: user) {
+            note.done = Upload.Done(item: "\(entry.id)", version: entry.version.map { "\($0)" } ?? "")
+            try upload.end(note)
+            return Item(entry: FileRow(entry))
+        }
+        let conditions = try conditions(of: there, arguments.replaces)
         let writer = try container.streams.makeWriter(at: path)
         defer { writer.cancel() }
         try await upload.copy(to: writer)
         let modified = note.modified.map { DocumentDate(nanoseconds: $0 &* 1_000_000) }
-        let entry = try await files.put(writer, at: path, modified: modified, conditions: conditions)
+        let entry = try await files.put(
+            writer, at: path, modified: modified, onlyIfFree: there == nil, conditions: conditions)
         note.done = Upload.Done(item: "\(entry.id)", version: entry.version.map { "\($0)" } ?? "")
         try upload.end(note)
         return Item(entry: FileRow(entry))
+    }
+
+    /// The file at the upload's place if it has the same content. The program may have ended between the put and its note.
+    private static func putBefore(
+        _ upload: Upload, _ note: Upload.Note, _ there: DocumentEntry?, in container: UbiquityContainer, of user: WebUser
+    ) async throws -> DocumentEntry? {
+        guard let there, there.kind == .file, there.size == note.size else { return nil }
+        let tree = container.tree()
+        guard let known = try tree.item(there.id)?.digest, try await upload.contentDigest(in: tree) == known else {
+            return nil
+        }
+        if !user.isOwn { try await container.waitUntilSent(timeout: .seconds(30), isImpatient: true) }
+        // The server may have rejected it.
+        guard let item = try tree.item(there.id), item.digest == known else { return nil }
+        return try await container.item(there.id)
     }
 
     /// - Parameter there: The item that has the name.
@@ -129,11 +157,16 @@ enum UploadCalls {
         let upload = try Upload(user, id: id)
         let lock = try upload.lock()
         defer { withExtendedLifetime(lock) {} }
-        return Offset(offset: try await upload.append(request.body, at: offset, max: upload.note().size))
+        let note = try upload.note()
+        upload.touch()
+        return Offset(offset: try await upload.append(request.body, at: offset, max: note.size))
     }
 }
 
 /// One upload: two files in the session's home, the bytes that have come and a note of what they are.
+///
+/// Its id begins with the digest of the file's name, place, size and date; the rest is random, and another each time that it
+/// is begun. So pieces of one page never get among those of another.
 struct Upload {
     struct Note: Codable {
         var container: String
@@ -168,36 +201,90 @@ struct Upload {
     init(_ user: WebUser, key: String, _ note: Note) {
         let parts = [key, note.container, note.folder, note.name, "\(note.size)", "\(note.modified ?? 0)"]
         let digest = SHA256.hash(data: Data(parts.joined(separator: "\0").utf8))
-        id = digest.prefix(16).map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        let random = (0..<8).map { _ in UInt8.random(in: .min ... .max) }
+        id = Self.hexadecimal(digest.prefix(16)) + Self.hexadecimal(random)
         folder = user.session.home.path + "/uploads"
+    }
+
+    private static func hexadecimal(_ bytes: some Sequence<UInt8>) -> String {
+        bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
 
     /// - Throws: ``CloudError`` `.unknownItem`.
     init(_ user: WebUser, id: String) throws(CloudError) {
         // It becomes a part of a path.
-        guard id.utf8.count == 32, id.allSatisfy(\.isHexDigit) else { throw Self.unknown }
-        self.id = id
-        folder = user.session.home.path + "/uploads"
+        guard id.utf8.count == 48, id.allSatisfy(\.isHexDigit) else { throw Self.unknown }
+        self.init(id: id, folder: user.session.home.path + "/uploads")
         guard FileManager.default.fileExists(atPath: notePath) else { throw Self.unknown }
     }
 
-    /// Begins it, or finds it again.
+    private init(id: String, folder: String) { (self.id, self.folder) = (id, folder) }
+
+    /// Begins it, or takes over the one that was begun with the same key: that id is unknown from then on.
     ///
     /// - Returns: How many bytes are here already.
-    func begin(_ note: Note) throws(CloudError) -> UInt64 {
+    func begin(_ note: Note, dropsBytes: Bool) throws(CloudError) -> UInt64 {
         do {
             try FileManager.default.createDirectory(
                 atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
             try removeOld()
-            let lock = try lock()
-            defer { withExtendedLifetime(lock) {} }
-            // One that is done was another file, which may have had other bytes.
-            if let former = try? self.note(), former.done == nil, let size = try? size() { return size }
+            for former in all() where former.id.prefix(32) == id.prefix(32) {
+                let lock = try former.lock()
+                defer { withExtendedLifetime(lock) {} }
+                // One that is done was another file, which may have had other bytes.
+                if !dropsBytes, let known = try? former.note(), known.done == nil {
+                    try AtomicFile.write(ConsoleJSON.encode(known), to: notePath, mode: 0o600)
+                    if rename(former.bytes, bytes) == 0 {
+                        former.remove()
+                        return try size()
+                    }
+                }
+                former.remove()
+            }
             guard FileManager.default.createFile(atPath: bytes, contents: nil, attributes: [.posixPermissions: 0o600])
             else { throw POSIXError(.EIO) }
             try AtomicFile.write(ConsoleJSON.encode(note), to: notePath, mode: 0o600)
             return 0
         } catch { throw Self.failure(error) }
+    }
+
+    /// The session's uploads that have a note.
+    private func all() -> [Upload] {
+        ((try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? [])
+            .filter { $0.hasSuffix(".json") }.map { Upload(id: String($0.dropLast(5)), folder: folder) }
+    }
+
+    /// The sizes of the session's uploads that are not finished, this one among them.
+    func unfinishedBytes() -> UInt64 {
+        all().compactMap { try? $0.note() }.filter { $0.done == nil }
+            .reduce(0) { $0.addingReportingOverflow($1.size).overflow ? .max : $0 + $1.size }
+    }
+
+    /// Keeps it from removal.
+    func touch() {
+        try? FileManager.default.setAttributes([.modificationDate: Date()], ofItemAtPath: notePath)
+    }
+
+    /// SHA-256 of the SHA-256 of each 8 MiB that are here, as a page can compute it of a long file.
+    func digest() async throws -> String {
+        let file = try FileHandle(forReadingFrom: URL(fileURLWithPath: bytes))
+        defer { try? file.close() }
+        var hash = SHA256()
+        while true {
+            let piece = try await Session.elsewhere {
+                try file.read(upToCount: Int(Self.pieceBytesMax)).map { Data(SHA256.hash(data: $0)) }
+            }.get()
+            guard let piece else { return Self.hexadecimal(hash.finalize()) }
+            hash.update(data: piece)
+        }
+    }
+
+    /// To be compared with ``ContainerTree/Item/digest``.
+    func contentDigest(in tree: ContainerTree) async throws -> Data? {
+        let file = try FileHandle(forReadingFrom: URL(fileURLWithPath: bytes))
+        defer { try? file.close() }
+        let descriptor = file.fileDescriptor
+        return try await Session.elsewhere { try tree.digest(of: descriptor) }.get()
     }
 
     private func removeOld() throws {

@@ -16,12 +16,12 @@ extension DavHandler {
             return HTTPResponse(201)
         }
         let source = try await requireItem(path)
-        let (target, isNew) = try await prepare(source, isMove: false)
+        let (target, isNew, conditions) = try await prepare(source, isMove: false)
         let changes = try await changes(path)
         if depth == "0", source.kind == .folder {
             try await changes.copyFolderAlone(path.document, to: target.document)
         } else {
-            try await changes.copy(path.document, to: target.document)
+            try await changes.copy(path.document, to: target.document, conditions: conditions)
         }
         return HTTPResponse(isNew ? 201 : 204)
     }
@@ -37,12 +37,16 @@ extension DavHandler {
             return HTTPResponse(201)
         }
         let source = try await requireItem(path)
-        let (target, isNew) = try await prepare(source, isMove: true)
+        let (target, isNew, conditions) = try await prepare(source, isMove: true)
         let changes = try await changes(path)
         if source.kind == .file, try changes.entry(at: target.document)?.kind == .file {
-            try await changes.moveOver(path.document, to: target.document, forGood: user.recent.wasMade(source.id))
+            // What another device has written to the source meanwhile does not go with it.
+            let asRead = source.version.map { [DocumentCondition.content(source.id, version: $0)] } ?? []
+            try await changes.moveOver(
+                path.document, to: target.document, forGood: user.recent.wasMade(source.id),
+                conditions: conditions + asRead)
         } else {
-            try await changes.move(path.document, to: target.document)
+            try await changes.move(path.document, to: target.document, conditions: conditions)
         }
         if source.kind == .file { user.recent.note(.moved(source.id, to: target), from: path) }
         try locks.removeAll(of: user.account, in: path)
@@ -67,8 +71,10 @@ extension DavHandler {
 
     /// Checks what a copy or a move needs, and makes room for it.
     ///
-    /// - Returns: Where it goes, and whether nothing was there.
-    private func prepare(_ source: DocumentEntry, isMove: Bool) async throws -> (target: DavPath, isNew: Bool) {
+    /// - Returns: Where it goes, whether nothing was there, and what the documents service checks as well.
+    private func prepare(
+        _ source: DocumentEntry, isMove: Bool
+    ) async throws -> (target: DavPath, isNew: Bool, conditions: [DocumentCondition]) {
         let target = try target()
         guard target.container == path.container else {
             throw DavRefusal(502, "Items do not go from one container to another by WebDAV.")
@@ -79,12 +85,17 @@ extension DavHandler {
         guard !isInside || !isMove else { throw DavRefusal(403, "A folder cannot be in itself.") }
         try await requireParent(of: target)
         // Of the source only a move is a change.
-        _ = try await check(source, isChange: isMove, isNameChange: isMove, withInner: isMove)
+        let conditions = try await check(source, isChange: isMove, isNameChange: isMove, withInner: isMove)
         let there = try await place(target)
         if there != nil, request.header("Overwrite")?.uppercased() == "F" { throw DavRefusal.failed }
         let submitted = request.header("If").flatMap { DavIf($0) }?.tokens ?? []
         try requireUnlocked(target, isNameChange: there == nil, withInner: true, submitted)
-        guard let there else { return (target, true) }
+        guard let there else {
+            guard try await changes(target).entry(at: target.document) == nil else {
+                throw DavRefusal(409, "Something that WebDAV does not show has this name.")
+            }
+            return (target, true, conditions)
+        }
         guard let entry = there.entry else { throw DavRefusal(403, "A container stays as it is.") }
         guard !target.contains(path) else {
             throw DavRefusal(403, "A folder cannot be put in the place of one that it is in.")
@@ -93,6 +104,6 @@ extension DavHandler {
         if entry.kind == .folder || entry.kind != source.kind {
             try await changes(target).trash(target.document)
         }
-        return (target, false)
+        return (target, false, conditions)
     }
 }

@@ -54,8 +54,16 @@ extension DavHandler {
         _ writer: DocumentWriter, _ container: UbiquityContainer, _ before: DocumentEntry?, _ document: DocumentPath,
         _ conditions: [DocumentCondition]
     ) async throws -> DocumentEntry {
-        if before == nil { try await bringBack(container) }
-        return try await container.accepted.put(writer, at: document, modified: modified, conditions: conditions)
+        // It was free when the request came, and the content may have taken hours.
+        let onlyIfFree = request.list("If-None-Match").map { Self.list($0, has: "*") } ?? false
+        if before == nil, !onlyIfFree { try await bringBack(container) }
+        do throws(CloudError) {
+            return try await container.accepted.put(
+                writer, at: document, modified: modified, onlyIfFree: onlyIfFree, conditions: conditions)
+        } catch {
+            guard onlyIfFree, error.code == .alreadyExists else { throw error }
+            throw DavRefusal.failed
+        }
     }
 
     /// When the content was changed, as the client says; nil: it does not.

@@ -14,6 +14,12 @@ struct DavHandler {
             "UNLOCK",
         ].map { HTTPRequest.Method(rawValue: $0) })
 
+    /// A request that says one of these twice says two things.
+    private static let singleHeaders = [
+        "If", "Overwrite", "Depth", "Destination", "Content-Range", "OC-Checksum", "X-OC-Mtime", "Lock-Token",
+        "Timeout",
+    ]
+
     let user: WebUser
     let locks: DavLocks
     let request: HTTPRequest
@@ -22,6 +28,9 @@ struct DavHandler {
     /// - Returns: The answer, whatever happens.
     func answer() async -> HTTPResponse {
         do {
+            for name in Self.singleHeaders where request.values(of: name).count > 1 {
+                throw DavRefusal(400, "The header \(name) was sent several times.")
+            }
             return switch request.method.rawValue {
             case "OPTIONS": options()
             case "GET", "HEAD": try await get()
@@ -117,12 +126,16 @@ struct DavHandler {
     ) async throws -> [DocumentCondition] {
         let tag = entry.flatMap(Self.tag)
         var conditions: [DocumentCondition] = []
-        if let header = request.header("If-Match") {
-            guard let entry, header == "*" || Self.list(header, has: tag) else { throw DavRefusal.failed }
-            if header != "*", let version = entry.version { conditions.append(.content(entry.id, version: version)) }
+        if let header = request.list("If-Match") {
+            guard let entry, Self.list(header, has: "*") || Self.list(header, has: tag) else { throw DavRefusal.failed }
+            if !Self.list(header, has: "*"), let version = entry.version {
+                conditions.append(.content(entry.id, version: version))
+            }
         }
-        if let header = request.header("If-None-Match"), request.method != .get, request.method != .head {
-            guard !(header == "*" ? entry != nil : Self.list(header, has: tag)) else { throw DavRefusal.failed }
+        if let header = request.list("If-None-Match"), request.method != .get, request.method != .head {
+            guard !(Self.list(header, has: "*") ? entry != nil : Self.list(header, has: tag)) else {
+                throw DavRefusal.failed
+            }
         }
         let submitted = try await checkIf(tag, entry, &conditions)
         guard isChange else { return conditions }
@@ -184,7 +197,7 @@ struct DavHandler {
     /// The ETag of a file; nil: it is a folder.
     static func tag(_ entry: DocumentEntry) -> String? { entry.version.map { "\"\($0)\"" } }
 
-    private static func list(_ header: String, has tag: String?) -> Bool {
+    static func list(_ header: String, has tag: String?) -> Bool {
         guard let tag else { return false }
         return header.split(separator: ",").contains { $0.trimmingCharacters(in: .whitespaces) == tag }
     }

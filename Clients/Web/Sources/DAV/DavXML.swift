@@ -39,12 +39,12 @@ struct XMLElement: Sendable {
 
     static let bytesMax = 256 << 10
 
-    /// Reads a document.
+    /// Reads a document of UTF-8.
     ///
-    /// - Returns: Nil: it is not well-formed, has a document type, or elements too deep in each other.
+    /// - Returns: Nil: it is not well-formed, has another encoding or a document type, too many elements, or too deep in each
+    ///   other, or a namespace of more than 256 bytes: each answer repeats them.
     static func parse(_ bytes: [UInt8]) -> XMLElement? {
-        // WebDAV has no document types, and entities could fill the memory.
-        guard bytes.firstRange(of: Array("<!DOCTYPE".utf8)) == nil else { return nil }
+        guard isPlain(bytes) else { return nil }
         let reader = Reader()
         let parser = XMLParser(data: Data(bytes))
         parser.shouldProcessNamespaces = true
@@ -53,8 +53,22 @@ struct XMLElement: Sendable {
         return reader.isRejected ? nil : reader.root
     }
 
+    /// Whether XMLParser may read it: it ends the program over bytes that are no UTF-8, and over some declarations of document
+    /// types. WebDAV has none of these.
+    private static func isPlain(_ bytes: [UInt8]) -> Bool {
+        guard let text = String(validating: bytes, as: UTF8.self), !bytes.contains(0) else { return false }
+        let head = text.prefix(256).prefix { $0 != ">" }.lowercased()
+        guard !head.contains("encoding") || head.contains("utf-8") else { return false }
+        return text.utf8.split(separator: UInt8(ascii: "<"), omittingEmptySubsequences: false).dropFirst().allSatisfy {
+            !$0.starts(with: "!".utf8) || $0.starts(with: "!--".utf8) || $0.starts(with: "![CDATA[".utf8)
+        }
+    }
+
     private final class Reader: NSObject, XMLParserDelegate {
         private static let depthMax = 32
+        private static let elementsMax = 128
+        private static let namespaceBytesMax = 256
+        private var count = 0
         private var open: [XMLElement] = []
         private(set) var root: XMLElement?
         private(set) var isRejected = false
@@ -68,7 +82,10 @@ struct XMLElement: Sendable {
             _ parser: XMLParser, didStartElement name: String, namespaceURI: String?, qualifiedName: String?,
             attributes: [String: String]
         ) {
-            guard open.count < Self.depthMax, root == nil else { return reject(parser) }
+            count += 1
+            guard open.count < Self.depthMax, root == nil, count <= Self.elementsMax,
+                (namespaceURI ?? "").utf8.count <= Self.namespaceBytesMax
+            else { return reject(parser) }
             let local = name.split(separator: ":").last.map(String.init) ?? name
             open.append(XMLElement(name: XMLName(namespace: namespaceURI ?? "", local: local)))
         }

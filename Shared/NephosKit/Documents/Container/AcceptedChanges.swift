@@ -51,18 +51,20 @@ package struct AcceptedChanges: Sendable {
     ///
     /// - Parameters:
     ///   - modified: The content's date; nil: now.
+    ///   - onlyIfFree: Whether nothing may have the name by then.
     ///   - conditions: As of ``UbiquityContainer/put(_:at:makesFolders:conditions:)-(Data,_,_,_)``.
-    /// - Throws: ``CloudError`` as that does; what the server rejects it with; `.deadlineExceeded` when the server has not
+    /// - Throws: ``CloudError`` as that does; `.alreadyExists`; what the server rejects it with; `.deadlineExceeded` when the server has not
     ///   answered: it may take the change later.
     @discardableResult
     package func put(
-        _ writer: DocumentWriter, at path: DocumentPath, modified: DocumentDate? = nil,
+        _ writer: DocumentWriter, at path: DocumentPath, modified: DocumentDate? = nil, onlyIfFree: Bool = false,
         conditions: [DocumentCondition] = []
     ) async throws(CloudError) -> DocumentEntry {
         try await writer.finish(modified: modified) { source, folder throws(CloudError) in
             var unchanged: [DocumentID] = []
             let entry = try await changeItem(conditions) { draft in
                 try folder.require(source)
+                if onlyIfFree { try draft.requireFree(path) }
                 let put = try draft.put(StagedSource(path: path, content: source), .newest, makesFolders: false)
                 unchanged = draft.unchanged
                 return put.item
@@ -77,9 +79,7 @@ package struct AcceptedChanges: Sendable {
     package func makeFolder(at path: DocumentPath) async throws(CloudError) -> DocumentEntry {
         try await changeItem { draft in
             try path.requireNames()
-            guard try draft.documents.place(path) == nil else {
-                throw CloudError(.alreadyExists, "Something has this name already.", details: ["path": path.text])
-            }
+            try draft.requireFree(path)
             if let parent = path.parent { _ = try draft.folder(at: parent, makes: false) }
             return try draft.folder(at: path, makes: true)
         }
@@ -303,4 +303,13 @@ package struct AcceptedChanges: Sendable {
 extension UbiquityContainer {
     /// Changes that return once the server has taken them.
     package var accepted: AcceptedChanges { AcceptedChanges(handle: handle) }
+}
+
+extension DocumentDraft {
+    /// - Throws: ``CloudError`` `.alreadyExists` for anything at the path.
+    fileprivate func requireFree(_ path: DocumentPath) throws {
+        guard try documents.place(path) == nil else {
+            throw CloudError(.alreadyExists, "Something has this name already.", details: ["path": path.text])
+        }
+    }
 }
