@@ -67,12 +67,10 @@ struct BrowserPage: Sendable {
     /// - Parameter parent: Not `/tmp`, and no hidden folder: browsers that are installed as snaps cannot read those.
     init?(address: String, in parent: String) {
         // The folder's mode is 0700.
-        guard let folder = (parent + "/nephos-console-XXXXXX").withCString({ template -> String? in
-            guard let copy = strdup(template) else { return nil }
-            defer { free(copy) }
-            return mkdtemp(copy).map { String(cString: $0) }
-        }) else { return nil }
-        self.folder = folder
+        guard let template = strdup(parent + "/nephos-console-XXXXXX") else { return nil }
+        defer { free(template) }
+        guard mkdtemp(template) != nil else { return nil }
+        folder = String(cString: template)
         let text = "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=\(address)\">\n"
         let isMade = FileManager.default.createFile(
             atPath: path, contents: Data(text.utf8), attributes: [.posixPermissions: 0o600])

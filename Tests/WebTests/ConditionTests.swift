@@ -25,7 +25,7 @@ import Testing
         #expect(try await house.container().versions.list(of: "new.txt").count == 1)
     }
 
-    /// As HTTP allows it for lists; of other headers nobody knows which was meant.
+    /// RFC 9110, 5.3: lists may come in several lines, other headers may not.
     @Test func headersThatComeInSeveralLinesCount() async throws {
         let house = try await WebHouse()
         let program = try await house.makeProgram()
@@ -67,7 +67,7 @@ import Testing
         #expect(try await house.container().trash.list().isEmpty)
     }
 
-    /// Without a sign-in nobody has this program keep what they send.
+    /// The sign-in is checked before the body.
     @Test func aStrangersBodyIsNotRead() async throws {
         let house = try await WebHouse()
         let isRead = Mutex(false)

@@ -75,6 +75,21 @@ struct Browser: Sendable {
         return browser
     }
 
+    /// Begins an upload.
+    func begin(
+        _ name: String, size: Int, key: String? = nil, _ more: [String: any Sendable] = [:]
+    ) async throws -> Answer {
+        let arguments: [String: any Sendable] = [
+            "container": "default", "folder": "\(DocumentID.documents)", "name": name, "size": size, "key": key ?? name,
+        ]
+        return try await call("upload.begin", arguments.merging(more) { $1 })
+    }
+
+    /// Sends bytes of an upload.
+    func piece(_ upload: String, _ offset: Int, _ bytes: some Sequence<UInt8>) async throws -> Answer {
+        try await send(request(.put, "/api/upload?id=\(upload)&offset=\(offset)", Array(bytes)))
+    }
+
     /// Uploads a file as the pages do.
     func upload(
         _ name: String, _ bytes: [UInt8], in folder: String, replaces: String? = nil, piece: Int = 1000
@@ -129,6 +144,29 @@ struct ConsoleTests {
         #expect(
             try await browser.call("sign-in", ["account": "anna", "password": password]).status != 200,
             "An app password is for programs.")
+    }
+
+    @Test("A code is asked for where identity limits the attempts, and not where the web does")
+    func onlyIdentitysLimitAsksForACode() async throws {
+        let house = try await WebHouse()
+        let browser = Browser(door: house.door)
+        func limit(_ name: (Int) -> String) async throws -> Browser.Answer {
+            for number in 0..<30 {
+                let answer = try await browser.call("sign-in", ["account": name(number), "password": "wrong"])
+                if answer.error == "requestRateLimited" { return answer }
+            }
+            throw CloudError(.internalError, "There was no limit.")
+        }
+        let guessed = try await limit { _ in "anna" }.object("error")["details"] as? [String: String]
+        #expect(guessed?["code_needed"] == "1")
+        let many = try await limit { "account\($0)" }.object("error")["details"] as? [String: String]
+        #expect(many?["limit"] == nil && many?["code_needed"] == nil, "\(many ?? [:])")
+    }
+
+    @Test func anUnknownCallIsNotFound() async throws {
+        let house = try await WebHouse()
+        #expect(try await Browser(door: house.door).call("none").status == 404)
+        #expect(try await Browser.signedIn(house).call("none").status == 404)
     }
 
     /// The secrets of a browser's device are sealed with the cookie, which is not kept here.
@@ -308,7 +346,7 @@ struct ConsoleTests {
             "container": "default", "folder": Self.top, "name": "a.bin", "size": bytes.count, "key": "k",
         ]
         let begun = try await browser.call("upload.begin", arguments)
-        let id = try #require(begun.json["upload"] as? String)
+        var id = try #require(begun.json["upload"] as? String)
         let put = try await browser.send(
             browser.request(.put, "/api/upload?id=\(id)&offset=0", Array(bytes[..<150_000])))
         #expect(put.json["offset"] as? Int == 150_000)
@@ -316,7 +354,9 @@ struct ConsoleTests {
         browser.door = try await house.restarted()
         let again = try await browser.call("upload.begin", arguments)
         #expect(again.json["offset"] as? Int == 150_000)
-        #expect(again.json["upload"] as? String == id)
+        #expect(again.json["digest"] as? String == "83662cd84c645781511fc1f243415df4a1fac0a925a3e1f35a3ae534a0d9ec5d")
+        #expect(try await browser.piece(id, 150_000, [1]).error == "unknownItem", "Another page has taken it over.")
+        id = try #require(again.json["upload"] as? String)
         let wrong = try await browser.send(browser.request(.put, "/api/upload?id=\(id)&offset=0", [1]))
         #expect(wrong.object("error")["details"] as? [String: String] == ["offset": "150000"])
         let tooLong = try await browser.send(
@@ -336,6 +376,98 @@ struct ConsoleTests {
         #expect(try await house.container().read("a.bin") == Data(bytes))
     }
 
+    @Test("A page learns what the server has of an upload, and can begin it again")
+    func anUploadOfOtherBytesBeginsAgain() async throws {
+        let house = try await WebHouse()
+        let browser = try await Browser.signedIn(house)
+        let bytes = (0..<(9 << 20)).map { UInt8(truncatingIfNeeded: $0 &* 31) }
+        let begun = try await browser.begin("a.bin", size: bytes.count + 1)
+        #expect(begun.json["digest"] == nil)
+        let first = try #require(begun.json["upload"] as? String)
+        #expect(try await browser.piece(first, 0, bytes[..<(8 << 20)]).status == 200)
+        #expect(try await browser.piece(first, 8 << 20, bytes[(8 << 20)...]).status == 200)
+        let known = try await browser.begin("a.bin", size: bytes.count + 1)
+        // SHA-256 of those of 8 MiB each.
+        #expect(
+            known.json["digest"] as? String == "0fbca5f24540e3faddf2e83fef7b021584b29c786f4404a1857833645ff22de2")
+        let own = try await browser.begin("a.bin", size: bytes.count + 1, ["upload": known.json["upload"] as? String])
+        #expect(own.json["offset"] as? Int == bytes.count && own.json["digest"] == nil)
+        #expect(own.json["upload"] as? String == known.json["upload"] as? String)
+        let again = try await browser.begin("a.bin", size: bytes.count + 1, ["again": true])
+        #expect(again.json["offset"] as? Int == 0 && again.json["digest"] == nil)
+        for former in [first, try #require(known.json["upload"] as? String)] {
+            #expect(try await browser.call("upload.finish", ["upload": former]).error == "unknownItem")
+        }
+    }
+
+    @Test func unfinishedUploadsCountOnThePlan() async throws {
+        let house = try await WebHouse()
+        let browser = try await Browser.signedIn(house)
+        try house.cloud.setPlan(bytes: 100_000_000, of: "anna")
+        let first = try #require(try await browser.begin("a", size: 60_000_000).json["upload"] as? String)
+        #expect(try await browser.begin("b", size: 60_000_000).error == "quotaExceeded")
+        #expect(try await browser.begin("b", size: 60_000_000).error == "quotaExceeded", "It was not begun.")
+        let again = try await browser.begin("a", size: 60_000_000)
+        #expect(again.status == 200, "It is not counted twice.")
+        #expect(try await browser.call("upload.cancel", ["upload": first]).error == "unknownItem")
+        let id = try #require(again.json["upload"] as? String)
+        #expect(try await browser.call("upload.cancel", ["upload": id]).status == 200)
+        #expect(try await browser.begin("b", size: 60_000_000).status == 200)
+    }
+
+    @Test("After a kill between the put and its note the file at the name is the upload's own")
+    func anUploadThatWasPutIsDone() async throws {
+        let house = try await WebHouse()
+        let browser = try await Browser.signedIn(house)
+        let bytes = [UInt8](repeating: 7, count: 300_000)
+        func sent(_ name: String, _ bytes: [UInt8], key: String) async throws -> String {
+            let id = try #require(try await browser.begin(name, size: bytes.count, key: key).json["upload"] as? String)
+            #expect(try await browser.piece(id, 0, bytes).status == 200)
+            return id
+        }
+        let entry = try await browser.upload("a.bin", bytes, in: Self.top).object("entry")
+        let same = try await browser.call("upload.finish", ["upload": sent("a.bin", bytes, key: "2")])
+        #expect(same.status == 200)
+        #expect(same.object("entry")["version"] as? String == entry["version"] as? String)
+        let other = try await sent("a.bin", [UInt8](repeating: 8, count: 300_000), key: "3")
+        #expect(try await browser.call("upload.finish", ["upload": other]).error == "alreadyExists")
+    }
+
+    @Test func ofManyUploadsOfANewNameOneIsPut() async throws {
+        let house = try await WebHouse()
+        let browser = try await Browser.signedIn(house)
+        var ids: [String] = []
+        for number in 0..<10 {
+            let begun = try await browser.begin("a.bin", size: 600_000, key: "\(number)")
+            ids.append(try #require(begun.json["upload"] as? String))
+            let bytes = [UInt8](repeating: UInt8(number), count: 600_000)
+            #expect(try await browser.piece(ids[number], 0, bytes).status == 200)
+        }
+        let answers = try await withThrowingTaskGroup(of: Browser.Answer.self) { group in
+            for id in ids { group.addTask { try await browser.call("upload.finish", ["upload": id]) } }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        let taken = answers.filter { $0.error == "alreadyExists" }
+        #expect(answers.count { $0.status == 200 } == 1 && taken.count == 9)
+        let versions = taken.map { ($0.object("error")["details"] as? [String: String])?["version"] }
+        #expect(versions.allSatisfy { $0?.isEmpty == false })
+    }
+
+    @Test func eachPieceKeepsAnUploadAlive() async throws {
+        let house = try await WebHouse()
+        let browser = try await Browser.signedIn(house)
+        let id = try #require(try await browser.begin("a", size: 10).json["upload"] as? String)
+        let file = try #require(
+            try FileManager.default.subpathsOfDirectory(atPath: house.folder).first { $0.hasSuffix("\(id).json") })
+        let old = Date(timeIntervalSinceNow: -8 * 86_400)
+        try FileManager.default.setAttributes(
+            [.modificationDate: old], ofItemAtPath: "\(house.folder)/\(file)")
+        #expect(try await browser.piece(id, 0, [1, 2, 3]).status == 200)
+        #expect(try await browser.begin("b", size: 10).status == 200)
+        #expect(try await browser.piece(id, 3, [4, 5, 6, 7, 8, 9, 10]).json["offset"] as? Int == 10)
+        #expect(try await browser.call("upload.finish", ["upload": id]).status == 200)
+    }
+
     @Test func anUploadDoesNotReplaceWhatItDoesNotName() async throws {
         let house = try await WebHouse()
         let browser = try await Browser.signedIn(house)
@@ -346,7 +478,7 @@ struct ConsoleTests {
             try await browser.upload("a.txt", Array("two".utf8), in: Self.top, replaces: version).status == 200)
         let stale = try await browser.upload("a.txt", Array("three!".utf8), in: Self.top, replaces: version)
         #expect(stale.error == "alreadyExists")
-        for id in ["", "x", "../../../../etc/passwd", String(repeating: "a", count: 32)] {
+        for id in ["", "x", "../../../../etc/passwd", String(repeating: "a", count: 48)] {
             #expect(try await browser.call("upload.finish", ["upload": id]).error == "unknownItem")
             #expect(try await browser.call("upload.cancel", ["upload": id]).error == "unknownItem")
         }
@@ -422,6 +554,30 @@ struct ConsoleTests {
         let page = try await browser.call("keys.list", ["limit": 3])
         #expect(page.json["next"] as? String == "list")
         #expect(try await browser.call("keys.list", ["after": "list"]).list("keys").count == 4)
+    }
+
+    @Test("A key in another Unicode form is the store's own")
+    func decomposedKeysAreTheStores() async throws {
+        let house = try await WebHouse()
+        let browser = try await Browser.signedIn(house)
+        let (composed, decomposed) = ("caf\u{E9}", "cafe\u{301}")
+        let set = try await browser.call("keys.set", ["key": decomposed, "type": "integer", "value": "1"])
+        #expect(set.status == 200)
+        #expect((set.object("key")["name"] as? String)?.utf8.count == composed.utf8.count)
+        #expect(try await browser.call("keys.get", ["key": decomposed]).object("key")["value"] as? String == "1")
+        await house.cloud.advance(by: .seconds(1))
+        let history = try await browser.call("keys.history", ["key": decomposed]).list("versions")
+        #expect(history.first?["isCurrent"] as? Bool == true)
+        #expect(try await browser.call("keys.delete", ["key": decomposed]).status == 200)
+        #expect(try await browser.call("keys.get", ["key": composed]).error == "unknownItem")
+    }
+
+    @Test func aDeviceHasItsAppPasswordsName() async throws {
+        let house = try await WebHouse()
+        let browser = try await Browser.signedIn(house)
+        try await house.makeProgram("phone")("GET", "/")
+        let devices = try await browser.call("account.devices").list("devices")
+        #expect(devices.compactMap { $0["appPassword"] as? String } == ["phone"])
     }
 
     @Test func devicesPasswordsAndActivityAreTheAccounts() async throws {

@@ -312,6 +312,60 @@ struct RecordCallsTests {
         #expect((title == (isDesk ? "desk" : "phone")) == (kept == "client"))
     }
 
+    @Test("The kept side of a conflict stays in the list of rejected changes, or in a new conflict")
+    func aKeptSideIsNotLost() async throws {
+        let scene = try await Scene()
+        let cloud = scene.house.cloud
+        let phone = try await cloud.openSession(account: "anna", device: "phone")
+        let database = try await phone.recordContainer().privateDatabase
+        try await database.ready(zone: RecordZone.defaultName)
+        let user = try WebUser(scene.house.device)
+        let big = RecordValue.data(Data(count: 200_000))
+        @Sendable func save(_ name: String, _ title: String) async throws {
+            let id = RecordID(name)
+            var record = try await database.record(id) ?? Record(id, type: "Note")
+            record["title"] = .string(title)
+            try await database.save(record)
+            try await database.waitUntilSent(zone: RecordZone.defaultName)
+        }
+        func conflict(_ name: String) async throws -> RecordCalls.Resolve {
+            let id = RecordID(name)
+            cloud.disconnect(scene.house.device)
+            try await scene.database.save(Record(id, type: "Note", fields: ["title": "desk", "big": big]))
+            try await save(name, "one")
+            cloud.connect(scene.house.device)
+            try await scene.house.wait { try await scene.database.conflicts.list().contains { $0.id == id } }
+            let listed = try await RecordCalls.conflicts(user, RecordCalls.Place()).conflicts
+            let number = try #require(listed.first { $0.name == name }).number
+            return RecordCalls.Resolve(number: number, keep: "client")
+        }
+
+        // The other device saves at the same moment.
+        var again: String?
+        for number in 0..<20 where again == nil {
+            let name = "a\(number)"
+            let resolve = try await conflict(name)
+            async let other: Void = save(name, "two")
+            do { _ = try await RecordCalls.resolve(user, resolve) } catch {
+                if (error as? CloudError)?.code == .serverRecordChanged { again = name }
+            }
+            // It may be the one with the conflict.
+            _ = try? await other
+        }
+        let found = try #require(again)
+        let kept = try await scene.database.conflicts.list().first { $0.id.name == found }?.client
+        let title: String? = kept?["title"]
+        #expect(title == "desk")
+
+        // The server rejects the choice.
+        let resolve = try await conflict("b")
+        try cloud.setPlan(bytes: 100_000, of: "anna")
+        let rejected = await #expect(throws: CloudError.self) { _ = try await RecordCalls.resolve(user, resolve) }
+        #expect(rejected?.code == .quotaExceeded)
+        let names = try await scene.database.conflicts.rejected().map { $0.id.name }
+        #expect(names == ["b"])
+    }
+
     @Test func anotherAccountSeesNothing() async throws {
         let scene = try await Scene()
         try await scene.save(Record(RecordID("secret"), type: "Note", fields: ["title": "one"]))

@@ -30,7 +30,7 @@ function Devices({ isLocal }) {
     devices.reload();
   };
   const kind = (device) =>
-    device.appPassword ? `App password “${device.appPassword}”` : [device.model, device.platform].filter(Boolean).join(', ');
+    device.appPassword ? `App password: ${device.appPassword}` : [device.model, device.platform].filter(Boolean).join(', ');
   const columns = [
     {
       label: 'Name',

@@ -32,8 +32,11 @@ export const isUploading = () => uploads.some((upload) => isActive(upload) || up
 
 // `names`: the names of the folder that are known, with their entries.
 export function addUpload({ container, folder, names, file, choices, onFinish }) {
+  const key = JSON.stringify([container, folder, file.name, file.size, file.lastModified]);
   uploads.push({
     number: ++number, container, folder, names, file, choices, onFinish,
+    // Another file with the same name, size and date is an upload of its own.
+    key: uploads.some((other) => other.key === key) ? `${key} ${number}` : key,
     name: file.name.normalize('NFC'), size: file.size, sent: 0, speed: 0, state: 'queued',
   });
   startNext();
@@ -58,7 +61,7 @@ export function cancelUpload(upload) {
   startNext();
 }
 
-// The sign-in is over: the server keeps what it has, and another upload of the same files goes on from there.
+// The sign-in is over, or another account's. The server removes the pieces with a sign-in that has ended.
 export function dropUploads() {
   for (const upload of uploads.splice(0)) upload.abort?.abort();
   finished = 0;
@@ -152,24 +155,19 @@ async function sendWithRetries(upload, abort) {
 }
 
 async function send(upload, abort) {
-  const { container, folder, name, size, file } = upload;
-  // The answer of a finish may have been lost; then the same finish gives it again.
-  if (!upload.isSent) {
-    const key = JSON.stringify([container, folder, name, size, file.lastModified]);
-    const begun = await call('upload.begin', { container, folder, name, size, modified: file.lastModified, key });
-    upload.id = begun.upload;
-    await sendPieces(upload, begun.offset, abort);
-    upload.isSent = true;
-  }
+  const { name } = upload;
   try {
+    if (upload.offset !== upload.size) await begin(upload, abort);
+    await sendPieces(upload, abort);
+    // If its answer is lost, the same call gives it again.
     const { entry } = await call('upload.finish', { upload: upload.id, name, replaces: upload.replaces });
     return entry;
   } catch (error) {
     if (!(error instanceof CallError) || error.isTemporary) throw error;
-    if (error.code !== 'alreadyExists') {
-      upload.isSent = false;
-      throw error;
-    }
+    // The server removed it, or another page goes on with it: the next attempt begins it again.
+    if (error.code === 'unknownItem') upload.offset = undefined;
+    if (error.details?.offset !== undefined) upload.offset = Number(error.details.offset);
+    if (error.code !== 'alreadyExists') throw error;
     // Another device has made the file meanwhile. What was sent is kept for another name.
     upload.replaces = undefined;
     upload.names.set(name, { name, kind: 'file', version: error.details.version });
@@ -181,12 +179,39 @@ async function send(upload, abort) {
   }
 }
 
-async function sendPieces(upload, offset, abort) {
-  const { file, size } = upload;
-  const meter = speedMeter(offset);
-  while (offset < size) {
+// Begins it, or asks how much the server has.
+async function begin(upload, abort) {
+  const { container, folder, name, size, key, file } = upload;
+  const body = { container, folder, name, size, modified: file.lastModified, key };
+  let begun = await call('upload.begin', { ...body, upload: upload.id });
+  if (begun.upload !== upload.id && begun.offset > 0 && (await digest(file, begun.offset, abort)) !== begun.digest) {
+    begun = await call('upload.begin', { ...body, again: true });
+  }
+  upload.id = begun.upload;
+  upload.offset = begun.offset;
+}
+
+// SHA-256 of the SHA-256 of each piece, as the server computes it of the bytes that it has. Undefined: this page's address is
+// not encrypted, so the browser computes none.
+async function digest(file, end, abort) {
+  if (!globalThis.crypto?.subtle) return undefined;
+  const hash = (data) => crypto.subtle.digest('SHA-256', data);
+  const hashes = [];
+  for (let offset = 0; offset < end; offset += pieceSize) {
     abort.signal.throwIfAborted();
-    const begin = offset;
+    const piece = file.slice(offset, Math.min(offset + pieceSize, end));
+    hashes.push(new Uint8Array(await hash(await read(piece))));
+  }
+  const whole = new Uint8Array(await hash(await new Blob(hashes).arrayBuffer()));
+  return Array.from(whole, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+async function sendPieces(upload, abort) {
+  const { file, size } = upload;
+  const meter = speedMeter(upload.offset);
+  while (upload.offset < size) {
+    abort.signal.throwIfAborted();
+    const begin = upload.offset;
     const onProgress = (loaded) => {
       upload.sent = Math.min(begin + loaded, size);
       upload.speed = meter(upload.sent);
@@ -194,12 +219,12 @@ async function sendPieces(upload, offset, abort) {
     };
     onProgress(0);
     try {
-      offset = await sendPiece(upload.id, begin, file.slice(begin, begin + pieceSize), { signal: abort.signal, onProgress });
+      upload.offset = await sendPiece(upload.id, begin, file.slice(begin, begin + pieceSize), { signal: abort.signal, onProgress });
     } catch (error) {
       const known = Number(error.details?.offset);
       // The server has another part of the file than this page thought.
       if (abort.signal.aborted || error.details?.offset === undefined || known === begin) throw error;
-      offset = known;
+      upload.offset = known;
     }
   }
   upload.sent = size;
@@ -217,9 +242,11 @@ function speedMeter(sent) {
 }
 
 // A file that was removed looks like a network failure; a retry would never end.
-async function checkReadable(file) {
+const checkReadable = (file) => read(file.slice(0, 1));
+
+async function read(piece) {
   try {
-    await file.slice(0, 1).arrayBuffer();
+    return await piece.arrayBuffer();
   } catch {
     throw new CallError('fileUnreadable', 'The file cannot be read any more. Choose it again.');
   }

@@ -29,6 +29,8 @@ public struct DeviceInformation: Sendable, Hashable {
     public var policyClass: DevicePolicyClass
     /// CURVE public key, Z85.
     public var publicKey: String
+    /// The name of the app password that it signed in with; nil: the account's own password.
+    public var appPassword: String?
 
     init(_ wire: WireDevice) {
         id = DeviceID(wire.deviceID)
@@ -39,6 +41,7 @@ public struct DeviceInformation: Sendable, Hashable {
         lastSeen = Timestamp(milliseconds: wire.lastSeenAt)
         isRevoked = wire.revoked
         publicKey = wire.publicKey
+        appPassword = wire.appPassword.isEmpty ? nil : wire.appPassword
         policyClass = wire.policyClass == .smallDevice ? .smallDevice : .computer
     }
 }

@@ -50,6 +50,8 @@ enum AccountCalls {
             var lastSeen: UInt64
             var isRevoked: Bool?
             var isThis: Bool?
+            /// The name of the app password that it signed in with.
+            var appPassword: String?
         }
         var devices: [Device]
     }
@@ -61,7 +63,8 @@ enum AccountCalls {
                 Devices.Device(
                     id: device.id.rawValue, name: device.name, model: device.model, platform: device.platform,
                     enrolled: device.enrolled.milliseconds, lastSeen: device.lastSeen.milliseconds,
-                    isRevoked: device.isRevoked ? true : nil, isThis: device.id == own ? true : nil)
+                    isRevoked: device.isRevoked ? true : nil, isThis: device.id == own ? true : nil,
+                    appPassword: device.appPassword)
             })
     }
 

@@ -12,6 +12,10 @@ package final class HomeConsole: Sendable {
     /// To be opened in a browser.
     package let address: String
     private let server: HTTPServer
+    private let door: HomeDoor
+
+    /// Whether the address was used. It does not work again.
+    package var isOpened: Bool { door.isUsed.load(ordering: .relaxed) }
 
     /// Begins to answer.
     ///
@@ -21,6 +25,7 @@ package final class HomeConsole: Sendable {
     /// - Throws: ``CloudError`` `.configurationInvalid` where another program has the port; `.storageFailure`.
     package init(_ session: Session, port: Int) throws(CloudError) {
         let door = HomeDoor(try WebUser(session, isOwn: true))
+        self.door = door
         server = try HTTPServer(
             host: "127.0.0.1", port: port, limits: WebConfiguration.standardLimits,
             methods: [.get, .head, .post, .put]
@@ -37,7 +42,7 @@ private final class HomeDoor: Sendable {
     let key = HomeDoor.random()
     let port = Atomic(0)
     private let secret = HomeDoor.random()
-    private let isUsed = Atomic(false)
+    let isUsed = Atomic(false)
     private let user: WebUser
 
     init(_ user: WebUser) { self.user = user }

@@ -48,14 +48,22 @@ enum KeyCalls {
     }
 
     private static func get(_ user: WebUser, _ arguments: OfKey) async throws -> Key {
-        try key(ItemName(arguments.key), try await store(user))
+        try key(arguments.key, try await store(user))
     }
 
-    private static func key(_ name: ItemName, _ store: KeyValueStore) throws -> Key {
-        guard let row = try store.items()[name].flatMap({ KeyRow($0) }) else {
-            throw CloudError(.unknownItem, "There is no such key.", details: ["key": name.rawValue])
+    private static func key(_ key: String, _ store: KeyValueStore) throws -> Key {
+        guard let row = try item(key, store).flatMap({ KeyRow($0) }) else {
+            throw CloudError(.unknownItem, "There is no such key.", details: ["key": key])
         }
         return Key(key: row)
+    }
+
+    /// The key's item, under the store's own name: equal strings may differ in their bytes. One with a value comes before a
+    /// deleted one, the newest first.
+    private static func item(_ key: String, _ store: KeyValueStore) throws -> KeyValueItem? {
+        try store.items().values.filter { $0.key.rawValue == key }.max { left, right in
+            (left.value != nil) == (right.value != nil) ? right.wins(over: left) : right.value != nil
+        }
     }
 
     private struct Set: Decodable {
@@ -69,7 +77,7 @@ enum KeyCalls {
         let store = try await store(user)
         try store.set(value, forKey: arguments.key)
         if !user.isOwn { try await waitUntilSent(arguments.key, store) }
-        return try key(ItemName(arguments.key), store)
+        return try key(arguments.key, store)
     }
 
     private static func delete(_ user: WebUser, _ arguments: OfKey) async throws -> ConsoleDone {
@@ -105,7 +113,7 @@ enum KeyCalls {
         let store = try await store(user)
         let entries = try await store.history(forKey: arguments.key, limit: 100)
         let names = await user.deviceNames()
-        let current = try store.items()[ItemName(arguments.key)].map { item in
+        let current = try item(arguments.key, store).map { item in
             var version = History.Version(item, names)
             version.isCurrent = true
             return version
@@ -128,10 +136,10 @@ enum KeyCalls {
     /// - Throws: ``CloudError``: what the server rejected the change with. It is not kept.
     private static func waitUntilSent(_ key: String, _ store: KeyValueStore) async throws {
         try await store.waitUntilSent(timeout: patience, isImpatient: true)
-        if let rejected = try await store.status().refused.first(where: { $0.key == ItemName(key) }) {
-            try store.dismissRefused([rejected.key])
-            throw rejected.error
-        }
+        let rejected = try await store.status().refused.filter { $0.key.rawValue == key }
+        guard let first = rejected.first else { return }
+        try store.dismissRefused(rejected.map(\.key))
+        throw first.error
     }
 }
 

@@ -139,6 +139,10 @@ extension RecordCalls {
         var keep: String
     }
 
+    /// Resolves a conflict, and waits until the server has the record.
+    ///
+    /// - Throws: ``CloudError`` `.serverRecordChanged` when there is a new conflict; a rejection's error. Both keep the
+    ///   chosen record in their list.
     static func resolve(_ user: WebUser, _ arguments: Resolve) async throws -> ConsoleDone {
         let database = try await user.records(arguments)
         let all = try await database.conflicts.list()
@@ -147,8 +151,22 @@ extension RecordCalls {
         }
         let kept: RecordResolution? = ["server": .server, "client": .client][arguments.keep]
         guard let kept else { throw CloudError(.invalidArguments, "Keep the server's record, or the client's.") }
-        try await change(conflict.id, in: database, of: user) { () throws(CloudError) in
-            _ = try await database.conflicts.resolve(conflict, keeping: kept)
+        let id = conflict.id
+        let rejectedBefore = Set(try await database.conflicts.rejected(zone: id.zone).map(\.number))
+        try await database.conflicts.resolve(conflict, keeping: kept)
+        guard !user.isOwn, arguments.keep != "server" else { return ConsoleDone() }
+        try await database.waitUntilSent(zone: id.zone, timeout: patience, isImpatient: true)
+        if try await database.conflicts.list(zone: id.zone).contains(where: { $0.id == id }) {
+            throw CloudError(
+                .serverRecordChanged,
+                "The record was changed elsewhere meanwhile. The conflict is listed again with both records.",
+                details: ["record": id.name])
+        }
+        let rejected = try await database.conflicts.rejected(zone: id.zone)
+            .first { $0.id == id && !rejectedBefore.contains($0.number) }
+        if var error = rejected?.error {
+            error.message += " Your choice is kept among the rejected changes, on the page Sync status."
+            throw error
         }
         return ConsoleDone()
     }

@@ -22,6 +22,8 @@ enum UploadCalls {
         var modified: Int64?
         /// Names the file and its place for the page, so that an interrupted upload is found again.
         var key: String
+        /// The page's own upload, which it goes on with after a failure.
+        var upload: String?
         /// Whether bytes that are here already are dropped.
         var again: Bool?
     }
@@ -30,7 +32,8 @@ enum UploadCalls {
         var upload: String
         /// Bytes that are here already.
         var offset: UInt64
-        /// Of those bytes (``Upload/digest()``). The page begins again where its file has others; nil: none are here.
+        /// Of those bytes (``Upload/digest()``). The page begins again where its file has others; nil: none are here, or they
+        /// are the page's own.
         var digest: String?
     }
 
@@ -40,6 +43,11 @@ enum UploadCalls {
             container: arguments.container, folder: try ConsoleJSON.id(arguments.folder).description,
             name: arguments.name, size: arguments.size, modified: arguments.modified)
         let path = try container.accepted.path(named: Data(note.name.utf8), in: ConsoleJSON.id(note.folder))
+        if let id = arguments.upload, let own = try? Upload(user, id: id) {
+            let lock = try own.lock()
+            defer { withExtendedLifetime(lock) {} }
+            return Begun(upload: id, offset: try own.note().done == nil ? own.size() : note.size)
+        }
         let upload = Upload(user, key: arguments.key, note)
         let offset = try upload.begin(note, dropsBytes: arguments.again == true)
         // Before gigabytes have come, and after it is noted: of two that begin at once each counts the other.
@@ -50,7 +58,7 @@ enum UploadCalls {
         {
             if offset == 0 { upload.remove() }
             throw CloudError(
-                .quotaExceeded, "The file, with the uploads that are not finished, is larger than the room on your plan.",
+                .quotaExceeded, "The file and your unfinished uploads are larger than the room left on your plan.",
                 details: ["path": path.text, "bytes": "\(note.size)", "unfinished_bytes": "\(bytes)"])
         }
         return Begun(upload: upload.id, offset: offset, digest: offset == 0 ? nil : try await upload.digest())
@@ -95,8 +103,15 @@ enum UploadCalls {
         defer { writer.cancel() }
         try await upload.copy(to: writer)
         let modified = note.modified.map { DocumentDate(nanoseconds: $0 &* 1_000_000) }
-        let entry = try await files.put(
-            writer, at: path, modified: modified, onlyIfFree: there == nil, conditions: conditions)
+        let entry: DocumentEntry
+        do throws(CloudError) {
+            entry = try await files.put(
+                writer, at: path, modified: modified, onlyIfFree: there == nil, conditions: conditions)
+        } catch {
+            // Another one has the name since: the page asks what to do with it.
+            if error.code == .alreadyExists { _ = try Self.conditions(of: files.entry(at: path), nil) }
+            throw error
+        }
         note.done = Upload.Done(item: "\(entry.id)", version: entry.version.map { "\($0)" } ?? "")
         try upload.end(note)
         return Item(entry: FileRow(entry))
@@ -104,7 +119,8 @@ enum UploadCalls {
 
     /// The file at the upload's place if it has the same content. The program may have ended between the put and its note.
     private static func putBefore(
-        _ upload: Upload, _ note: Upload.Note, _ there: DocumentEntry?, in container: UbiquityContainer, of user: WebUser
+        _ upload: Upload, _ note: Upload.Note, _ there: DocumentEntry?, in container: UbiquityContainer,
+        of user: WebUser
     ) async throws -> DocumentEntry? {
         guard let there, there.kind == .file, there.size == note.size else { return nil }
         let tree = container.tree()

@@ -32,7 +32,7 @@ extension DavHandler {
         guard !bytes.isEmpty else { return .all }
         guard let body = XMLElement.parse(bytes), body.name == .dav("propfind") else { throw DavRefusal.badBody }
         if body.first(.dav("propname")) != nil { return .names }
-        if let prop = body.first(.dav("prop")) { return .some(prop.elements.map(\.name)) }
+        if let prop = body.first(.dav("prop")) { return .some(prop.elements.map(\.name).unique) }
         guard body.first(.dav("allprop")) != nil else { throw DavRefusal.badBody }
         return .all
     }
@@ -40,6 +40,7 @@ extension DavHandler {
     /// Writes a listing some items at a time, so that one of many takes no more memory than one of few.
     private actor Lister {
         private static let pageCount = 500
+        private static let pageBytes = 1 << 20
 
         private let handler: DavHandler
         private let wanted: Wanted
@@ -100,11 +101,12 @@ extension DavHandler {
 
         private func nextItems() async throws -> [UInt8] {
             let page = rest.prefix(Self.pageCount)
-            rest.removeFirst(page.count)
             let ids = page.compactMap { $0.entry?.id }
             let attributes = ids.isEmpty ? [:] : try await handler.changes(handler.path).attributes(of: ids)
             var text = ""
-            for listed in page {
+            var count = 0
+            for listed in page where text.utf8.count < Self.pageBytes {
+                count += 1
                 if let file = listed.hidden {
                     text += handler.answer(for: listed.path, hidden: file, wanted)
                 } else {
@@ -114,6 +116,7 @@ extension DavHandler {
                         wanted)
                 }
             }
+            rest.removeFirst(count)
             return Array(text.utf8)
         }
     }
@@ -230,11 +233,13 @@ extension DavHandler {
         let bytes = try await request.body?.all(max: XMLElement.bytesMax) ?? []
         guard let body = XMLElement.parse(bytes), body.name == .dav("propertyupdate") else { throw DavRefusal.badBody }
         let entry = try await requireItem(path)
-        _ = try await check(entry)
+        let conditions = try await check(entry)
         var changes: [(name: XMLName, value: Data)] = []
         for update in body.elements where [.dav("set"), .dav("remove")].contains(update.name) {
             let isSet = update.name == .dav("set")
             for property in update.first(.dav("prop"))?.elements ?? [] {
+                // In their order: the last one counts.
+                changes.removeAll { $0.name == property.name }
                 changes.append((property.name, isSet ? DeadProperty.value(property.content) : Data()))
             }
         }
@@ -245,7 +250,7 @@ extension DavHandler {
             do {
                 try await self.changes(path).setAttributes(
                     changes.compactMap { change in DeadProperty.attribute(change.name).map { ($0, change.value) } },
-                    of: path.document)
+                    of: path.document, conditions: conditions)
             } catch let error as CloudError where error.code == .limitExceeded {
                 status = "507 Insufficient Storage"
             }
@@ -259,6 +264,14 @@ extension DavHandler {
         text += "</D:response></D:multistatus>\n"
         return HTTPResponse(
             207, headers: [(name: "Content-Type", value: "application/xml; charset=utf-8")], .bytes(Array(text.utf8)))
+    }
+}
+
+extension [XMLName] {
+    /// The first of each.
+    fileprivate var unique: [XMLName] {
+        var seen: Set<XMLName> = []
+        return filter { seen.insert($0).inserted }
     }
 }
 

@@ -14,10 +14,10 @@ struct DavHandler {
             "UNLOCK",
         ].map { HTTPRequest.Method(rawValue: $0) })
 
-    /// A request that says one of these twice says two things.
+    /// A request with different values of one of these is ambiguous.
     private static let singleHeaders = [
         "If", "Overwrite", "Depth", "Destination", "Content-Range", "OC-Checksum", "X-OC-Mtime", "Lock-Token",
-        "Timeout",
+        "Timeout", "Range", "If-Range", "If-Modified-Since", "If-Unmodified-Since", "Host",
     ]
 
     let user: WebUser

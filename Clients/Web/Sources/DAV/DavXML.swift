@@ -42,7 +42,7 @@ struct XMLElement: Sendable {
     /// Reads a document of UTF-8.
     ///
     /// - Returns: Nil: it is not well-formed, has another encoding or a document type, too many elements, or too deep in each
-    ///   other, or a namespace of more than 256 bytes: each answer repeats them.
+    ///   other, or a name or namespace of more than 256 bytes: answers repeat them.
     static func parse(_ bytes: [UInt8]) -> XMLElement? {
         guard isPlain(bytes) else { return nil }
         let reader = Reader()
@@ -57,17 +57,28 @@ struct XMLElement: Sendable {
     /// types. WebDAV has none of these.
     private static func isPlain(_ bytes: [UInt8]) -> Bool {
         guard let text = String(validating: bytes, as: UTF8.self), !bytes.contains(0) else { return false }
-        let head = text.prefix(256).prefix { $0 != ">" }.lowercased()
-        guard !head.contains("encoding") || head.contains("utf-8") else { return false }
-        return text.utf8.split(separator: UInt8(ascii: "<"), omittingEmptySubsequences: false).dropFirst().allSatisfy {
+        var parts = text.utf8.split(separator: UInt8(ascii: "<"), omittingEmptySubsequences: false).dropFirst()
+        // `<?xml-` begins another processing instruction, which says nothing of the encoding.
+        if let head = parts.first, head.starts(with: "?xml".utf8), !head.starts(with: "?xml-".utf8) {
+            guard isUTF8(declaration: String(decoding: head, as: UTF8.self)) else { return false }
+            parts = parts.dropFirst()
+        }
+        return parts.allSatisfy {
             !$0.starts(with: "!".utf8) || $0.starts(with: "!--".utf8) || $0.starts(with: "![CDATA[".utf8)
         }
+    }
+
+    /// - Parameter declaration: The XML declaration and the text behind it.
+    private static func isUTF8(declaration: String) -> Bool {
+        let words = declaration.lowercased().utf8.split { " \t\r\n=\"'?>".utf8.contains($0) }.map { String($0) ?? "" }
+        guard let index = words.firstIndex(of: "encoding") else { return true }
+        return ["utf-8", "utf8"].contains(words[(index + 1)...].first)
     }
 
     private final class Reader: NSObject, XMLParserDelegate {
         private static let depthMax = 32
         private static let elementsMax = 128
-        private static let namespaceBytesMax = 256
+        private static let nameBytesMax = 256
         private var count = 0
         private var open: [XMLElement] = []
         private(set) var root: XMLElement?
@@ -84,7 +95,7 @@ struct XMLElement: Sendable {
         ) {
             count += 1
             guard open.count < Self.depthMax, root == nil, count <= Self.elementsMax,
-                (namespaceURI ?? "").utf8.count <= Self.namespaceBytesMax
+                name.utf8.count <= Self.nameBytesMax, (namespaceURI ?? "").utf8.count <= Self.nameBytesMax
             else { return reject(parser) }
             let local = name.split(separator: ":").last.map(String.init) ?? name
             open.append(XMLElement(name: XMLName(namespace: namespaceURI ?? "", local: local)))

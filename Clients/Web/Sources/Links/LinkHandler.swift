@@ -10,7 +10,7 @@ struct LinkHandler {
 
     /// What the paths of links begin with; the secret follows, and after another `/` a name for people.
     private static let path = "/p/"
-    /// There is no such link, there never was, or it has ended: nobody can tell which.
+    /// The same for an unknown link and one that has ended.
     private static let unknown = HTTPResponse(404, text: "There is nothing here.")
 
     /// - Returns: Nil: it asks for no link.

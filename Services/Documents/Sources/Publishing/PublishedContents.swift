@@ -36,7 +36,7 @@ final class PublishedContents {
 
     typealias Answer = (Result<WireReadLinkReply, CloudError>) -> Void
 
-    /// There is no such link, there never was, or it has ended: nobody can tell which.
+    /// The same for an unknown link and one that has ended.
     private static let unknown = CloudError(.unknownItem, "There is no such link, or it has ended.")
     private static let busy = CloudError(
         .serviceBusy, "Too many read published files at this moment. Try again later.", retryAfter: .seconds(1))
