@@ -59,7 +59,7 @@ struct BrowserPage: Sendable {
     init?(address: String) {
         let environment = ProcessInfo.processInfo.environment
         guard environment["DISPLAY"] != nil || environment["WAYLAND_DISPLAY"] != nil, isatty(STDOUT_FILENO) == 1,
-            let page = BrowserPage(address: address, in: NSHomeDirectory())
+            let page = BrowserPage(address: address, in: environment["HOME"] ?? NSHomeDirectory())
         else { return nil }
         self = page
     }

@@ -182,9 +182,9 @@ package struct AcceptedChanges: Sendable {
     ///   does.
     @discardableResult
     package func setAttributes(
-        _ attributes: [(name: Data, value: Data)], of path: DocumentPath
+        _ attributes: [(name: Data, value: Data)], of path: DocumentPath, conditions: [DocumentCondition] = []
     ) async throws(CloudError) -> DocumentEntry {
-        try await changeItem { draft in
+        try await changeItem(conditions) { draft in
             let item = try draft.documents.item(at: path)
             var set = WireSetAttributes()
             set.extended = attributes.map { name, value in
