@@ -36,6 +36,44 @@ import Testing
         #expect(parse(#"<?xml version="1.0" encoding="utf-7"?><propfind xmlns="DAV:"/>"#) == nil)
     }
 
+    /// Foundation's parser ends the program over one without data.
+    @Test func processingInstructionsAreRefused() {
+        for text in ["<?p?>", "<?p x?>", "<?xml-p?>", "<?xmlp?>"] {
+            #expect(parse(#"<propfind xmlns="DAV:">\#(text)</propfind>"#) == nil)
+            #expect(parse(text + #"<propfind xmlns="DAV:"/>"#) == nil)
+        }
+    }
+
+    @Test(arguments: [
+        #"<?xml version="1.0"\#(String(repeating: " ", count: 300))encoding="ISO-8859-1"?>"#,
+        #"<?xml version="1.0" encoding="utf-16" standalone="utf-8"?>"#, "<?xml version='1.0'\nencoding\n=\n'ebcdic-cp-us'?>",
+        "<?xml version='1.0' a='>' encoding='utf-16'?>",
+    ])
+    func otherEncodingsAreRefused(declaration: String) {
+        #expect(parse(declaration + #"<propfind xmlns="DAV:"/>"#) == nil)
+        #expect(parse("<?xml version='1.0'\r\nencoding = 'UTF-8'?>\n<a/>") != nil)
+    }
+
+    @Test("Bodies with random damage never end the program")
+    func damagedBodiesAreParsed() {
+        let body = Array(
+            (#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop a="&amp;é"><x:y xmlns:x="u">"#
+                + "<![CDATA[<é>]]>&#233;<!-- c --></x:y></D:prop></D:propfind>").utf8)
+        let parts = [
+            "<", ">", "&", "&x;", "&#0;", "&#xD800;", "%", "?>", "<?", "<!--", "]]>", "encoding", "xmlns", ":",
+            "\u{ffff}", "\"", "é", "\u{feff}",
+        ]
+        for _ in 0..<10_000 {
+            var changed = body
+            for _ in 0..<Int.random(in: 1...4) {
+                let start = Int.random(in: 0..<changed.count)
+                let end = min(changed.count, start + Int.random(in: 0...6))
+                changed.replaceSubrange(start..<end, with: Array((parts.randomElement() ?? "").utf8))
+            }
+            _ = XMLElement.parse(changed)
+        }
+    }
+
     /// Answers repeat the namespace of each element.
     @Test func namesAreBounded() {
         func body(_ count: Int, namespace: Int) -> String {

@@ -102,7 +102,7 @@ function App() {
       await call('sign-out');
       end('', true);
     };
-    const text = 'Files are still uploading. The uploads stop; choose the files again to go on.';
+    const text = 'Files are still uploading. The uploads stop, and what the server has of them is removed.';
     if (isUploading()) confirmAct({ title: 'Sign out', label: 'Sign out', text, act });
     else attempt(act);
   };

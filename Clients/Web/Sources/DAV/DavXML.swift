@@ -53,18 +53,21 @@ struct XMLElement: Sendable {
         return reader.isRejected ? nil : reader.root
     }
 
-    /// Whether XMLParser may read it: it ends the program over bytes that are no UTF-8, and over some declarations of document
-    /// types. WebDAV has none of these.
+    /// Whether XMLParser may read it: it ends the program over bytes that are no UTF-8, over some declarations of document
+    /// types, and over an empty processing instruction. WebDAV has none of these.
     private static func isPlain(_ bytes: [UInt8]) -> Bool {
         guard let text = String(validating: bytes, as: UTF8.self), !bytes.contains(0) else { return false }
         var parts = text.utf8.split(separator: UInt8(ascii: "<"), omittingEmptySubsequences: false).dropFirst()
-        // `<?xml-` begins another processing instruction, which says nothing of the encoding.
-        if let head = parts.first, head.starts(with: "?xml".utf8), !head.starts(with: "?xml-".utf8) {
+        if let head = parts.first, head.starts(with: "?xml".utf8) {
             guard isUTF8(declaration: String(decoding: head, as: UTF8.self)) else { return false }
             parts = parts.dropFirst()
         }
         return parts.allSatisfy {
-            !$0.starts(with: "!".utf8) || $0.starts(with: "!--".utf8) || $0.starts(with: "![CDATA[".utf8)
+            switch $0.first {
+            case UInt8(ascii: "?"): false
+            case UInt8(ascii: "!"): $0.starts(with: "!--".utf8) || $0.starts(with: "![CDATA[".utf8)
+            default: true
+            }
         }
     }
 
