@@ -78,7 +78,7 @@ package final class WebDoor: Sendable {
     package func answer(_ request: HTTPRequest) async -> HTTPResponse {
         var request = request
         if isBehindProxy || ["127.0.0.1", "::1"].contains(request.address),
-            let client = request.header("X-Forwarded-For")?.split(separator: ",").last
+            let client = request.list("X-Forwarded-For")?.split(separator: ",").last
         {
             request.address = client.trimmingCharacters(in: .whitespaces)
         }

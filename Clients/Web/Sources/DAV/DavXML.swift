@@ -58,7 +58,9 @@ struct XMLElement: Sendable {
     private static func isPlain(_ bytes: [UInt8]) -> Bool {
         guard let text = String(validating: bytes, as: UTF8.self), !bytes.contains(0) else { return false }
         var parts = text.utf8.split(separator: UInt8(ascii: "<"), omittingEmptySubsequences: false).dropFirst()
-        if let head = parts.first, head.starts(with: "?xml".utf8) {
+        if let head = parts.first, head.starts(with: "?xml".utf8),
+            head.dropFirst(4).first.map({ $0 <= 0x20 }) == true
+        {
             guard isUTF8(declaration: String(decoding: head, as: UTF8.self)) else { return false }
             parts = parts.dropFirst()
         }
