@@ -46,7 +46,8 @@ import Testing
 
     @Test(arguments: [
         #"<?xml version="1.0"\#(String(repeating: " ", count: 300))encoding="ISO-8859-1"?>"#,
-        #"<?xml version="1.0" encoding="utf-16" standalone="utf-8"?>"#, "<?xml version='1.0'\nencoding\n=\n'ebcdic-cp-us'?>",
+        #"<?xml version="1.0" encoding="utf-16" standalone="utf-8"?>"#,
+        "<?xml version='1.0'\nencoding\n=\n'ebcdic-cp-us'?>",
         "<?xml version='1.0' a='>' encoding='utf-16'?>",
     ])
     func otherEncodingsAreRefused(declaration: String) {
