@@ -6,6 +6,9 @@ private import struct Foundation.Data
 ///
 /// The device that publishes makes it. The service keeps its hash alone.
 public struct LinkSecret: Sendable {
+    /// The beginning of a link's path on the web. The secret follows, then `/` and the file's name.
+    public static let path = "/p/"
+
     /// Random bytes of a secret that is made.
     static let randomBytes = 20
 

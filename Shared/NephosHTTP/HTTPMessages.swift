@@ -44,7 +44,7 @@ public struct HTTPRequest: Sendable {
         return values.count == 1 ? values[0] : nil
     }
 
-    /// The header's list, which may come in several lines (RFC 9110, 5.3); nil: there is none.
+    /// The elements of a list header, from all its lines (RFC 9110, 5.3), separated by commas. Nil without the header.
     public func list(_ name: String) -> String? {
         let values = values(of: name)
         return values.isEmpty ? nil : values.joined(separator: ", ")

@@ -33,7 +33,7 @@ import Testing
             }
             let tag = try #require(headers.firstMatch(of: /ETag: (.*)/)?.1)
             #expect(try await Web.get(url, "If-None-Match: \(tag)").status == "304")
-            // What there never was is answered as what has ended.
+            // Unknown and ended links get the same answer.
             let never = try await Web.get("http://localhost:\(port)/p/\(String(repeating: "a", count: 27))/x")
             #expect(never.status == "404")
             for path in ["/p/", "/p", "/p/a", "/p//a", "/p/%00", "/p/\(String(repeating: "a", count: 5000))"] {

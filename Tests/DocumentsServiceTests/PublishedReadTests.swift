@@ -84,7 +84,7 @@ import Testing
         }
     }
 
-    /// What somebody with a link finds is noted as what a device finds.
+    /// Damage that is found through a link is noted, as damage that a device finds.
     @Test func whatAReaderCannotReadIsNotedAsDamaged() throws {
         let log = LogLines()
         let house = try ContainerHouse(linksMax: 5, log: log)

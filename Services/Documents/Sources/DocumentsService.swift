@@ -34,7 +34,7 @@ public final class DocumentsService: CloudService {
             [unowned self] in try endSome(in: $0, &$1)
         })
 
-    /// What links give; nil where nothing is published, and before the start.
+    /// Reads contents of links; nil without links, and before the start.
     private var published: PublishedContents?
     /// Which links are looked at next.
     var linkWalk = LinkWalk()

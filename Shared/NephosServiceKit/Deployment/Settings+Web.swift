@@ -1,7 +1,7 @@
 public import NephosCore
 
 extension Settings {
-    /// Where the deployment's web listens, whosever settings these are; nil: there is none.
+    /// The address and port of the deployment's web, from the settings of any service. Nil without a web.
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid`.
     public func web() throws(CloudError) -> (host: String, port: Int)? {
@@ -10,7 +10,7 @@ extension Settings {
         return port == 0 ? nil : (web.text("host") ?? "127.0.0.1", port)
     }
 
-    /// The web's address on this machine, such as `http://localhost:7480/`; nil: there is none.
+    /// The URL of the web on this machine, such as `http://localhost:7480/`. Nil without a web.
     ///
     /// - Throws: ``CloudError`` `.configurationInvalid`.
     public func webAddress() throws(CloudError) -> String? {

@@ -40,7 +40,7 @@ extension DavHandler {
         let (target, isNew, conditions) = try await prepare(source, isMove: true)
         let changes = try await changes(path)
         if source.kind == .file, try changes.entry(at: target.document)?.kind == .file {
-            // What another device has written to the source meanwhile does not go with it.
+            // A newer version of the source, by another device, must not be removed with it.
             let asRead = source.version.map { [DocumentCondition.content(source.id, version: $0)] } ?? []
             try await changes.moveOver(
                 path.document, to: target.document, forGood: user.recent.wasMade(source.id),

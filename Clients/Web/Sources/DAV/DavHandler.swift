@@ -14,7 +14,7 @@ struct DavHandler {
             "UNLOCK",
         ].map { HTTPRequest.Method(rawValue: $0) })
 
-    /// A request with different values of one of these is ambiguous.
+    /// Headers that a request may have once.
     private static let singleHeaders = [
         "If", "Overwrite", "Depth", "Destination", "Content-Range", "OC-Checksum", "X-OC-Mtime", "Lock-Token",
         "Timeout", "Range", "If-Range", "If-Modified-Since", "If-Unmodified-Since", "Host",

@@ -9,8 +9,6 @@ internal import Synchronization
 package final class LinkClient: Sendable {
     private let loop: any LoopHandle
     private let visitors: LoopBound<Visitors>
-    /// How long a piece may take.
-    private static let timeout: Duration = .seconds(30)
 
     /// - Parameter documents: The service's address.
     /// - Throws: ``CloudError`` `.configurationInvalid` for an address that cannot be one.
@@ -43,14 +41,14 @@ package final class LinkClient: Sendable {
         let reply = await withCheckedContinuation { continuation in
             loop.execute { [visitors] loop in
                 visitors.withValue(on: loop) { visitors in
-                    visitors.call("ReadLink", body, for: address, Self.timeout) { continuation.resume(returning: $0) }
+                    visitors.read(body, for: address) { continuation.resume(returning: $0) }
                 }
             }
         }
         do { return try reply.get().decode(WireReadLinkReply.self) } catch { throw CloudError(wrapping: error) }
     }
 
-    /// Nobody may be waiting for an answer any more.
+    /// To be called when the last read has returned.
     package func close() {
         loop.execute { [visitors] loop in visitors.withValue(on: loop) { $0.close() } }
         loop.stop()
@@ -64,6 +62,8 @@ package final class LinkClient: Sendable {
         private let loop: any BusLoop
         private var clients: [String: (client: RequestClient, used: Duration)] = [:]
         private static let clientsMax = 64
+        /// How long a piece may take.
+        private static let timeout: Duration = .seconds(30)
 
         init(_ service: SessionRecord.Service, _ transport: any Transport, _ loop: any BusLoop) throws {
             guard let key = PublicKey(z85: service.publicKey), !service.requests.isEmpty else {
@@ -72,31 +72,30 @@ package final class LinkClient: Sendable {
             (self.service, self.key, self.transport, self.loop) = (service, key, transport, loop)
         }
 
-        func call(
-            _ method: String, _ body: Frame, for address: String, _ timeout: Duration,
-            _ completion: @escaping (Result<Frame, CloudError>) -> Void
+        /// - Parameter body: A ``WireReadLink``.
+        func read(
+            _ body: Frame, for address: String, _ completion: @escaping (Result<Frame, CloudError>) -> Void
         ) {
             do {
-                try client(of: address).call(method, body: body, timeout: timeout, endsWhenRefused: true) {
+                try client(of: address).call("ReadLink", body: body, timeout: Self.timeout, endsWhenRefused: true) {
                     completion($0.result)
                 }
             } catch { completion(.failure(CloudError(wrapping: error))) }
         }
 
         private func client(of address: String) throws -> RequestClient {
-            if clients[address] == nil {
-                try makeRoom()
-                clients[address] = (
-                    try RequestClient(
-                        loop: loop,
-                        socket: RequestSocketOptions(
-                            endpoints: service.requests, serverKey: key, keys: try transport.makeKeyPair()),
-                        nextServerKey: service.nextPublicKey.flatMap { PublicKey(z85: $0) }), .zero
-                )
-            }
-            clients[address]?.used = loop.monotonicNow
-            guard let client = clients[address]?.client else { throw Self.busy }
+            let client = try clients[address]?.client ?? makeClient()
+            clients[address] = (client, loop.monotonicNow)
             return client
+        }
+
+        private func makeClient() throws -> RequestClient {
+            try makeRoom()
+            return try RequestClient(
+                loop: loop,
+                socket: RequestSocketOptions(
+                    endpoints: service.requests, serverKey: key, keys: try transport.makeKeyPair()),
+                nextServerKey: service.nextPublicKey.flatMap { PublicKey(z85: $0) })
         }
 
         /// Closes the connection that was used longest ago, if there are many.

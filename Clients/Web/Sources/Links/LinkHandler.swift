@@ -8,18 +8,16 @@ struct LinkHandler {
     let links: LinkClient
     let request: HTTPRequest
 
-    /// What the paths of links begin with; the secret follows, and after another `/` a name for people.
-    private static let path = "/p/"
     /// The same for an unknown link and one that has ended.
     private static let unknown = HTTPResponse(404, text: "There is nothing here.")
 
     /// - Returns: Nil: it asks for no link.
     func answer() async -> HTTPResponse? {
-        guard request.path.hasPrefix(Self.path) else { return nil }
+        guard request.path.hasPrefix(LinkSecret.path) else { return nil }
         guard request.method == .get || request.method == .head else {
             return HTTPResponse(405, text: "A link is only read.", headers: [(name: "Allow", value: "GET, HEAD")])
         }
-        let secret = request.path.dropFirst(Self.path.count).prefix { $0 != "/" }
+        let secret = request.path.dropFirst(LinkSecret.path.count).prefix { $0 != "/" }
         guard let secret = LinkSecret(secret)?.text else { return Self.unknown }
         do {
             guard let content = ContentAnswer(try await links.read(secret, 0..<0, for: request.network)) else {

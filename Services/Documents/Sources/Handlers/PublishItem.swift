@@ -28,7 +28,7 @@ extension DocumentsService {
         }
         let hash = [UInt8](request.secretHash)
         var reply = WirePublishItemReply()
-        reply.urlPrefix = publishing.url + PublishedContents.path
+        reply.urlPrefix = publishing.url + LinkSecret.path
         if let known = try LinkRows.find(id, of: container.scope, in: transaction) {
             guard try LinkRows.isSecret(hash, of: known, in: transaction), known.expires > context.now,
                 let record = try container.open(known)

@@ -13,8 +13,6 @@ internal import NephosWire
 ///
 /// On the service's loop only.
 final class PublishedContents {
-    /// What the paths of links begin with; the secret follows, and after another `/` a name for people.
-    static let path = "/p/"
     /// Bytes of one piece.
     static let pieceBytes: UInt64 = 2 << 20
     /// Pieces that are read at one time, so that devices come to theirs.

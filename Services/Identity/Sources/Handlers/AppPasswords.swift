@@ -23,7 +23,7 @@ extension IdentityService {
             id: secret.id, account: subject.account.id, name: request.name, scope: scope, hash: secret.hash,
             created: context.now)
         if let made = try store.password(secret.id) {
-            // Whoever knows the id of another account's request does not get its secret.
+            // Request ids are not secret, so another account's id must not give its password.
             guard made.account == subject.account.id else {
                 throw CloudError(.invalidArguments, "The request's id is another's.", details: ["argument": "id"])
             }
