@@ -251,7 +251,7 @@ package actor WebSessions {
         }
     }
 
-    private static func hexadecimal(_ bytes: some Sequence<UInt8>) -> String {
+    static func hexadecimal(_ bytes: some Sequence<UInt8>) -> String {
         bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
 

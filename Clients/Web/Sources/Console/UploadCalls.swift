@@ -218,12 +218,8 @@ struct Upload {
         let parts = [key, note.container, note.folder, note.name, "\(note.size)", "\(note.modified ?? 0)"]
         let digest = SHA256.hash(data: Data(parts.joined(separator: "\0").utf8))
         let random = (0..<8).map { _ in UInt8.random(in: .min ... .max) }
-        id = Self.hexadecimal(digest.prefix(16)) + Self.hexadecimal(random)
+        id = WebSessions.hexadecimal(digest.prefix(16)) + WebSessions.hexadecimal(random)
         folder = user.session.home.path + "/uploads"
-    }
-
-    private static func hexadecimal(_ bytes: some Sequence<UInt8>) -> String {
-        bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     }
 
     /// - Throws: ``CloudError`` `.unknownItem`.
@@ -273,7 +269,7 @@ struct Upload {
     /// The sizes of the session's uploads that are not finished, this one among them.
     func unfinishedBytes() -> UInt64 {
         all().compactMap { try? $0.note() }.filter { $0.done == nil }
-            .reduce(0) { $0.addingReportingOverflow($1.size).overflow ? .max : $0 + $1.size }
+            .reduce(0) { $0.addingClamped($1.size) }
     }
 
     /// Keeps it from removal.
@@ -290,7 +286,7 @@ struct Upload {
             let piece = try await Session.elsewhere {
                 try file.read(upToCount: Int(Self.pieceBytesMax)).map { Data(SHA256.hash(data: $0)) }
             }.get()
-            guard let piece else { return Self.hexadecimal(hash.finalize()) }
+            guard let piece else { return WebSessions.hexadecimal(hash.finalize()) }
             hash.update(data: piece)
         }
     }
